@@ -1,0 +1,65 @@
+"""What the control plane sees of a running gateway. `gateway/app.py` provides it; admin never imports gateway.
+
+All methods are called on trio's thread, between two sweeps of the event loop, so what they return is consistent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from limiter.judge import Judge
+from limiter.rules import RuleSet
+
+JSONObject = dict[str, object]
+
+
+class ReloadFailedError(Exception):
+    """The configuration could not be loaded; the last good one stays in force. `errors` are the messages, one per fault."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
+
+
+class Gateway(Protocol):
+    """A running gateway, as its operators see it."""
+
+    @property
+    def judge(self) -> Judge: ...
+
+    def status(self) -> JSONObject:
+        """Name, version, build, uptime, ready, draining, connections, overload, config revision ..."""
+
+    def ready(self) -> list[str]:
+        """Why the gateway is not ready to serve; empty when it is."""
+
+    def listeners(self) -> list[JSONObject]:
+        """Name, protocol, bind (with the real port), upstream, connections, whether the upstream was reachable last."""
+
+    def connections(self) -> list[JSONObject]:
+        """Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, age."""
+
+    def close_connection(self, connection: int) -> bool:
+        """Close one connection in its protocol's words; False when there is none of that id."""
+
+    def topics(self) -> list[JSONObject]:
+        """Every topic seen lately: protocol, topic, received, forwarded, refused, dropped, abandoned, waiting, bytes and rates now."""
+
+    def metrics(self) -> Iterator[str]:
+        """The Prometheus text exposition, in pieces small enough to give the loop a turn in between."""
+
+    def reload(self) -> JSONObject:
+        """Read the configuration again and put its rules in force; says what changed and what needs a restart.
+
+        Raises ReloadFailedError.
+        """
+
+    def configuration(self) -> JSONObject:
+        """The effective configuration, secrets redacted."""
+
+    def enforce(self, rules: RuleSet) -> None:
+        """Put `rules` in force for the next batch."""
+
+    def drain(self) -> None:
+        """Begin a graceful stop, as SIGTERM does."""

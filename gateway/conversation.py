@@ -1,0 +1,141 @@
+"""A conversation: one client talking with its broker, in one protocol. What every protocol must know how to do.
+
+A conversation is sans-IO: bytes come in as arguments, bytes go out as results. It holds no socket, no clock (`now` is an argument,
+monotonic nanoseconds) and no limiter; it is created by `PROTOCOLS[name]` when a client connects and tested without a loop.
+
+The life of a request (the handlers in `gateway/handlers/` call these in this order)::
+
+    client's bytes ── decode ──► parts ──► (judge) ──► admit / refuse / hold / drop ──► onward ──► broker
+                                                            │
+    client ◄── relay (+ take_replies at frame boundaries) ◄─┴──────────────── broker's bytes ◄──── broker
+
+What may be assumed: `decode` is called again only after every part of the call before it was settled (admitted, refused, held or
+dropped), because a session has at most one batch with the judge. `relay` may be called at any time in between.
+
+What must not be assumed: that a read ends at a frame, that a frame ends in the read it began in, that a refused request was complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.messages import NEVER, Part
+
+if TYPE_CHECKING:
+    from limiter.judge import Judge
+
+REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
+DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
+UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: hold it instead
+
+
+class Circumstances:
+    """What a conversation is told when it begins."""
+
+    __slots__ = ("client", "client_port", "hold_bytes", "judge", "listener", "max_frame")
+
+    def __init__(self, judge: Judge, listener: str, client: str, client_port: int, max_frame: int, hold_bytes: int) -> None:
+        self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
+        self.listener = listener
+        self.client = client  # address
+        self.client_port = client_port
+        self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
+        self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
+
+
+class Conversation:
+    """One client, one broker. Subclassed once per protocol; see the module's docstring for the order of calls."""
+
+    def __init__(self, circumstances: Circumstances) -> None:
+        self.circumstances = circumstances
+        self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
+        self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
+        self.held_messages = 0  # messages in held parts
+        self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
+        self.user: str | None = None  # as authenticated, once known
+        self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
+        self.draining = False  # farewell was said: what the client still sends is not decoded
+
+    # ---- client to broker ------------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        """Split `data[start:]` into parts, appended to `parts` in order; at most about `room` requests.
+
+        Returns the index of the first byte not decoded (an incomplete frame, or what had no room); the caller calls again with those
+        bytes first, and not before `need` bytes are there. Raises ProtocolError.
+        """
+        raise NotImplementedError
+
+    def admit(self, part: Part) -> None:
+        """Let `part` go on: append it to `onward`, unless its lane is held (then it waits in its place) or it continues a refused one."""
+        raise NotImplementedError
+
+    def split(self, part: Part, count: int) -> Part:
+        """Cut the first `count` requests off `part` (0 < count < part.count) and return them as a part; `part` keeps the rest."""
+        raise NotImplementedError
+
+    def refuse(self, part: Part, now: int) -> int:
+        """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED or UNABLE.
+
+        UNABLE changes nothing. The rest of an incomplete last request is discarded when it comes.
+        """
+        raise NotImplementedError
+
+    def hold(self, part: Part, due: int) -> bool:
+        """Keep `part` and let `take_due` return it at `due` (monotonic ns). False, changing nothing, where the protocol cannot hold it."""
+        raise NotImplementedError
+
+    def drop(self, part: Part) -> bool:
+        """Swallow `part` without a word. False, changing nothing, where the client was promised an answer."""
+        raise NotImplementedError
+
+    def take_due(self, now: int, room: int) -> list[Part]:
+        """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""
+        raise NotImplementedError
+
+    def abandon(self) -> list[Part]:
+        """Give up everything held (the client is gone): the parts, so that they can be counted."""
+        raise NotImplementedError
+
+    def heartbeat(self) -> bytes:
+        """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame."""
+        return b""
+
+    def heartbeat_interval_ns(self) -> int:
+        """How long the broker may hear nothing before `heartbeat` is due; NEVER where the protocol needs none."""
+        return NEVER
+
+    # ---- broker to client ------------------------------------------------------------------------------------------
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        """Take the broker's bytes and append to `out` what goes to the client, replies of the gateway's own included, in order.
+
+        Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker").
+        """
+        raise NotImplementedError
+
+    def take_replies(self) -> bytes:
+        """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
+        raise NotImplementedError
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def settled(self) -> bool:
+        """Whether the client waits for nothing that was forwarded, as far as the protocol lets us know (used for draining)."""
+        return True
+
+    def holds_close(self) -> bool:
+        """Whether something held must still reach the broker although the client has finished sending."""
+        return self.held_messages > 0
+
+    def farewell(self, reason: str) -> tuple[bytes, bytes]:
+        """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""
+        return b"", b""
+
+    def ended(self) -> None:
+        """The connection is over; give back what was taken from the judge."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, object]:
+        """For `GET /v1/connections`: what the protocol knows about itself (vhost, user, client properties, held, ...)."""
+        return {}

@@ -1,0 +1,144 @@
+"""Keys: what a message is for, said once and remembered.
+
+A session decodes the same few topics over and over. The first time it meets one it asks the judge for a `Key`; from then on the raw
+bytes found on the wire (`Origin.keys`, one dictionary look-up) lead straight to it, with the rules already matched (`levels`) and the
+counters at hand (`tally`).
+
+A `TopicName` names a topic for everybody; a `Key` is one topic as seen from one `Origin` (listener, client address, user, virtual
+host), because the access log counts per topic *and* client. Buckets are not kept here: all keys of a topic draw from the same bucket in
+the ledger.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+if TYPE_CHECKING:
+    from limiter.ledger import Level
+
+DEFAULT_EXCHANGE: Final = "amq.default"  # RabbitMQ's management API writes the default exchange (empty name) like this
+
+
+class TopicName(NamedTuple):
+    """The name of a topic, as bytes on the wire: RocketMQ uses `topic` only; AMQP's `topic` is the routing key."""
+
+    protocol: str
+    vhost: bytes
+    exchange: bytes
+    topic: bytes
+
+    def text(self) -> str:
+        """The topic as text (`contract.md` 4): `orders`; `%2F/orders/order.created`; bytes that are not UTF-8 percent-encoded."""
+        if self.protocol == "amqp":
+            exchange = self.exchange or DEFAULT_EXCHANGE.encode()
+            return "/".join(quote_from_bytes(part, safe="") for part in (self.vhost, exchange, self.topic))
+        try:
+            return self.topic.decode()
+        except UnicodeDecodeError:
+            return quote_from_bytes(self.topic, safe="%/")
+
+
+def rocketmq_topic(topic: bytes) -> TopicName:
+    return TopicName("rocketmq", b"", b"", topic)
+
+
+def amqp_topic(vhost: bytes, exchange: bytes, routing_key: bytes) -> TopicName:
+    """`exchange` may be written `amq.default` for the default exchange."""
+    return TopicName("amqp", vhost, b"" if exchange == DEFAULT_EXCHANGE.encode() else exchange, routing_key)
+
+
+def parse_topic(protocol: str, text: str) -> TopicName:
+    """The inverse of `TopicName.text`; raises ValueError where an AMQP text has not three parts."""
+    if protocol != "amqp":
+        return rocketmq_topic(text.encode())
+    parts = text.split("/")
+    if len(parts) != 3:
+        raise ValueError(f"{text!r}: an AMQP topic is vhost/exchange/routing_key, each percent-encoded, e.g. %2F/orders/order.created")
+    return amqp_topic(*(unquote_to_bytes(part) for part in parts))
+
+
+class Tally:
+    """Counters of one key since they were last folded into the access log and the metrics. Only the loop's thread touches them."""
+
+    __slots__ = (
+        "abandoned",
+        "bypassed",
+        "bytes",
+        "delayed",
+        "dropped",
+        "messages",
+        "peak_100ms",
+        "received",
+        "refused",
+        "refused_bytes",
+        "shadow_refused",
+        "window",
+        "window_messages",
+    )
+
+    def __init__(self) -> None:
+        self.received = 0  # messages decoded
+        self.messages = 0  # messages forwarded
+        self.bytes = 0  # bytes forwarded (message bodies as on the wire)
+        self.refused = 0
+        self.refused_bytes = 0
+        self.delayed = 0  # messages that were held at least once
+        self.dropped = 0
+        self.abandoned = 0  # received, neither forwarded nor answered: the client went away, or the broker did
+        self.bypassed = 0  # forwarded without a verdict, because the limiter failed or was too busy
+        self.shadow_refused = 0
+        self.window = 0  # number of the 100 ms window last counted in
+        self.window_messages = 0
+        self.peak_100ms = 0  # most messages offered within one 100 ms window
+
+    def receive(self, messages: int, window: int) -> None:
+        """Count `messages` offered in the 100 ms window number `window` (monotonic nanoseconds // 100,000,000)."""
+        self.received += messages
+        if window != self.window:
+            self.window = window
+            self.window_messages = 0
+        self.window_messages += messages
+        if self.window_messages > self.peak_100ms:
+            self.peak_100ms = self.window_messages
+
+    def __repr__(self) -> str:
+        return f"<Tally received={self.received} forwarded={self.messages} refused={self.refused} dropped={self.dropped}>"
+
+
+class Origin:
+    """Where messages come from: one client address and user on one listener (and virtual host). Shared by their sessions."""
+
+    __slots__ = ("client", "keys", "listener", "protocol", "sessions", "user", "vhost")
+
+    def __init__(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes) -> None:
+        self.protocol = protocol
+        self.listener = listener
+        self.client = client  # address without port
+        self.user = user
+        self.vhost = vhost
+        self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge
+        self.sessions = 0  # how many sessions use it; the judge forgets it at 0
+
+    def __repr__(self) -> str:
+        return f"<Origin {self.protocol} {self.listener} client={self.client} user={self.user} keys={len(self.keys)}>"
+
+
+class Key:
+    """One topic as seen from one origin, with its matched rules and its counters."""
+
+    __slots__ = ("dirty", "generation", "group", "levels", "name", "operation", "origin", "tally", "text")
+
+    def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> None:
+        self.origin = origin
+        self.name = name
+        self.text = name.text()
+        self.group = group  # consumer or producer group (RocketMQ), None elsewhere
+        self.operation = operation  # "produce" or "consume"
+        self.tally = Tally()
+        self.dirty = False  # on the gateway's list of keys to fold
+        self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
+        self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
+
+    def __repr__(self) -> str:
+        return f"<Key {self.text} from {self.origin.client}>"

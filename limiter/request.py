@@ -1,0 +1,33 @@
+"""What the judge is asked, and where it writes its verdict.
+
+The naive way asks once per message: one object, one queue entry and one look-up each, which costs more than the protocol. But a
+flood is made of like messages: those of one key and one cost that arrived in one read are **one** `Request` with a `count`. Because
+`take(n)` admits exactly as many as n times `take(1)` at the same instant (`limiter.md` 2.3), the verdict is one number: the first
+`passed` of them pass, the rest is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from limiter.keys import Key
+    from limiter.rules import Rule
+
+
+class Request:
+    """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
+
+    __slots__ = ("bypassed", "count", "key", "messages", "passed", "rule", "shadow_refused", "size", "wait_ns")
+
+    def __init__(self, key: Key | None, count: int, messages: int, size: int) -> None:
+        self.key = key  # None: not limited, passes unseen
+        self.count = count
+        self.messages = messages  # of each; more than 1 for a RocketMQ batch
+        self.size = size  # bytes of each, as on the wire
+        # The verdict, written by Judge.decide (or by Executor where it gave none):
+        self.passed = 0  # how many of `count` pass: always the first ones
+        self.wait_ns = 0  # true time until the first refused one would pass, if nobody else asked
+        self.rule: Rule | None = None  # the rule that refused; its action says what happens now
+        self.shadow_refused = 0  # how many of `count` a rule in shadow mode would have refused
+        self.bypassed = False  # passed without a verdict: limiter busy or failed
