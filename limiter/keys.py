@@ -16,6 +16,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 if TYPE_CHECKING:
     from limiter.ledger import Level
+    from limiter.rules import Rule
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # RabbitMQ's management API writes the default exchange (empty name) like this
 
@@ -67,11 +68,14 @@ class Tally:
         "bytes",
         "delayed",
         "dropped",
+        "dropped_bytes",
         "messages",
         "peak_100ms",
         "received",
         "refused",
+        "refused_by",
         "refused_bytes",
+        "retry_after_ns",
         "shadow_refused",
         "window",
         "window_messages",
@@ -83,8 +87,11 @@ class Tally:
         self.bytes = 0  # bytes forwarded (message bodies as on the wire)
         self.refused = 0
         self.refused_bytes = 0
+        self.refused_by: Rule | None = None  # the rule of the last refusal
+        self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once
         self.dropped = 0
+        self.dropped_bytes = 0
         self.abandoned = 0  # received, neither forwarded nor answered: the client went away, or the broker did
         self.bypassed = 0  # forwarded without a verdict, because the limiter failed or was too busy
         self.shadow_refused = 0

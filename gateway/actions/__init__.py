@@ -1,0 +1,24 @@
+"""What happens to refused messages: one action per file, named in `ACTIONS` (`limiter.md` 4).
+
+An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
+settles every request of the part: told the client, held, or dropped, and counted as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gateway.actions.delay import delay
+from gateway.actions.drop import drop
+from gateway.actions.reject import reject
+from gateway.conversation import Conversation
+from gateway.messages import Part
+
+Action = Callable[[Conversation, Part, int], None]
+
+ACTIONS: Final[dict[str, Action]] = {
+    "reject": reject,
+    "delay": delay,
+    "drop": drop,
+}

@@ -1,0 +1,199 @@
+"""Routes: which handler answers which method and path, who may ask, and with what body.
+
+A template's segments are literal, `{name}`, or `{name}:verb`; a path is split at its slashes first and decoded after, so that a virtual
+host `/` travels as `%2F`. Segments may be empty only where the last one is a name (an AMQP routing key may be empty).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+
+from admin.auth import Actor, Role
+from admin.http import Head
+from admin.problems import Fault, ProblemError, invalid, not_found, suggestion
+
+if TYPE_CHECKING:
+    from admin.context import Context
+
+JSON: Final = "application/json"
+BODY_LIMIT: Final = 256 * 1024  # bytes (reliability.md A6, API4)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter. Kinds: "text", "flag" (1/0/true/false), "count" (a whole number from 1 to `most`)."""
+
+    name: str
+    kind: str
+    about: str
+    most: int = 0
+    choices: tuple[str, ...] = ()
+
+
+FORCE: Final = Parameter("force", "flag", "write without If-Match")
+DRY_RUN: Final = Parameter("dry_run", "flag", "change nothing; answer with what would change")
+REASON: Final = Parameter("reason", "text", "why; kept in the history (a body's own `reason` wins)")
+WRITE_PARAMETERS: Final = (FORCE, DRY_RUN, REASON)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler answers. `body` is a value to encode, bytes as they are, or an iterator of text that is streamed."""
+
+    body: object
+    status: int = 200
+    etag: str | None = None
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method on one path template. `answer` and `body` are the msgspec types of the bodies (OpenAPI is made from them)."""
+
+    method: str
+    template: str
+    role: Role
+    handler: Callable[[Context], Awaitable[Answer]]
+    about: str
+    answer: Any = None
+    body: Any = None
+    body_required: bool = True
+    body_limit: int = BODY_LIMIT
+    parameters: tuple[Parameter, ...] = ()
+    conditional: bool = False  # needs If-Match or ?force=1
+    answer_type: str = JSON
+    statuses: tuple[int, ...] = (200,)
+
+    @property
+    def segments(self) -> list[str]:
+        return self.template.split("/")[1:]
+
+    def __repr__(self) -> str:
+        return f"<Route {self.method} {self.template} {self.role.word}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request on its way to its handler."""
+
+    id: str
+    head: Head
+    actor: Actor
+    path: Mapping[str, bytes]  # the template's names, decoded
+    query: Mapping[str, str]
+    now: int  # monotonic ns
+    body: bytes = b""
+
+    def flag(self, name: str) -> bool:
+        return self.query.get(name, "0") in ("1", "true")
+
+    def count(self, name: str, default: int) -> int:
+        return int(self.query.get(name, default))
+
+    def __repr__(self) -> str:
+        return f"<Request {self.id} {self.head.method} {self.head.path} by {self.actor.name}>"
+
+
+class Router:
+    """Finds the route of a path. Tries all shapes, the most literal first; there are two dozen."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        shapes: dict[str, tuple[list[str], dict[str, Route]]] = {}
+        for route in routes:
+            _, methods = shapes.setdefault(route.template, (route.segments, {}))
+            if route.method in methods:
+                raise ValueError(f"two routes for {route.method} {route.template}")
+            methods[route.method] = route
+        self._shapes = sorted(shapes.values(), key=lambda shape: [_rank(segment) for segment in shape[0]])
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, bytes]]:
+        """The route and the path's names; HEAD is answered as GET. Raises ProblemError 404 or 405."""
+        segments = [unquote_to_bytes(segment) for segment in path.split("/")[1:]]
+        for shape, methods in self._shapes:
+            names = _match(shape, segments)
+            if names is None:
+                continue
+            route = methods.get("GET" if method == "HEAD" else method)
+            if route is None:
+                allowed = ", ".join(_allowed(methods))
+                raise ProblemError(405, "method-not-allowed", f"{method} is not allowed here; {allowed} is", headers={"Allow": allowed})
+            return route, names
+        raise not_found("there is nothing at this path; GET /v1/openapi.json lists all paths")
+
+
+def _rank(segment: str) -> int:
+    """Literal segments are tried before `{name}:verb`, and those before `{name}`."""
+    return 0 if not segment.startswith("{") else 2 if segment.endswith("}") else 1
+
+
+def _allowed(methods: Mapping[str, Route]) -> Iterator[str]:
+    for method in methods:
+        yield method
+        if method == "GET":
+            yield "HEAD"
+
+
+def _match(shape: list[str], segments: list[bytes]) -> dict[str, bytes] | None:
+    if len(shape) != len(segments):
+        return None
+    names: dict[str, bytes] = {}
+    for at, (pattern, segment) in enumerate(zip(shape, segments, strict=True)):
+        if not pattern.startswith("{"):
+            if pattern.encode() != segment:
+                return None
+            continue
+        name, _, verb = pattern[1:].partition("}")
+        if not segment.endswith(verb.encode()):
+            return None
+        value = segment.removesuffix(verb.encode())
+        if not value and (at != len(shape) - 1 or not shape[at - 1].startswith("{")):
+            return None
+        names[name] = value
+    return names
+
+
+def parse_query(route: Route, query: str) -> dict[str, str]:
+    """The query's parameters, checked against those `route` knows; raises ProblemError 422 naming every fault."""
+    known = {parameter.name: parameter for parameter in route.parameters}
+    values: dict[str, str] = {}
+    faults: list[Fault] = []
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=32)
+    except ValueError as error:
+        raise ProblemError(400, "malformed", f"the query cannot be read: {error}") from error
+    for name, value in pairs:
+        parameter = known.get(name)
+        if parameter is None:
+            faults.append(Fault(f"?{name}", f"unknown parameter{suggestion(name, list(known))}"))
+        elif name in values:
+            faults.append(Fault(f"?{name}", "given more than once"))
+        elif wrong := _wrong(parameter, value):
+            faults.append(Fault(f"?{name}", wrong))
+        else:
+            values[name] = value
+    if faults:
+        raise invalid("the query's parameters cannot be used", faults)
+    return values
+
+
+def _wrong(parameter: Parameter, value: str) -> str | None:
+    if parameter.kind == "flag" and value not in ("0", "1", "true", "false"):
+        return f"{value!r} is neither 1 nor 0"
+    if parameter.kind == "count":
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= parameter.most and len(value) < 10):
+            return f"{value!r} is not a whole number from 1 to {parameter.most}"
+    elif parameter.choices and value not in parameter.choices:
+        return f"{value!r} is none of {', '.join(parameter.choices)}{suggestion(value, parameter.choices)}"
+    return None
+
+
+def encode(body: object) -> bytes:
+    """JSON; bytes that are not UTF-8 never get here (topics are text already)."""
+    return msgspec.json.encode(body)

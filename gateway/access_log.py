@@ -1,0 +1,199 @@
+"""The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
+
+Lines are made on the loop's thread once a second from the counters that `Accounts.fold` hands over, put on a bounded queue as one text
+per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and shows as
+a gap in `seq`, because numbers are given before the queue.
+
+Files: `dt=YYYY-MM-DD/hr=HH/GATEWAY-BOOT-NNNNNN.jsonl`, named `.open` until closed; rolled by age, by size, and at every full hour (UTC),
+so a file holds lines of one hour only. A file left `.open` by a crash is closed at the next start by the same gateway name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final
+
+from limiter.keys import Key, Tally
+
+QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
+
+Counts = list[int]
+Place = tuple[str, str, str, str | None, str | None, str]  # protocol, topic, client, user, group, operation
+
+
+def safe_name(gateway: str) -> str:
+    """The gateway's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", gateway)[:100] or "sluice"
+
+
+class AccessLog:
+    """Collects counters for the running second and hands full seconds to the writer."""
+
+    def __init__(self, directory: Path, gateway: str, boot: str, roll_every_s: int, roll_bytes: int) -> None:
+        self.gateway = gateway
+        self.boot = boot
+        self.seq = 0
+        self.revision = 0  # of the limits in force
+        self.lost_lines = 0
+        self._second: dict[Place, Counts] = {}
+        self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", roll_every_s, roll_bytes)
+
+    def start(self) -> None:
+        self._writer.start()
+
+    def add(self, key: Key, tally: Tally) -> None:
+        """An `Accounts` listener: add what happened to `key` to the running second."""
+        origin = key.origin
+        group = key.group.decode(errors="backslashreplace") if key.group is not None else None
+        place = (origin.protocol, key.text, origin.client, origin.user, group, key.operation)
+        new = [
+            tally.messages, tally.bytes, tally.refused, tally.refused_bytes, tally.delayed, tally.dropped, tally.bypassed, tally.shadow_refused,
+        ]  # fmt: skip
+        counts = self._second.get(place)
+        if counts is None:
+            self._second[place] = [*new, tally.peak_100ms]
+            return
+        for index, value in enumerate(new):
+            counts[index] += value
+        counts[-1] = max(counts[-1], tally.peak_100ms)
+
+    def close_second(self, second: int) -> None:
+        """The second that began at `second` (epoch, UTC) is over: write its lines and the heartbeat."""
+        head = {"v": 1, "ts": second, "gateway": self.gateway, "boot": self.boot}
+        lines = []
+        for (protocol, topic, client, user, group, operation), counts in self._second.items():
+            line = {
+                **head, "seq": self.seq, "protocol": protocol, "topic": topic, "client": client, "user": user, "group": group,
+                "operation": operation, "messages": counts[0], "bytes": counts[1], "refused_messages": counts[2], "refused_bytes": counts[3],
+                "delayed_messages": counts[4], "dropped_messages": counts[5], "bypassed_messages": counts[6],
+                "shadow_refused_messages": counts[7], "max_100ms_messages": counts[8], "revision": self.revision,
+            }  # fmt: skip
+            self.seq += 1
+            lines.append(json.dumps(line, separators=(",", ":")))
+        lines.append(json.dumps({**head, "seq": self.seq, "heartbeat": True, "revision": self.revision}, separators=(",", ":")))
+        self.seq += 1
+        self._second = {}
+        if not self._writer.offer(second, "\n".join(lines) + "\n", len(lines)):
+            self.lost_lines += len(lines)
+
+    def stop(self, second: int, timeout_s: float) -> None:
+        """Write what there is and close the file."""
+        self.close_second(second)
+        self._writer.stop(timeout_s)
+
+    @property
+    def failed_writes(self) -> int:
+        return self._writer.failed_writes
+
+    def on_problem(self, report: Callable[[str], None]) -> None:
+        self._writer.report = report
+
+
+class LogWriter(threading.Thread):
+    """The thread that owns the file."""
+
+    def __init__(self, directory: Path, stem: str, roll_every_s: int, roll_bytes: int) -> None:
+        super().__init__(name="access-log", daemon=True)
+        self.directory = directory
+        self.stem = stem
+        self.roll_every_s = roll_every_s
+        self.roll_bytes = roll_bytes
+        self.failed_writes = 0
+        self.failed_lines = 0
+        self.report: Callable[[str], None] = lambda _: None
+        self._queue: queue.Queue[tuple[int, str, int] | None] = queue.Queue(QUEUE_SECONDS)
+        self._file: IO[bytes] | None = None
+        self._path: Path | None = None
+        self._number = 0
+        self._opened_second = 0
+        self._size = 0
+
+    def offer(self, second: int, text: str, lines: int) -> bool:
+        """Queue one second's lines; False when the queue is full."""
+        try:
+            self._queue.put_nowait((second, text, lines))
+        except queue.Full:
+            return False
+        return True
+
+    def stop(self, timeout_s: float) -> None:
+        try:
+            self._queue.put(None, timeout=timeout_s)
+        except queue.Full:
+            return
+        if self.is_alive():
+            self.join(timeout_s)
+
+    def run(self) -> None:
+        self._close_leftovers()
+        while (entry := self._queue.get()) is not None:
+            second, text, lines = entry
+            try:
+                self._write(second, text.encode())
+            except OSError as error:
+                self.failed_writes += 1
+                self.failed_lines += lines
+                self.report(f"access log: {error}; {self.failed_lines} lines lost so far; free space or set access_log: off")
+                self._abandon()
+        self._close()
+
+    def _write(self, second: int, data: bytes) -> None:
+        if self._file is None or self._must_roll(second):
+            self._close()
+            self._open(second)
+        assert self._file is not None
+        self._file.write(data)
+        self._file.flush()
+        self._size += len(data)
+
+    def _must_roll(self, second: int) -> bool:
+        age = second - self._opened_second
+        return age >= self.roll_every_s or self._size >= self.roll_bytes or second // 3600 != self._opened_second // 3600
+
+    def _open(self, second: int) -> None:
+        when = datetime.fromtimestamp(second, UTC)
+        folder = self.directory / f"dt={when:%Y-%m-%d}" / f"hr={when:%H}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{self.stem}-{self._number:06d}.jsonl.open"
+        self._number += 1
+        self._file = self._path.open("ab")
+        self._size = 0
+        self._opened_second = second
+
+    def _close(self) -> None:
+        """Close and give the file its final name."""
+        if self._file is None or self._path is None:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._path.rename(self._path.with_suffix(""))
+        self._file = None
+        self._path = None
+
+    def _abandon(self) -> None:
+        """After a failed write: leave the file as it is (its last line may be torn) and begin a new one next time."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                self.failed_writes += 1
+        self._file = None
+        self._path = None
+
+    def _close_leftovers(self) -> None:
+        """Files an earlier run of this gateway left open: give them their final names."""
+        gateway = self.stem.rpartition("-")[0]
+        for path in self.directory.glob(f"dt=*/hr=*/{gateway}-*.jsonl.open"):
+            if not path.name.startswith(self.stem):
+                try:
+                    path.rename(path.with_suffix(""))
+                except OSError as error:
+                    self.report(f"access log: cannot close {path.name}: {error}")

@@ -1,0 +1,28 @@
+"""Delay: hold the refused part up to the rule's `max_delay`, then reject it.
+
+RocketMQ holds that request only; AMQP holds its channel. Clients time out (RocketMQ sends after 3 s), so a delay always ends in an
+answer: passed or refused.
+"""
+
+from __future__ import annotations
+
+from gateway.actions.reject import reject
+from gateway.actions.wait import due
+from gateway.conversation import Conversation
+from gateway.messages import Part
+
+
+def delay(conversation: Conversation, part: Part, now: int) -> None:
+    """Hold, or refuse when the time is up or the protocol cannot hold this one."""
+    key = part.key
+    rule = part.rule
+    assert key is not None
+    assert rule is not None
+    first = part.deadline == 0
+    deadline = now + rule.max_delay_ns if first else part.deadline
+    if now < deadline and conversation.hold(part, min(due(now, part.wait_ns), deadline)):
+        if first:
+            part.deadline = deadline
+            key.tally.delayed += part.count * part.messages
+        return
+    reject(conversation, part, now)

@@ -1,0 +1,131 @@
+"""Log lines: one per event, JSON or text, to stderr, never blocking the loop.
+
+stdlib logging does the levels; a queue and a writer thread keep a full pipe from stopping the data plane (`reliability.md` F47): when the
+queue is full the line is dropped and counted, and the next line that gets through says how many were. Per event class at most
+LINES_PER_SECOND; what is above is counted and said with the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+QUEUE_LINES: Final = 10_000
+LINES_PER_SECOND: Final = 20  # per event: a flood of bad connections must not become a flood of lines (a guess)
+
+logger = logging.getLogger("sluice")
+
+
+class QueueHandler(logging.Handler):
+    """Formats on the caller's thread, writes on its own."""
+
+    def __init__(self, stream: TextIO, form: str) -> None:
+        super().__init__()
+        self.stream = stream
+        self.form = form
+        self.dropped = 0
+        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
+        self._windows: dict[str, list[int]] = {}  # event -> [second, lines in it, suppressed]
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = getattr(record, "fields", {})
+        event = record.getMessage()
+        suppressed = self._admit(event, int(record.created))
+        if suppressed < 0:
+            return
+        if suppressed:
+            fields = {**fields, "suppressed": suppressed}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields = {**fields, "err": logging.Formatter().formatException(record.exc_info)}
+        try:
+            self._lines.put_nowait(self._format(record, event, fields))
+        except queue.Full:
+            self.dropped += 1
+
+    def _admit(self, event: str, second: int) -> int:
+        """How many lines of this event were suppressed before this one; -1 to suppress this one too."""
+        window = self._windows.setdefault(event, [second, 0, 0])
+        if window[0] != second:
+            window[0] = second
+            window[1] = 0
+        window[1] += 1
+        if window[1] > LINES_PER_SECOND:
+            window[2] += 1
+            return -1
+        suppressed, window[2] = window[2], 0
+        return suppressed
+
+    def _format(self, record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
+        when = datetime.fromtimestamp(record.created, UTC)
+        ts = f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+        level = record.levelname.lower()
+        if self.form == "json":
+            return json.dumps({"ts": ts, "level": level, "event": event, **fields}, default=str)
+        # repr keeps control characters of attacker-chosen names from reaching the terminal
+        words = " ".join(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}" for name, value in fields.items())
+        return f"{ts} {level:7} {event} {words}".rstrip()
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self.stream.write(line + "\n")
+                self.stream.flush()
+            except (OSError, ValueError):
+                self.dropped += 1
+
+    def close(self) -> None:
+        try:
+            self._lines.put(None, timeout=1)
+            self._thread.join(timeout=1)
+        except queue.Full:
+            self.dropped += 1
+        super().close()
+
+
+def start(level: str, form: str) -> QueueHandler:
+    """Send the product's log to stderr; returns the handler, to be closed at the end."""
+    handler = QueueHandler(sys.stderr, form)
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level.upper())
+    return handler
+
+
+def event(level: int, name: str, **fields: object) -> None:
+    """Log one event: a stable snake_case name and its fields; fields that are None are left out."""
+    if logger.isEnabledFor(level):
+        logger.log(level, name, extra={"fields": {key: value for key, value in fields.items() if value is not None}})
+
+
+def failure(name: str, error: BaseException, **fields: object) -> None:
+    """Log an exception with its traceback."""
+    logger.error(name, exc_info=error, extra={"fields": fields})
+
+
+class LimitEvents:
+    """`limit_reached` when a key goes over its limit, then at most one line a second per key, and `limit_recovered` after."""
+
+    def __init__(self) -> None:
+        self._over: dict[tuple[str, str, str, str | None], float] = {}  # key as its log line names it -> monotonic time of the last refusal
+
+    def add(self, listener: str, protocol: str, topic: str, client: str, user: str | None, refused: int, **fields: object) -> None:
+        """Once per second and key with the number `refused` in it."""
+        place = (protocol, topic, client, user)
+        self._over[place] = time.monotonic()
+        event(logging.WARNING, "limit_reached", listener=listener, protocol=protocol, topic=topic, refused=refused, client=client, user=user, **fields)
+
+    def tick(self) -> None:
+        """Once a second: keys without a refusal for two seconds have recovered."""
+        now = time.monotonic()
+        for place in [place for place, at in self._over.items() if now - at > 2.0]:
+            del self._over[place]
+            protocol, topic, client, user = place
+            event(logging.INFO, "limit_recovered", protocol=protocol, topic=topic, client=client, user=user)

@@ -1,0 +1,362 @@
+"""A session: one client, one broker connection of its own, and the turn it takes in the loop.
+
+The loop calls `turn` when something may have happened. A turn does a bounded amount of work: at most one read from each side. What the
+session wants next it leaves in plain attributes: `batch` (to be submitted to the judge), `again` (call me in the next sweep without
+waiting), `due` (call me at that time), `over` (take me out).
+
+How the end travels. Each side's FIN reaches the other only after everything that was in flight before it: a batch with the judge, held
+parts, backlogs. The naive way, closing both sockets when one read returns nothing, loses the broker's last confirms and
+whatever waits for its limit. An error (RST) has nothing to wait for: what is held is abandoned, and counted so.
+
+When is the client not read? While its batch is with the judge, while the credit is used up, while either backlog is above its cap,
+while as much is held as `hold_bytes` allows, and while the gateway as a whole holds more than its high watermark. The broker is then
+kept from taking the silence for death (`heartbeat`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.accounts import Accounts
+from gateway.channel import Channel
+from gateway.conversation import Conversation
+from gateway.handlers.decode import Decode
+from gateway.handlers.forward import Forward
+from gateway.messages import NEVER, REQUEST, Part, ProtocolError
+from gateway.pipeline import Batch, Pipeline
+
+LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close after the first (a guess; brokers close at once)
+SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
+REQUESTS_DUE: Final = 256  # held requests judged again per turn
+
+
+class SessionLimits:
+    """Numbers all sessions share, in bytes and nanoseconds."""
+
+    def __init__(self, hold_bytes: int, backlog_bytes: int, handshake_ns: int) -> None:
+        self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
+        self.backlog_bytes = backlog_bytes  # above this the other side is not read
+        self.handshake_ns = handshake_ns  # a client must have said something by then
+        self.memory_full = False  # the gateway as a whole is above memory.high_watermark: publishers are not read
+
+
+class Session:
+    """One client and its broker connection. See the module's docstring for what the loop reads from it."""
+
+    def __init__(
+        self,
+        number: int,
+        listener: str,
+        protocol: str,
+        client: Channel,
+        upstream: Channel,
+        conversation: Conversation,
+        pipeline: Pipeline,
+        decode: Decode,
+        forward: Forward,
+        limits: SessionLimits,
+        accounts: Accounts,
+    ) -> None:
+        self.number = number
+        self.listener = listener
+        self.protocol = protocol
+        self.client = client
+        self.upstream = upstream
+        self.conversation = conversation
+        self.pipeline = pipeline
+        self.decode = decode
+        self.forward = forward
+        self.limits = limits
+        self.accounts = accounts
+        self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
+        self.again = False
+        self.due = NEVER
+        self.over = False
+        self.queued = False  # for the loop: already on its list for this sweep
+        self.cause = ""  # why it ended: the label of sluice_connections_closed_total
+        self.detail = ""  # one line for the log
+        self.opened_at = 0
+        self.first_end_at = 0  # when the first side's end had been passed on
+        self.draining = False
+        self.last_relayed_at = 0
+
+    # ---- a turn ----------------------------------------------------------------------------------------------------
+
+    def turn(self, now: int, buffer: memoryview) -> bool:
+        """Do what can be done now; True when `batch` is to be submitted to the judge. `buffer` is the loop's one receive buffer."""
+        submit = False
+        try:
+            self._relay(now, buffer)
+            if self.conversation.draining:
+                self._discard(buffer)
+            elif self.batch is None:
+                submit = self._advance(now, buffer)
+        except ProtocolError as error:
+            self._broken(error, now)
+            return False
+        self._settle_turn(now)
+        return submit and not self.over
+
+    def resume(self, now: int, verdict_now: int) -> None:
+        """The judge has looked at `batch`: carry it on."""
+        batch = self.batch
+        assert batch is not None
+        self.batch = None
+        batch.now = max(now, verdict_now)
+        try:
+            self.pipeline.resume(batch)
+        except ProtocolError as error:
+            self._broken(error, now)
+            return
+        self._settle_turn(now)
+
+    def _settle_turn(self, now: int) -> None:
+        """Send what is to be sent, then say what is wanted next."""
+        self._send(now)
+        self.due = self.conversation.next_due if self.batch is None else NEVER
+        self.again = (self.batch is None and self._wants_client()) or (self.upstream.readable and self._may_relay())
+        self._end(now)
+
+    def _may_relay(self) -> bool:
+        return not self.upstream.eof and self.client.backlog <= self.limits.backlog_bytes
+
+    def _relay(self, now: int, buffer: memoryview) -> None:
+        """One read from the broker, passed on to the client."""
+        upstream = self.upstream
+        if not upstream.readable or not self._may_relay():
+            return
+        count = upstream.receive(buffer, 0)
+        if count == 0:
+            return
+        self.last_relayed_at = now
+        out: list[bytes] = []
+        self.conversation.relay(bytes(buffer[:count]), out)
+        client = self.client
+        for data in out:
+            client.queue(data, 0, len(data))
+
+    def _advance(self, now: int, buffer: memoryview) -> bool:
+        """Held parts whose time has come, else one read from the client, into the pipeline; True when the judge is asked."""
+        conversation = self.conversation
+        if conversation.next_due <= now:
+            batch = Batch(self, b"", now)
+            batch.parts = conversation.take_due(now, REQUESTS_DUE)
+            if batch.parts:
+                return self._carry(batch, 1)  # not decoded again
+        if not self._wants_client():
+            return False
+        data = b""
+        if self.client.readable and not self.decode.pending:
+            data = self._read(buffer)
+            if not data:
+                return False
+        return self._carry(Batch(self, data, now), 0)
+
+    def _read(self, buffer: memoryview) -> bytes:
+        """One read of the client's socket, behind the undecoded rest where that is short: one copy then makes the two contiguous."""
+        decode = self.decode
+        offset = len(decode.rest)
+        if offset > SHORT_REST or decode.later_bytes:
+            offset = 0
+        if offset:
+            buffer[:offset] = decode.rest
+        count = self.client.receive(buffer, offset)
+        if count == 0:
+            return b""
+        if offset:
+            decode.rest = b""
+        return bytes(buffer[: offset + count])
+
+    def _discard(self, buffer: memoryview) -> None:
+        """After the farewell: read the client only to see it close."""
+        if self.client.readable:
+            self.client.receive(buffer, 0)
+
+    def _carry(self, batch: Batch, first: int) -> bool:
+        self.batch = batch
+        if self.pipeline.carry(batch, first):
+            self.batch = None
+            return False
+        return True
+
+    def _wants_client(self) -> bool:
+        """Whether there is something of the client's to read or decode, and room for it."""
+        if self.conversation.draining:
+            return self.client.readable
+        return (self.client.readable or self.decode.pending) and not self.draining and not self.withheld()
+
+    def withheld(self) -> bool:
+        """Whether the client is deliberately not read."""
+        limits = self.limits
+        return (
+            self.decode.credit.credit <= 0
+            or self.upstream.backlog > limits.backlog_bytes
+            or self.client.backlog > limits.backlog_bytes
+            or self.conversation.held_bytes >= limits.hold_bytes
+            or (limits.memory_full and self.conversation.held_bytes > 0)
+        )
+
+    def _send(self, now: int) -> None:
+        client = self.client
+        replies = self.conversation.take_replies()
+        if replies:
+            client.queue(replies, 0, len(replies))
+        client.flush(now)
+        self.upstream.flush(now)
+        self.forward.acknowledge(now)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def _end(self, now: int) -> None:
+        """Pass each side's end on when nothing is in flight before it; notice when both are through."""
+        client = self.client
+        upstream = self.upstream
+        if client.error is not None or upstream.error is not None:
+            self._finish("client" if client.error is not None else "broker", str(client.error or upstream.error))
+            return
+        if client.eof and not upstream.shut and self.batch is None and not self.decode.pending:
+            if not self.conversation.holds_close():
+                upstream.shut_down()
+                self.first_end_at = self.first_end_at or now
+            elif self.first_end_at == 0:
+                self.first_end_at = now
+        if upstream.eof and not client.shut and client.backlog == 0:
+            client.shut_down()
+            self.first_end_at = self.first_end_at or now
+        if client.eof and upstream.eof and client.backlog == 0 and (upstream.backlog == 0 or client.shut):
+            self._finish("client" if upstream.shut else "broker", "")
+        elif self.conversation.draining and client.backlog == 0 and (client.eof or upstream.eof):
+            self._finish(self.cause or "drain", "")
+
+    def tick(self, now: int) -> None:
+        """A few times a second: heartbeats for the broker, deadlines."""
+        interval = self.conversation.heartbeat_interval_ns()
+        if interval < NEVER and self.upstream.backlog == 0 and now - self.upstream.sent_at >= interval and self._keeps_silent():
+            beat = self.conversation.heartbeat()
+            if beat:
+                self.upstream.queue(beat, 0, len(beat))
+                self.upstream.flush(now)
+        if self.first_end_at and now - self.first_end_at > LINGER_NS:
+            self._finish("client" if self.client.eof else "broker", "the other side did not close in time")
+        elif self.client.received == 0 and now - self.opened_at > self.limits.handshake_ns:
+            self._finish("handshake_timeout", "the client said nothing")
+
+    def _keeps_silent(self) -> bool:
+        """Whether it is the gateway, not the client, that keeps the client's bytes from the broker."""
+        return self.withheld() or self.conversation.held_bytes > 0 or self.batch is not None
+
+    def _broken(self, error: ProtocolError, now: int) -> None:
+        """A peer broke the protocol: the client gets the protocol's last words, then both sides are closed."""
+        farewell = error.farewell
+        if farewell:
+            self.client.queue(farewell, 0, len(farewell))
+        replies = self.conversation.take_replies()
+        if replies and not farewell:
+            self.client.queue(replies, 0, len(replies))
+        self.client.flush(now)
+        self._finish(error.cause, str(error))
+
+    def begin_drain(self) -> None:
+        """Take no more from the client; what is in flight goes its way."""
+        self.draining = True
+
+    def drained(self, now: int, quiet_ns: int) -> bool:
+        """Whether nothing is in flight any more: nothing with the judge, held or queued, no confirm outstanding, the broker quiet."""
+        return (
+            self.batch is None
+            and self.conversation.held_messages == 0
+            and self.client.backlog == 0
+            and self.upstream.backlog == 0
+            and self.conversation.settled()
+            and now - self.last_relayed_at >= quiet_ns
+        )
+
+    def say_farewell(self, reason: str, cause: str, now: int) -> None:
+        """Tell both sides in their protocol that the gateway closes this connection, then wait for them to close."""
+        if self.over or self.conversation.draining:
+            return
+        self.cause = cause
+        self.draining = True
+        to_client, to_broker = self.conversation.farewell(reason)
+        self.conversation.draining = True
+        self.client.queue(to_client, 0, len(to_client))
+        self.upstream.queue(to_broker, 0, len(to_broker))
+        self.client.flush(now)
+        self.upstream.flush(now)
+        self.first_end_at = self.first_end_at or now
+        if not to_client:
+            self._finish(cause, reason)
+
+    def abort(self, cause: str, detail: str) -> None:
+        """Close at once: the session itself failed, or its time is up."""
+        self._finish(cause, detail)
+
+    def _finish(self, cause: str, detail: str) -> None:
+        if self.over:
+            return
+        self.over = True
+        self.cause = self.cause or cause
+        self.detail = self.detail or detail
+
+    def close(self) -> None:
+        """Count what is abandoned, give everything back, close both sockets. Called once, by the loop."""
+        conversation = self.conversation
+        parts = conversation.abandon()
+        if self.batch is not None:
+            parts.extend(self.batch.parts)
+            self.batch = None
+        self._abandon(parts)
+        conversation.ended()
+        self.client.close()
+        self.upstream.close()
+
+    def _abandon(self, parts: list[Part]) -> None:
+        for part in parts:
+            key = part.key
+            if part.kind == REQUEST and key is not None:
+                if not key.dirty:
+                    self.accounts.note(key)
+                key.tally.abandoned += part.count * part.messages
+
+    # ---- for operators ---------------------------------------------------------------------------------------------
+
+    def bottleneck(self, now: int) -> str:
+        """Who keeps this connection from being faster: "none", "limit" (held by a rule), "limiter", "broker" or "client"."""
+        if self.conversation.held_messages:
+            return "limit"
+        if self.client.backlog > self.limits.backlog_bytes:
+            return "client"
+        if self.upstream.backlog > 0 or self.forward.credit.flow(now):
+            return "broker"
+        return "limiter" if self.decode.credit.flow(now) else "none"
+
+    def state(self) -> str:
+        if self.draining:
+            return "draining"
+        if self.conversation.held_messages:
+            return "throttled"
+        return "flow" if self.withheld() else "running"
+
+    def describe(self, now: int) -> dict[str, object]:
+        """For `GET /v1/connections`."""
+        return {
+            "id": self.number,
+            "listener": self.listener,
+            "protocol": self.protocol,
+            "client": f"{self.conversation.circumstances.client}:{self.conversation.circumstances.client_port}",
+            "user": self.conversation.user,
+            "state": self.state(),
+            "bottleneck": self.bottleneck(now),
+            "age_seconds": round((now - self.opened_at) / 1e9, 3),
+            "bytes_from_client": self.client.received,
+            "bytes_to_client": self.client.sent,
+            "backlog_to_client": self.client.backlog,
+            "backlog_to_broker": self.upstream.backlog,
+            "held_messages": self.conversation.held_messages,
+            "held_bytes": self.conversation.held_bytes,
+            "messages_forwarded": self.forward.messages,
+            **self.conversation.describe(),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Session {self.number} {'over' if self.over else self.state()} {self.protocol} client={self.client} upstream={self.upstream}>"

@@ -1,0 +1,266 @@
+"""YAML text as a tree of nodes that know their place. Nothing is interpreted here.
+
+PyYAML's own loader resolves scalars by their looks: `010` becomes 8, `1:30` becomes 90, `no` becomes False, `1e3` stays text
+(measured with 6.0.3). So only its parser is used, event by event, and every scalar stays the text that was written; what it means is
+decided later by the setting it stands for (`kinds.py`). Going by events also means that nothing recurses: depth and size are capped
+before they cost anything, and anchors, aliases and tags are refused where they stand.
+
+All faults go to `Problems`; a syntax error ends the reading of that file, everything else is collected.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from gateway.settings.problems import Place, Problems, quoted
+
+MAX_BYTES: Final = 4 << 20  # about 30,000 rules; read in about a second
+MAX_DEPTH: Final = 16  # the deepest setting, rules[].limit.burst.messages, is at 6
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster and gives the same events
+_UNPRINTABLE: Final = re.compile("[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_COMMENT: Final = re.compile(r"(^|[ \t])#.*$")
+_LINE_END: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML 1.1 counts as a line, so that numbers agree with the parser's
+
+
+class Scalar:
+    """A piece of text. `plain` when it was written without quotes."""
+
+    __slots__ = ("place", "plain", "text")
+
+    def __init__(self, text: str, place: Place, *, plain: bool = True) -> None:
+        self.text = text
+        self.place = place
+        self.plain = plain
+
+    @property
+    def null(self) -> bool:
+        """Whether YAML says that there is no value: nothing, `~` or `null`, unquoted."""
+        return self.plain and self.text in {"", "~", "null", "Null", "NULL"}
+
+    def __repr__(self) -> str:
+        return f"<Scalar {quoted(self.text)} at {self.place}>"
+
+
+class Mapping:
+    """Keys and values in the order written. `keys` holds the place of each key."""
+
+    __slots__ = ("entries", "keys", "place")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.entries: dict[str, Node] = {}
+        self.keys: dict[str, Place] = {}
+
+    def put(self, key: str, place: Place, node: Node) -> None:
+        self.entries[key] = node
+        self.keys[key] = place
+
+    def __repr__(self) -> str:
+        return f"<Mapping {', '.join(self.entries)} at {self.place}>"
+
+
+class Sequence:
+    """Items in the order written."""
+
+    __slots__ = ("items", "place")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.items: list[Node] = []
+
+    def __repr__(self) -> str:
+        return f"<Sequence of {len(self.items)} at {self.place}>"
+
+
+Node = Scalar | Mapping | Sequence
+
+
+def kind_of(node: Node) -> str:
+    """What a node is, in words for a message."""
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    return "nothing" if node.null else quoted(node.text)
+
+
+def read(path: Path, name: str, problems: Problems) -> Node | None:
+    """The tree of the YAML file at `path`, called `name` in messages; None when there is none to be had (the reason is in `problems`)."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        problems.read(name, [])
+        problems.add(Place(name), "", f"cannot be read: {reason}", "name a YAML file that exists and that this user may read")
+        return None
+    return parse(data, name, problems)
+
+
+def parse(data: bytes, name: str, problems: Problems) -> Node | None:
+    """The tree of the YAML text in `data`; at most MAX_BYTES and MAX_DEPTH levels are looked at."""
+    text = _decode(data, name, problems)
+    if text is None:
+        return None
+    return _Composer(name, problems).compose(text)
+
+
+def _decode(data: bytes, name: str, problems: Problems) -> str | None:
+    """`data` as text that YAML's parser can read, or None with the reason in `problems`."""
+    start = Place(name, 1, 1)
+    problems.read(name, [])
+    if len(data) > MAX_BYTES:
+        problems.add(start, "", f"larger than {MAX_BYTES >> 20} MiB", "is this the right file? split rules over several gateways if so")
+        return None
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problems.add(start, "", "UTF-16 text", "save the file as UTF-8")
+        return None
+    if data.startswith(b"\xef\xbb\xbf"):
+        problems.add(start, "", "begins with a byte order mark (EF BB BF)", "save the file as UTF-8 without BOM")
+        data = data[3:]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode()
+        line, column = len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1
+        problems.read(name, _LINE_END.split(data.decode(errors="replace")))
+        problems.add(Place(name, line, column), "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
+        return None
+    lines = _LINE_END.split(text)
+    problems.read(name, lines)
+    clean = True
+    if (found := _UNPRINTABLE.search(text)) is not None:
+        before = text[: found.start()]
+        line, column = len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1
+        what = f"control character U+{ord(found[0]):04X}"
+        problems.add(Place(name, line, column), "", what, 'is this a text file? write such characters as escapes in double quotes, "\\x07"')
+        clean = False
+    if "\t" in text:
+        for number, each in enumerate(lines, 1):
+            column = _COMMENT.sub("", each).find("\t") + 1
+            if column:
+                problems.add(Place(name, number, column), "", "tab character", 'use spaces (in double quotes: "\\t")')
+                clean = False
+    return text if clean else None
+
+
+class _Composer:
+    """Builds the tree of one file from the parser's events."""
+
+    def __init__(self, name: str, problems: Problems) -> None:
+        self.name = name
+        self.problems = problems
+        self.open: list[Mapping | Sequence] = []  # containers not yet closed, outermost first
+        self.pending: list[tuple[str, Place] | None] = []  # for each open container: the key whose value comes next
+        self.root: Node | None = None
+
+    def compose(self, text: str) -> Node | None:
+        documents = 0
+        try:
+            for event in yaml.parse(text, Loader=_LOADER):
+                if isinstance(event, yaml.DocumentStartEvent):
+                    documents += 1
+                    if documents > 1:
+                        self._add(self._place(event), "a second YAML document", "keep one document per file: remove this `---`")
+                        return self.root
+                elif not self._take(event):
+                    return None
+        except yaml.MarkedYAMLError as error:
+            self._syntax(error)
+            return None
+        if self.root is None:
+            self._add(Place(self.name, 1, 1), "the file is empty", "start from config/sluice.yaml of the distribution")
+        return self.root
+
+    def _take(self, event: yaml.Event) -> bool:
+        """Fit one event into the tree. False when it is no use to go on."""
+        if isinstance(event, yaml.NodeEvent):
+            place = self._place(event)
+            if isinstance(event, yaml.AliasEvent):
+                self._add(place, f"alias {quoted('*' + str(event.anchor))}", "aliases are not supported: write the value out")
+                self._fit(Scalar("", place))
+                return True
+            if event.anchor is not None:
+                self._add(place, f"anchor {quoted('&' + str(event.anchor))}", "anchors are not supported: write the value out where it is needed")
+            if getattr(event, "tag", None) not in {None, "!"}:
+                self._add(place, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
+            if isinstance(event, yaml.ScalarEvent):
+                self._fit(Scalar(event.value, place, plain=event.implicit[0] and event.style in {None, ""}))
+                return True
+            if len(self.open) >= MAX_DEPTH:
+                self._add(place, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep: check the brackets")
+                return False
+            container: Mapping | Sequence = Mapping(place) if isinstance(event, yaml.MappingStartEvent) else Sequence(place)
+            self._fit(container)
+            self.open.append(container)
+            self.pending.append(None)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self.open.pop()
+            self.pending.pop()
+        return True
+
+    def _fit(self, node: Node) -> None:
+        """Put `node` where the tree waits for one."""
+        if not self.open:
+            self.root = node
+            return
+        container = self.open[-1]
+        if isinstance(container, Sequence):
+            container.items.append(node)
+            return
+        key = self.pending[-1]
+        if key is not None:
+            self.pending[-1] = None
+            if key[0] in container.entries:
+                first = container.keys[key[0]]
+                self._add(key[1], f"duplicate key {quoted(key[0])}", f"remove one of the two; the first is in line {first.line}")
+            else:
+                container.put(key[0], key[1], node)
+            return
+        if not isinstance(node, Scalar):
+            self._add(node.place, f"{kind_of(node)} as a key", "keys are words")
+        self.pending[-1] = (node.text if isinstance(node, Scalar) else f"?{len(container.entries)}", node.place)
+
+    def _place(self, event: yaml.Event) -> Place:
+        mark = event.start_mark
+        return Place(self.name, mark.line + 1, mark.column + 1)
+
+    def _add(self, place: Place, message: str, remedy: str) -> None:
+        self.problems.add(place, "", message, remedy)
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> None:
+        mark = error.problem_mark or error.context_mark
+        place = Place(self.name, mark.line + 1, mark.column + 1) if mark is not None else Place(self.name, 1, 1)
+        context = f" {error.context}" if error.context else ""
+        if error.context_mark is not None and (mark is None or error.context_mark.line != mark.line):
+            context += f" begun in line {error.context_mark.line + 1}"
+        self._add(place, f"not YAML: {error.problem or 'cannot be read'}{context}", _remedy(error))
+
+
+def _remedy(error: yaml.MarkedYAMLError) -> str:
+    """What usually mends this kind of syntax error."""
+    said = f"{error.problem} {error.context}".lower()
+    for sign, remedy in _REMEDIES:
+        if sign in said:
+            return remedy
+    return "check indentation, quotes and brackets here and in the line above"
+
+
+_REMEDIES: Final = (
+    ("mapping values are not allowed", "a `: ` too many: indent the line, or put the value in quotes"),
+    ("quoted scalar", "close the quotes"),
+    ("flow mapping", "close the brace `}` and put a comma between the entries"),
+    ("flow sequence", "close the bracket `]` and put a comma between the items"),
+    ("simple key", "write `key: value`, with a space after the colon"),
+    ("block collection", "indent all items of the list alike"),
+    ("block mapping", "indent all keys of a section alike"),
+    ("cannot start any token", "put the value in quotes"),
+    ("alias", "put a value that begins with `*` in quotes"),
+    ("anchor", "put a value that begins with `&` in quotes"),
+    ("escape", "write `\\\\` for a backslash, or use single quotes"),
+)

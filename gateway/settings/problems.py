@@ -1,0 +1,134 @@
+"""What is wrong with a configuration, said like a compiler says it: place, path, what, and the way out.
+
+A problem always names a place: a file with line and column, an environment variable, or a flag. What it quotes from a file is masked
+where it looks like a secret, because messages end in logs and tickets.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_QUOTE: Final = 60  # characters of an offending text; a guess at what still reads well
+LONGEST_LINE: Final = 120  # characters of a source line around the column
+
+_SECRET: Final = re.compile(
+    r"""(?ix) (\b (?:[\w-]*(?:password|passwd|secret|credential)[\w-]* | (?:[\w-]+[_-])?tokens? | (?:access|private|api)[_-]?keys?) ["']? \s* [:=] \s* )
+    (?![\[{]) ("[^"]*"? | '[^']*'? | [^\s,\]}#]+)"""
+)
+_URL_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^@\s/]+(?=@)")
+
+
+def masked(text: str) -> str:
+    """`text` with everything that looks like a secret replaced by stars of the same length, so that columns stay true."""
+    text = _SECRET.sub(lambda found: found[1] + "*" * len(found[2]), text)
+    return _URL_PASSWORD.sub(lambda found: found[1] + "*" * (len(found[0]) - len(found[1])), text)
+
+
+def quoted(text: str) -> str:
+    """`text` in double quotes, on one line, control characters escaped, cut to a readable length, secrets masked."""
+    text = masked(text)
+    if len(text) > LONGEST_QUOTE:
+        text = text[: LONGEST_QUOTE - 1] + "…"
+    escaped = json.dumps(text, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` probably was meant to be."""
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def listed(words: Iterable[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value was written: a file (line and column from 1), or `environment NAME`, `flag --name` (line 0)."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+NOWHERE: Final = Place("default")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One fault. `path` is where in the structure (`listeners[0].bind`), `source` the line it stands on (may be empty)."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    remedy: str
+    source: str = ""
+
+    @property
+    def place(self) -> Place:
+        return Place(self.file, self.line, self.column)
+
+    @property
+    def headline(self) -> str:
+        """`file:line:column: path: message; remedy`, on one line."""
+        parts = [str(self.place), self.path, self.message] if self.path else [str(self.place), self.message]
+        return ": ".join(parts) + (f"; {self.remedy}" if self.remedy else "")
+
+    def __str__(self) -> str:
+        if not self.source:
+            return self.headline
+        start = max(0, self.column - 1 - LONGEST_LINE // 2) if len(self.source) > LONGEST_LINE else 0
+        shown = "".join(char if char.isprintable() else "·" for char in masked(self.source)[start : start + LONGEST_LINE])
+        number = f"{self.line:5} | "
+        return f"{self.headline}\n{number}{shown}\n{' ' * (len(number) - 2)}| {' ' * (self.column - 1 - start)}^"
+
+
+class ConfigError(Exception):
+    """A configuration cannot be used. `errors` are all its faults, in the order of the files."""
+
+    def __init__(self, errors: Iterable[ConfigProblem]) -> None:
+        self.errors: list[ConfigProblem] = list(errors)
+        super().__init__("\n".join(str(problem) for problem in self.errors))
+
+
+class Problems:
+    """Collects the faults of one load; knows the text of the files, to show the lines."""
+
+    def __init__(self) -> None:
+        self.found: list[ConfigProblem] = []
+        self._lines: dict[str, list[str]] = {}
+
+    def read(self, file: str, lines: list[str]) -> None:
+        """Remember the lines of `file`."""
+        self._lines[file] = lines
+
+    def problem(self, place: Place, path: str, message: str, remedy: str) -> ConfigProblem:
+        """A problem with its source line; not added to those found."""
+        lines = self._lines.get(place.file, [])
+        source = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+        return ConfigProblem(place.file, place.line, place.column, path, message, remedy, source)
+
+    def add(self, place: Place, path: str, message: str, remedy: str) -> None:
+        self.found.append(self.problem(place, path, message, remedy))
+
+    def check(self) -> None:
+        """Raise ConfigError with all that was found, in order of appearance; return when there was nothing."""
+        if self.found:
+            order = {file: number for number, file in enumerate(self._lines)}
+            raise ConfigError(sorted(self.found, key=lambda each: (order.get(each.file, -1), each.line, each.column)))
+
+    def __repr__(self) -> str:
+        return f"<Problems {len(self.found)} in {len(self._lines)} files>"

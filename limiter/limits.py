@@ -1,0 +1,105 @@
+"""Limits: how many messages and bytes per second, and how much at once.
+
+Rates are exact rationals of integers, never floats: a float rate of 1/3 per second drifts, and "admitted no more than burst + rate * T"
+would then hold only almost. Time is in nanoseconds everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+from typing import Final
+
+SECOND: Final = 1_000_000_000  # nanoseconds
+NEVER: Final = 1 << 62  # nanoseconds (146 years): a time that does not come
+DEFAULT_BURST_NS: Final = SECOND  # a burst is one second of the rate where nothing else is said (limiter.md 1)
+MOST_PER_SECOND: Final = 10**15  # a guess: above any broker, and small enough that a typing error is noticed
+
+
+@dataclass(frozen=True)
+class Rate:
+    """`amount` tokens per `per_ns` nanoseconds, kept in lowest terms, so that equal rates are equal. 0 refuses everything.
+
+    Raises ValueError for a negative amount, a period that is not positive, and more than 10**15 per second.
+    """
+
+    amount: int
+    per_ns: int = SECOND
+
+    def __post_init__(self) -> None:
+        if self.amount < 0:
+            raise ValueError(f"a rate of {self.amount} is negative; 0 refuses everything, leaving the limit out limits nothing")
+        if self.per_ns <= 0:
+            raise ValueError(f"a rate needs a period longer than nothing, not {self.per_ns} ns")
+        if self.amount * SECOND > MOST_PER_SECOND * self.per_ns:
+            raise ValueError(f"a rate of {self.amount * SECOND // self.per_ns}/s is above {MOST_PER_SECOND}/s; leave the limit out instead")
+        shared = gcd(self.amount, self.per_ns)
+        if shared > 1:
+            object.__setattr__(self, "amount", self.amount // shared)
+            object.__setattr__(self, "per_ns", self.per_ns // shared)
+
+    def tokens_in(self, duration_ns: int) -> int:
+        """Whole tokens that come in within `duration_ns`."""
+        return self.amount * duration_ns // self.per_ns
+
+    @property
+    def per_second(self) -> float:
+        return self.amount * SECOND / self.per_ns
+
+    def __str__(self) -> str:
+        exact = Fraction(self.amount * SECOND, self.per_ns)
+        return f"{exact.numerator}/s" if exact.denominator == 1 else f"{self.per_second:g}/s"
+
+
+def per_second(number: float) -> Rate:
+    """The rate of `number` per second, as JSON has it: whole, or a decimal read to six places. Raises ValueError as `Rate` does."""
+    if number != number or number in (float("inf"), float("-inf")):  # noqa: PLR0124  -- the way to tell NaN without importing math
+        raise ValueError(f"{number} is no rate; leave the limit out where there is none")
+    exact = Fraction(str(number)).limit_denominator(10**6)
+    return Rate(exact.numerator, exact.denominator * SECOND)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What may pass: messages and bytes, each with a rate (None: unlimited) and a burst.
+
+    The burst of a dimension is its number of tokens where one is given, else `burst_ns` of its rate (default one second).
+    Raises ValueError for a burst that would never let anything pass: who wants that says a rate of 0.
+    """
+
+    messages: Rate | None = None
+    bytes: Rate | None = None
+    messages_burst: int | None = None
+    bytes_burst: int | None = None
+    burst_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        for burst in (self.messages_burst, self.bytes_burst):
+            if burst is not None and burst < 1:
+                raise ValueError(f"a burst of {burst} would refuse everything; say a rate of 0 where that is meant")
+        if self.burst_ns is not None and self.burst_ns <= 0:
+            raise ValueError("a burst of no time would refuse everything; say a rate of 0 where that is meant")
+
+    def messages_capacity(self) -> int:
+        """The most messages that pass at once: whole tokens, at least 1 unless the rate is 0. 0 also where messages are unlimited."""
+        return capacity(self.messages, self.messages_burst, self.burst_ns)
+
+    def bytes_capacity(self) -> int:
+        """The most bytes that pass at once: whole tokens, at least 1 unless the rate is 0. 0 also where bytes are unlimited."""
+        return capacity(self.bytes, self.bytes_burst, self.burst_ns)
+
+    def limits_nothing(self) -> bool:
+        return self.messages is None and self.bytes is None
+
+
+UNLIMITED: Final = Limit()
+
+
+def capacity(rate: Rate | None, burst: int | None, burst_ns: int | None) -> int:
+    """The size of a bucket in whole tokens; one that holds less than one token could never give any, so it holds at least one."""
+    if rate is None or rate.amount == 0:
+        return 0
+    if burst is not None:
+        return burst
+    return max(1, rate.tokens_in(DEFAULT_BURST_NS if burst_ns is None else burst_ns))

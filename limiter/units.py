@@ -1,0 +1,165 @@
+"""Units: rates, sizes and durations as people write them (`contract.md` 3), and back.
+
+A bare number is refused: `500` of what? Reading is exact (fractions, not floats), and `parse(format(x)) == x` for every rate, size and
+duration, so what the admin API shows can be sent back to it.
+
+    rates      500/s  30k/min  0.5/s  1/10s     byte rates  10MiB/s  64kB/s  500/s
+    sizes      1MiB  64kB  512B                 durations   2s  500ms  1.5min  1h  250us
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from limiter.limits import SECOND, Rate
+
+DURATIONS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
+COUNTS: Final = {"": 1, "k": 10**3, "M": 10**6}
+SIZES: Final = {"B": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30}
+RATE_PERIODS: Final = ("s", "min", "h", "ms", "d")  # in the order in which a rate is tried for writing
+
+# What people write instead, and what they mean.
+SPELLINGS: Final = {
+    "sec": "s", "secs": "s", "second": "s", "seconds": "s", "m": "min", "mins": "min", "minute": "min", "minutes": "min", "hr": "h",
+    "hour": "h", "hours": "h", "day": "d", "days": "d", "µs": "us", "msec": "ms", "millis": "ms",
+}  # fmt: skip
+SIZE_SPELLINGS: Final = {"b": "B", "kb": "kB", "kib": "KiB", "k": "kB", "m": "MB", "mb": "MB", "mib": "MiB", "g": "GB", "gb": "GB", "gib": "GiB"}
+
+NUMBER: Final = r"(?P<number>\d+(?:\.\d+)?)"
+RATE: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z]*)\s*/\s*(?P<many>\d*)\s*(?P<period>[A-Za-zµ]+)\s*", re.ASCII)
+QUANTITY: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-zµ]*)\s*")
+LONGEST: Final = 64  # characters; a number of a million digits takes Python seconds to read
+
+
+def parse_rate(text: str) -> Rate:
+    """A rate of messages: `500/s`, `30k/min`, `0.5/s`, `1/10s`. Raises ValueError with a hint."""
+    return read_rate(text, COUNTS, "500/s")
+
+
+def parse_byte_rate(text: str) -> Rate:
+    """A rate of bytes: `10MiB/s`, `64kB/s`; plain `500/s` is 500 bytes. Raises ValueError with a hint."""
+    return read_rate(text, {"": 1, **SIZES}, "10MiB/s")
+
+
+def read_rate(text: str, units: dict[str, int], example: str) -> Rate:
+    if not isinstance(text, str):
+        raise ValueError(bare_number(text, f"{text}/s"))  # noqa: TRY004  -- one kind of error for whoever reads configuration
+    found = RATE.fullmatch(text) if len(text) <= LONGEST else None
+    if found is None:
+        number = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+        if number is not None and number["unit"] in units:
+            raise ValueError(bare_number(text, f"{text.strip()}/s"))
+        raise ValueError(f"{shorten(text)} is no rate{negative(text)}; write it like {example}")
+    if found["unit"] not in units:
+        meant = SIZE_SPELLINGS.get(found["unit"].lower(), "") if "B" in units else {"K": "k", "m": "M"}.get(found["unit"], "")
+        raise ValueError(unknown(text, found["unit"], meant, units, example))
+    if found["period"] not in DURATIONS:
+        raise ValueError(unknown(text, found["period"], SPELLINGS.get(found["period"].lower(), ""), DURATIONS, example))
+    if found["many"] and int(found["many"]) == 0:
+        raise ValueError(f"{shorten(text)}: a rate needs a period longer than nothing; write it like {example}")
+    exact = Fraction(found["number"]) * units[found["unit"]]
+    return Rate(exact.numerator, exact.denominator * int(found["many"] or "1") * DURATIONS[found["period"]])
+
+
+def parse_size(text: str) -> int:
+    """Bytes: `1MiB`, `64kB`, `512B`. Raises ValueError with a hint, also where it is not a whole number of bytes."""
+    return read_quantity(text, SIZES, SIZE_SPELLINGS, "size", "1MiB")
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds: `2s`, `500ms`, `1.5min`. Raises ValueError with a hint. `0` needs a unit too: `0s`."""
+    return read_quantity(text, DURATIONS, SPELLINGS, "duration", "2s")
+
+
+def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], what: str, example: str) -> int:
+    first_unit = example.lstrip("0123456789")
+    if not isinstance(text, str):
+        raise ValueError(bare_number(text, f"{text}{first_unit}"))  # noqa: TRY004
+    found = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    if found is None:
+        raise ValueError(f"{shorten(text)} is no {what}{negative(text)}; write it like {example}")
+    if not found["unit"]:
+        raise ValueError(bare_number(text, f"{text.strip()}{first_unit}"))
+    if found["unit"] not in units:
+        raise ValueError(unknown(text, found["unit"], spellings.get(found["unit"].lower(), ""), units, example))
+    exact = Fraction(found["number"]) * units[found["unit"]]
+    if exact.denominator != 1:
+        raise ValueError(f"{shorten(text)} is not a whole number of {'bytes' if what == 'size' else 'nanoseconds'}")
+    return exact.numerator
+
+
+def bare_number(text: object, meant: str) -> str:
+    return f"{text} has no unit; did you mean {meant}?"
+
+
+def negative(text: str) -> str:
+    return " (it cannot be negative)" if text.strip().startswith("-") else ""
+
+
+def unknown(text: str, unit: str, meant: str, units: dict[str, int], example: str) -> str:
+    known = ", ".join(name for name in units if name)
+    hint = f"did you mean {meant}?" if meant else f"known: {known}; for example {example}"
+    return f"{shorten(text)}: unknown unit {unit!r}; {hint}"
+
+
+def shorten(text: str) -> str:
+    return repr(text if len(text) <= LONGEST else text[:LONGEST] + "...")
+
+
+def format_rate(rate: Rate) -> str:
+    """The shortest exact way to write a rate of messages: `500/s`, `0.5/s`, `100/min`, `1/7s`."""
+    return write_rate(rate, {"": 1})
+
+
+def format_byte_rate(rate: Rate) -> str:
+    """The shortest exact way to write a rate of bytes: `10MiB/s`, `1500B/s`."""
+    return write_rate(rate, SIZES)
+
+
+def write_rate(rate: Rate, units: dict[str, int]) -> str:
+    for period in RATE_PERIODS:
+        amount = Fraction(rate.amount * DURATIONS[period], rate.per_ns)
+        if amount.denominator == 1:
+            return f"{whole(amount.numerator, units)}/{period}"
+    decimal = decimal_text(Fraction(rate.amount * SECOND, rate.per_ns))
+    if decimal:
+        return f"{decimal}{smallest(units)}/s"
+    period = next(name for name in ("d", "h", "min", "s", "ms", "us", "ns") if rate.per_ns % DURATIONS[name] == 0)
+    return f"{whole(rate.amount, units)}/{rate.per_ns // DURATIONS[period]}{period}"
+
+
+def format_size(size: int) -> str:
+    """The shortest exact way to write a number of bytes: `1MiB`, `64kB`, `1500B`."""
+    return whole(size, SIZES)
+
+
+def format_duration(duration_ns: int) -> str:
+    """The shortest exact way to write a duration: `2s`, `500ms`, `90s`."""
+    if duration_ns == 0:
+        return "0s"
+    for name in ("d", "h", "min", "s", "ms", "us"):
+        if duration_ns % DURATIONS[name] == 0:
+            return f"{duration_ns // DURATIONS[name]}{name}"
+    return f"{duration_ns}ns"
+
+
+def whole(number: int, units: dict[str, int]) -> str:
+    """`number` in the largest unit that divides it."""
+    dividing = [(size, name) for name, size in units.items() if number % size == 0]
+    size, name = max(dividing) if number else (1, smallest(units))
+    return f"{number // size}{name}"
+
+
+def smallest(units: dict[str, int]) -> str:
+    return min(units, key=units.__getitem__)
+
+
+def decimal_text(number: Fraction) -> str:
+    """`number` as a decimal of at most six places, or "" where that would not be exact."""
+    scaled = number * 10**6
+    if scaled.denominator != 1:
+        return ""
+    places = f"{scaled.numerator:07d}"
+    return f"{places[:-6]}.{places[-6:]}".rstrip("0").rstrip(".")

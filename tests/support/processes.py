@@ -1,0 +1,150 @@
+"""Processes that tests start: begun in their own session, told to end when their parent dies, stopped by process id with a deadline."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports nobody listens on at 127.0.0.1 at this moment (all are held while the others are looked for)."""
+    with ExitStack() as held:
+        ports = []
+        for _ in range(count):
+            probe = held.enter_context(socket.socket())
+            probe.bind((LOOPBACK, 0))
+            ports.append(int(probe.getsockname()[1]))
+        return ports
+
+
+def is_free(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+        return True
+
+
+def accepts(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def tree(pid: int) -> list[int]:
+    """`pid` and all its descendants, parents first, as /proc shows them now."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            # The command's name may hold spaces and parentheses: what follows the last ")" is "state ppid ...".
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for known in found:
+        found.extend(children.get(known, []))
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident set size (VmRSS) of one process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(pid)
+
+
+def wait_until(condition: Callable[[], bool], *, within: float, what: str, every: float = 0.05) -> float:
+    """Ask `condition` until it is true; returns the seconds that took. Raises TimeoutError naming `what`."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > within:
+            raise TimeoutError(f"{what}: not within {within:g} s")
+        time.sleep(every)
+    return time.monotonic() - started
+
+
+class Process:
+    """One program with its descendants; its output goes to a file.
+
+    A context manager: leaving it stops the whole tree. `setpriv --pdeathsig` makes the kernel end it when the test run is killed.
+    """
+
+    def __init__(self, argv: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
+        self.argv = [str(word) for word in argv]
+        self.log = log
+        setpriv = shutil.which("setpriv")
+        prefix = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+        with log.open("ab") as output:
+            self.popen = subprocess.Popen(
+                [*prefix, *self.argv], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_until(self, condition: Callable[[], bool], *, within: float, what: str) -> float:
+        """As `wait_until`; a process that ends meanwhile is an error that carries the end of its output."""
+
+        def ready() -> bool:
+            if not self.alive():
+                raise ChildProcessError(f"{what}: {self.argv[0]} ended with {self.popen.returncode}\n{self.output()[-4000:]}")
+            return condition()
+
+        try:
+            return wait_until(ready, within=within, what=what)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self.output()[-4000:]}") from None
+
+    def signal_tree(self, number: signal.Signals) -> None:
+        """Send a signal to the process and all its descendants."""
+        for pid in tree(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self, *, grace: float = 10.0, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask the process to end; after `grace` seconds kill what is left of its tree. Returns the exit code (negative: the signal)."""
+        family = tree(self.pid)
+        if self.alive():
+            self.popen.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                self.popen.wait(grace)
+        for pid in family:
+            if pid != self.pid or self.alive():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        return self.popen.wait(10)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "alive" if self.alive() else f"ended {self.popen.returncode}"
+        return f"<Process {state} pid={self.pid} {self.argv[0]}>"
