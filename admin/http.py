@@ -145,12 +145,13 @@ class BodyFrame:
     Holds no body bytes, only the beginning of a chunk-size line (at most MAX_CHUNK_LINE bytes).
     """
 
-    __slots__ = ("_line", "_rest", "_state", "received")
+    __slots__ = ("_line", "_rest", "_state", "announced", "received")
 
     def __init__(self, length: int | None) -> None:
         self._rest = length or 0  # bytes to come of the body, or of the chunk
         self._state = "size" if length is None else ("plain" if length else "done")
         self._line = b""
+        self.announced = length or 0  # bytes; 0 where a chunked body does not say
         self.received = 0  # bytes of payload
 
     @property

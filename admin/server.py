@@ -14,64 +14,148 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-import h11
 import trio
 import trio.abc
 
-from admin.http import CONTENT_SECURITY, MAX_HEAD, BodyFrame, Head, RefusedError, check_head, parse_head
-from admin.problems import ProblemError
-from admin.routing import Answer, encode
+from admin.exchange import Deadlines, Exchange, SlowPeerError
+from admin.http import Head, RefusedError
+from admin.routing import Answer
 
-RECEIVE: Final = 64 * 1024  # bytes per read
-PIECE: Final = 32 * 1024  # bytes a stream is gathered to before it is written
-LINGER: Final = 1024 * 1024  # bytes read and thrown away after an early answer, so that a reset does not overtake it
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+MOST_CONNECTIONS: Final = 64  # reliability.md F53
 
 _log = logging.getLogger("sluice.admin")
 
-ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError 413
-Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable[Answer]]  # (head, body, peer's address)
+ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
+Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable[Answer]]  # (head or what was wrong, body, peer's address)
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds (reliability.md A6, API4; `idle` and `linger` are guesses)."""
+@dataclass(slots=True)
+class Counts:
+    """What happened to connections since the start."""
 
-    head: float = 5.0  # from a request's first byte (or the connection's begin) to the end of its head
-    body: float = 10.0  # for the whole body
-    write: float = 5.0  # for every piece of the answer
-    idle: float = 60.0  # between two requests
-    linger: float = 1.0  # reading on after an early answer
+    opened: int = 0
+    turned_away: int = 0  # 503: no place, nobody idle
+    gave_way: int = 0  # idle, closed for a newcomer
+    too_slow: int = 0  # a deadline passed while writing
 
 
 class Server:
     """Connections, and nothing about what they ask for: `respond` turns a head into an answer.
 
-    Holds at most `most` connections with one head, one body (as long as `respond` lets it be) and one piece of an answer each.
+    Holds at most `most` connections, with one head, one body (as long as `respond` lets it be) and one piece of an answer each.
     """
 
-    def __init__(self, respond: Respond, deadlines: Deadlines = Deadlines(), most: int = 64) -> None:  # noqa: B008  -- frozen
+    def __init__(self, respond: Respond, deadlines: Deadlines | None = None, most: int = MOST_CONNECTIONS) -> None:
         self._respond = respond
-        self.deadlines = deadlines
+        self.deadlines = deadlines or Deadlines()
         self.most = most
-        self.connections: dict[Connection, None] = {}  # in the order they became idle or began
-        self.turned_away = 0
+        self.open: dict[Exchange, None] = {}  # in the order in which they began, or became idle
+        self.counts = Counts()
         self.draining = False
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.abc.Stream]], grace: float) -> None:
-        """Serve until cancelled; then let requests that are under way finish for at most `grace` seconds."""
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope(shield=True) as serving:
-                try:
-                    async with trio.open_nursery() as accepting:
-                        accepting.start_soon(self._stop_when_cancelled, accepting.cancel_scope, nursery.cancel_scope)
-                        for listener in listeners:
-                            accepting.start_soon(self._accept, listener, accepting)
-                finally:
-                    serving.cancel()
+        """Serve until cancelled; requests under way then have `grace` seconds to finish. Closes the listeners."""
+        async with trio.open_nursery() as accepting:
+            with trio.CancelScope(shield=True) as shield:
+                async with trio.open_nursery() as connections:
+                    stopped = trio.Event()
+                    accepting.start_soon(self._accept_all, listeners, connections, stopped)
+                    await stopped.wait()
+                    self.draining = True
+                    shield.deadline = trio.current_time() + grace
+                    for exchange in self.open:
+                        exchange.give_way()
+
+    async def _accept_all(
+        self, listeners: Sequence[trio.abc.Listener[trio.abc.Stream]], connections: trio.Nursery, stopped: trio.Event
+    ) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(self._accept, listener, connections)
+        finally:
+            stopped.set()
+            for listener in listeners:
+                await trio.aclose_forcefully(listener)
+
+    async def _accept(self, listener: trio.abc.Listener[trio.abc.Stream], connections: trio.Nursery) -> None:
+        warned = False
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in ACCEPT_ERRORS:
+                    raise
+                if not warned:
+                    _log.warning("the admin server cannot accept connections: %s", error.strerror)
+                    warned = True
+                await trio.sleep(0.1)
+                continue
+            warned = False
+            if self._make_room():
+                connections.start_soon(self.attend, stream)
+            else:
+                self.counts.turned_away += 1
+                with trio.move_on_after(0.1):
+                    await _send_quietly(stream, BUSY)
+                await trio.aclose_forcefully(stream)
+
+    def _make_room(self) -> bool:
+        if len(self.open) < self.most:
+            return True
+        for exchange in self.open:
+            if exchange.give_way():
+                del self.open[exchange]
+                self.counts.gave_way += 1
+                return True
+        return False
+
+    async def attend(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection to its end. Never raises because of what its client does."""
+        exchange = Exchange(stream, peer_address(stream), self._respond, self.deadlines)
+        self.open[exchange] = None
+        self.counts.opened += 1
+        try:
+            while not self.draining and await exchange.turn(self._keep):
+                self.open.pop(exchange, None)  # behind those that have been idle longer
+                self.open[exchange] = None
+        except SlowPeerError:
+            self.counts.too_slow += 1
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the client went away
+        except Exception:
+            _log.exception("a connection of the admin server failed")
+        finally:
+            self.open.pop(exchange, None)
+            await trio.aclose_forcefully(stream)
+
+    def _keep(self) -> bool:
+        return not self.draining
+
+    def __repr__(self) -> str:
+        return f"<Server {'draining' if self.draining else 'serving'} {len(self.open)}/{self.most} connections>"
+
+
+async def _send_quietly(stream: trio.abc.Stream, data: bytes) -> None:
+    try:
+        await stream.send_all(data)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+
+
+def peer_address(stream: trio.abc.Stream) -> str:
+    """The client's address without its port; "local" for Unix sockets and wires in memory."""
+    inner = getattr(stream, "transport_stream", stream)  # of a TLS stream
+    if not isinstance(inner, trio.SocketStream):
+        return "local"
+    try:
+        name = inner.socket.getpeername()
+    except OSError:
+        return "gone"
+    return str(name[0]) if isinstance(name, tuple) else "local"

@@ -191,8 +191,9 @@ class LogWriter(threading.Thread):
     def _close_leftovers(self) -> None:
         """Files an earlier run of this gateway left open: give them their final names."""
         gateway = self.stem.rpartition("-")[0]
-        for path in self.directory.glob(f"dt=*/hr=*/{gateway}-*.jsonl.open"):
-            if not path.name.startswith(self.stem):
+        ours = re.compile(re.escape(gateway) + r"-[0-9a-z]+-\d{6}\.jsonl\.open")  # not those of "orders-2" when we are "orders"
+        for path in self.directory.glob("dt=*/hr=*/*.jsonl.open"):
+            if ours.fullmatch(path.name) and not path.name.startswith(self.stem):
                 try:
                     path.rename(path.with_suffix(""))
                 except OSError as error:

@@ -14,8 +14,8 @@
      Channel ◄──────────────────────────── Conversation.relay / take_replies ◄────────────────────── Channel
                                             whole frames; confirms' tags rewritten where a publish was refused
 
-What is shared by all sessions stands in `Shared`: the judge and its executor, the accounts, the configuration's numbers. What belongs
-to one client stands in `Session`: two channels, one conversation (the protocol's state), one pipeline, two credits.
+What all sessions share stands in `Shared`: the judge, the accounts, the configuration's numbers. What belongs to one client stands in
+`Session`: two channels and what is assembled here, one conversation (the protocol's state), one pipeline, two credits.
 
 To add a broker protocol: `gateway/protocols/__init__.py` (PROTOCOLS). An action: `gateway/actions/__init__.py` (ACTIONS).
 An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint: `admin/endpoints/__init__.py` (ROUTES).
@@ -23,43 +23,59 @@ An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint: 
 
 from __future__ import annotations
 
-import socket
-
 from gateway.accounts import Accounts
 from gateway.channel import Channel
-from gateway.conversation import Circumstances
+from gateway.conversation import Circumstances, Conversation
 from gateway.handlers.decode import Decode
 from gateway.handlers.forward import Forward
 from gateway.handlers.rate_limit import RateLimit
 from gateway.handlers.spend_credit import SpendCredit
 from gateway.pipeline import Pipeline
 from gateway.protocols import PROTOCOLS
-from gateway.session import Session, SessionLimits
 from limiter.credit import Credit
 from limiter.judge import Judge
 
 
 class Shared:
-    """What all sessions of a gateway share."""
+    """What all sessions of a gateway share. Bytes and nanoseconds."""
 
-    def __init__(self, judge: Judge, accounts: Accounts, limits: SessionLimits, credit_initial: int, credit_more_after: int) -> None:
+    def __init__(self, judge: Judge, accounts: Accounts, credit_initial: int, credit_more_after: int, hold_bytes: int, backlog_bytes: int) -> None:
         self.judge = judge
         self.accounts = accounts
-        self.limits = limits
         self.credit_initial = credit_initial
         self.credit_more_after = credit_more_after
+        self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
+        self.backlog_bytes = backlog_bytes  # above this the other side is not read
+        self.memory_full = False  # the gateway as a whole is above memory.high_watermark: who holds something is not read
 
 
-def assemble(shared: Shared, number: int, protocol: str, listener: str, max_frame: int, client: socket.socket, upstream: socket.socket) -> Session:
-    """Build the session of one accepted client and its own upstream connection; both sockets are connected."""
-    address, port = client.getpeername()[:2]
-    circumstances = Circumstances(shared.judge, listener, address, port, max_frame, shared.limits.hold_bytes)
-    conversation = PROTOCOLS[protocol](circumstances)
-    accounts = shared.accounts
-    reader = Credit(shared.credit_initial, shared.credit_more_after)
-    forwarder = Credit(shared.credit_initial, shared.credit_more_after)
-    to_broker = Channel(upstream)
-    decode = Decode(conversation, reader, accounts)
-    forward = Forward(conversation, to_broker, forwarder, accounts)
-    pipeline = Pipeline([decode, SpendCredit(reader), RateLimit(conversation, reader, forwarder, accounts), forward])
-    return Session(number, listener, protocol, Channel(client), to_broker, conversation, pipeline, decode, forward, shared.limits, accounts)
+class Place:
+    """Where a session begins: the listener's name, protocol and numbers."""
+
+    def __init__(self, listener: str, protocol: str, max_frame: int, handshake_ns: int) -> None:
+        self.listener = listener
+        self.protocol = protocol
+        self.max_frame = max_frame  # bytes
+        self.handshake_ns = handshake_ns  # a client must have said something by then
+
+
+class Assembly:
+    """One session's way from its client to its broker."""
+
+    def __init__(self, conversation: Conversation, decode: Decode, forward: Forward, pipeline: Pipeline) -> None:
+        self.conversation = conversation
+        self.decode = decode
+        self.forward = forward
+        self.pipeline = pipeline
+
+
+def assemble(shared: Shared, place: Place, client: str, client_port: int, upstream: Channel) -> Assembly:
+    """The pipeline decode → credit → rate-limit → forward for one client (its address) and its own channel to the broker."""
+    circumstances = Circumstances(shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes)
+    conversation = PROTOCOLS[place.protocol](circumstances)
+    reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
+    forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait
+    decode = Decode(conversation, reader, shared.accounts)
+    forward = Forward(conversation, upstream, forwarder, shared.accounts)
+    limit = RateLimit(conversation, reader, forwarder, shared.accounts)
+    return Assembly(conversation, decode, forward, Pipeline([decode, SpendCredit(reader), limit, forward]))

@@ -19,24 +19,25 @@ from typing import Final
 import trio
 
 from gateway import log
+from gateway.assembly import Place
 
 BACKLOG: Final = 4096  # the kernel caps it at net.core.somaxconn
 ACCEPTS_PER_TURN: Final = 64  # then trio's turn
 CONNECT_TIMEOUT_S: Final = 5.0  # reliability.md F35
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-Handover = Callable[["Listener", socket.socket, socket.socket], None]  # listener, client, upstream
+Handover = Callable[["Listener", socket.socket, tuple[str, int], socket.socket], None]  # listener, client, its address, upstream
 
 
 class Listener:
     """One bound socket, the broker behind it, and counters."""
 
-    def __init__(self, name: str, protocol: str, bind: tuple[str, int], upstream: tuple[str, int], max_frame: int) -> None:
-        self.name = name
-        self.protocol = protocol
+    def __init__(self, place: Place, bind: tuple[str, int], upstream: tuple[str, int]) -> None:
+        self.place = place
+        self.name = place.listener
+        self.protocol = place.protocol
         self.bind = bind
         self.upstream = upstream
-        self.max_frame = max_frame
         self.opened = 0
         self.active = 0
         self.dialling = 0
@@ -80,7 +81,7 @@ class Listener:
                     await trio.lowlevel.wait_readable(self.sock)
                     for _ in range(ACCEPTS_PER_TURN):
                         try:
-                            client, _ = self.sock.accept()
+                            client, address = self.sock.accept()
                         except BlockingIOError:
                             break
                         except OSError as error:
@@ -89,7 +90,7 @@ class Listener:
                             reserve = self._turn_away(reserve, error)
                             await trio.sleep(0.1)
                             break
-                        nursery.start_soon(self._connect, client, handover)
+                        nursery.start_soon(self._connect, client, address[:2], handover)
         finally:
             if reserve >= 0:
                 os.close(reserve)
@@ -111,7 +112,7 @@ class Listener:
         except OSError:
             return -1
 
-    async def _connect(self, client: socket.socket, handover: Handover) -> None:
+    async def _connect(self, client: socket.socket, address: tuple[str, int], handover: Handover) -> None:
         self.opened += 1
         self.dialling += 1
         try:
@@ -126,22 +127,17 @@ class Listener:
             raise
         finally:
             self.dialling -= 1
-        try:
-            client.getpeername()
-        except OSError:
-            client.close()  # gone while we dialled
-            upstream.close()
-            self.count_closed("client")
-            return
         self.active += 1
-        handover(self, client, upstream)
+        handover(self, client, address, upstream)
 
     def _refused(self, client: socket.socket, error: OSError) -> None:
         client.close()
         self.count_closed("upstream_unreachable")
         if self.upstream_ok is not False:
             self.upstream_ok = False
-        log.event(logging.WARNING, "upstream_unreachable", listener=self.name, upstream=f"{self.upstream[0]}:{self.upstream[1]}", err=str(error))
+        log.event(
+            logging.WARNING, "upstream_unreachable", listener=self.name, upstream=f"{self.upstream[0]}:{self.upstream[1]}", err=str(error)
+        )
 
     async def _dial(self) -> socket.socket:
         """A connected, non-blocking socket to the broker. Raises OSError, TimeoutError included."""

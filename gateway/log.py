@@ -120,7 +120,17 @@ class LimitEvents:
         """Once per second and key with the number `refused` in it."""
         place = (protocol, topic, client, user)
         self._over[place] = time.monotonic()
-        event(logging.WARNING, "limit_reached", listener=listener, protocol=protocol, topic=topic, refused=refused, client=client, user=user, **fields)
+        event(
+            logging.WARNING,
+            "limit_reached",
+            listener=listener,
+            protocol=protocol,
+            topic=topic,
+            refused=refused,
+            client=client,
+            user=user,
+            **fields,
+        )
 
     def tick(self) -> None:
         """Once a second: keys without a refusal for two seconds have recovered."""

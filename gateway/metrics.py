@@ -101,7 +101,7 @@ def topic_lines(accounts: Accounts) -> Iterator[str]:
     """Every per-topic metric. `accounts` was folded just before."""
     topics = shown(accounts)
     for name, kind, text, extra, value in TOPIC_METRICS:
-        yield from family(name, kind, text, (((("protocol", t.protocol), ("topic", t.text)) + extra, value(t)) for t in topics))
+        yield from family(name, kind, text, (((("protocol", t.protocol), ("topic", t.text), *extra), value(t)) for t in topics))
 
 
 def process_lines() -> Iterator[str]:

@@ -17,11 +17,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.accounts import Accounts
+from gateway.assembly import Place, Shared, assemble
 from gateway.channel import Channel
-from gateway.conversation import Conversation
-from gateway.handlers.decode import Decode
-from gateway.handlers.forward import Forward
 from gateway.messages import NEVER, REQUEST, Part, ProtocolError
 from gateway.pipeline import Batch, Pipeline
 
@@ -30,44 +27,20 @@ SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read 
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
 
 
-class SessionLimits:
-    """Numbers all sessions share, in bytes and nanoseconds."""
-
-    def __init__(self, hold_bytes: int, backlog_bytes: int, handshake_ns: int) -> None:
-        self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
-        self.backlog_bytes = backlog_bytes  # above this the other side is not read
-        self.handshake_ns = handshake_ns  # a client must have said something by then
-        self.memory_full = False  # the gateway as a whole is above memory.high_watermark: publishers are not read
-
-
 class Session:
     """One client and its broker connection. See the module's docstring for what the loop reads from it."""
 
-    def __init__(
-        self,
-        number: int,
-        listener: str,
-        protocol: str,
-        client: Channel,
-        upstream: Channel,
-        conversation: Conversation,
-        pipeline: Pipeline,
-        decode: Decode,
-        forward: Forward,
-        limits: SessionLimits,
-        accounts: Accounts,
-    ) -> None:
+    def __init__(self, number: int, client: Channel, client_address: tuple[str, int], upstream: Channel, place: Place, shared: Shared) -> None:
+        assembly = assemble(shared, place, client_address[0], client_address[1], upstream)
         self.number = number
-        self.listener = listener
-        self.protocol = protocol
+        self.place = place
         self.client = client
         self.upstream = upstream
-        self.conversation = conversation
-        self.pipeline = pipeline
-        self.decode = decode
-        self.forward = forward
-        self.limits = limits
-        self.accounts = accounts
+        self.conversation = assembly.conversation
+        self.pipeline = assembly.pipeline
+        self.decode = assembly.decode
+        self.forward = assembly.forward
+        self.shared = shared
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
         self.again = False
         self.due = NEVER
@@ -118,7 +91,7 @@ class Session:
         self._end(now)
 
     def _may_relay(self) -> bool:
-        return not self.upstream.eof and self.client.backlog <= self.limits.backlog_bytes
+        return not self.upstream.eof and self.client.backlog <= self.shared.backlog_bytes
 
     def _relay(self, now: int, buffer: memoryview) -> None:
         """One read from the broker, passed on to the client."""
@@ -187,13 +160,13 @@ class Session:
 
     def withheld(self) -> bool:
         """Whether the client is deliberately not read."""
-        limits = self.limits
+        shared = self.shared
         return (
             self.decode.credit.credit <= 0
-            or self.upstream.backlog > limits.backlog_bytes
-            or self.client.backlog > limits.backlog_bytes
-            or self.conversation.held_bytes >= limits.hold_bytes
-            or (limits.memory_full and self.conversation.held_bytes > 0)
+            or self.upstream.backlog > shared.backlog_bytes
+            or self.client.backlog > shared.backlog_bytes
+            or self.conversation.held_bytes >= shared.hold_bytes
+            or (shared.memory_full and self.conversation.held_bytes > 0)
         )
 
     def _send(self, now: int) -> None:
@@ -238,7 +211,7 @@ class Session:
                 self.upstream.flush(now)
         if self.first_end_at and now - self.first_end_at > LINGER_NS:
             self._finish("client" if self.client.eof else "broker", "the other side did not close in time")
-        elif self.client.received == 0 and now - self.opened_at > self.limits.handshake_ns:
+        elif self.client.received == 0 and now - self.opened_at > self.place.handshake_ns:
             self._finish("handshake_timeout", "the client said nothing")
 
     def _keeps_silent(self) -> bool:
@@ -315,7 +288,7 @@ class Session:
             key = part.key
             if part.kind == REQUEST and key is not None:
                 if not key.dirty:
-                    self.accounts.note(key)
+                    self.shared.accounts.note(key)
                 key.tally.abandoned += part.count * part.messages
 
     # ---- for operators ---------------------------------------------------------------------------------------------
@@ -324,7 +297,7 @@ class Session:
         """Who keeps this connection from being faster: "none", "limit" (held by a rule), "limiter", "broker" or "client"."""
         if self.conversation.held_messages:
             return "limit"
-        if self.client.backlog > self.limits.backlog_bytes:
+        if self.client.backlog > self.shared.backlog_bytes:
             return "client"
         if self.upstream.backlog > 0 or self.forward.credit.flow(now):
             return "broker"
@@ -341,8 +314,8 @@ class Session:
         """For `GET /v1/connections`."""
         return {
             "id": self.number,
-            "listener": self.listener,
-            "protocol": self.protocol,
+            "listener": self.place.listener,
+            "protocol": self.place.protocol,
             "client": f"{self.conversation.circumstances.client}:{self.conversation.circumstances.client_port}",
             "user": self.conversation.user,
             "state": self.state(),
@@ -359,4 +332,6 @@ class Session:
         }
 
     def __repr__(self) -> str:
-        return f"<Session {self.number} {'over' if self.over else self.state()} {self.protocol} client={self.client} upstream={self.upstream}>"
+        return (
+            f"<Session {self.number} {'over' if self.over else self.state()} {self.place.protocol} client={self.client} upstream={self.upstream}>"
+        )

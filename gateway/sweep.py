@@ -24,7 +24,9 @@ from limiter.request import Request
 
 RECEIVE_BYTES: Final = 262_144  # one buffer per loop; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
 EVENTS: Final = 512  # events taken from the kernel per sweep
-VERDICT_WAIT_S: Final = 0.001  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
+VERDICT_WAIT_S: Final = (
+    0.001  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
+)
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
@@ -32,8 +34,11 @@ GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 class Sweeper:
     """All sessions of one loop. Not a task: `EventLoop` calls `sweep` and waits on `fileno` in between."""
 
-    def __init__(self, executor: Executor, on_end: Callable[[Session, BaseException | None], None]) -> None:
+    def __init__(
+        self, executor: Executor, on_end: Callable[[Session, BaseException | None], None], on_settled: Callable[[float], None]
+    ) -> None:
         self.executor = executor
+        self.on_settled = on_settled  # called with the seconds each submission took from its sweep to being passed on
         self.on_end = on_end  # called with every session that is over, and the exception where one ended it
         self.sessions: dict[int, Session] = {}
         self.sweeps = 0
@@ -172,6 +177,7 @@ class Sweeper:
                     self._remove(session, error)
                     continue
                 self._after(session, due)
+            self.on_settled((now_ns() - submission.now) / 1e9)
 
     def tick(self, now: int) -> None:
         """A few times a second: every session's deadlines and heartbeats."""

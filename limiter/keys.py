@@ -106,8 +106,7 @@ class Tally:
             self.window = window
             self.window_messages = 0
         self.window_messages += messages
-        if self.window_messages > self.peak_100ms:
-            self.peak_100ms = self.window_messages
+        self.peak_100ms = max(self.peak_100ms, self.window_messages)
 
     def __repr__(self) -> str:
         return f"<Tally received={self.received} forwarded={self.messages} refused={self.refused} dropped={self.dropped}>"
@@ -134,7 +133,7 @@ class Origin:
 class Key:
     """One topic as seen from one origin, with its matched rules and its counters."""
 
-    __slots__ = ("dirty", "generation", "group", "levels", "name", "operation", "origin", "tally", "text")
+    __slots__ = ("dirty", "generation", "group", "levels", "name", "operation", "origin", "rematch_at", "tally", "text")
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> None:
         self.origin = origin
@@ -145,6 +144,7 @@ class Key:
         self.tally = Tally()
         self.dirty = False  # on the gateway's list of keys to fold
         self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
+        self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
 
     def __repr__(self) -> str:

@@ -3,9 +3,9 @@
 Three kinds, told apart by how they are written:
 
 * **exact**: no special character.
-* **glob**: `*` any characters, `?` one, `[abc]` one of them; `[*]` for a star itself. The whole name must match, upper and lower case apart.
-* **words** (AMQP routing keys only): words are split at dots; `*` is exactly one word, which may be empty; `#` is any number of words, none
-  included. The empty key has no words, so `*` does not match it and `#` does (measured against RabbitMQ, `amqp.md` 6).
+* **glob**: `*` any characters, `?` one, `[abc]` one of them; `[*]` for a star itself. The whole name must match, case included.
+* **words** (AMQP routing keys only): words are split at dots; `*` is exactly one word, which may be empty; `#` is any number of words,
+  none included. The empty key has no words, so `*` does not match it and `#` does (measured against RabbitMQ, `amqp.md` 6).
 
 Names are bytes on the wire. They are compared as text, with bytes that are not UTF-8 kept apart (`surrogateescape`), so that `?` is one
 character in every alphabet and garbage can still be named by a glob.
@@ -81,7 +81,7 @@ def words_match(pattern: list[str], words: list[str]) -> bool:
             at += 1
             resume_at = at
             resume_word = word
-        elif at < len(pattern) and (pattern[at] == "*" or pattern[at] == words[word]):  # noqa: PLR1714  -- faster compiled
+        elif at < len(pattern) and (pattern[at] == "*" or pattern[at] == words[word]):
             at += 1
             word += 1
         elif resume_at >= 0:

@@ -25,7 +25,10 @@ SPELLINGS: Final = {
     "sec": "s", "secs": "s", "second": "s", "seconds": "s", "m": "min", "mins": "min", "minute": "min", "minutes": "min", "hr": "h",
     "hour": "h", "hours": "h", "day": "d", "days": "d", "µs": "us", "msec": "ms", "millis": "ms",
 }  # fmt: skip
-SIZE_SPELLINGS: Final = {"b": "B", "kb": "kB", "kib": "KiB", "k": "kB", "m": "MB", "mb": "MB", "mib": "MiB", "g": "GB", "gb": "GB", "gib": "GiB"}
+SIZE_SPELLINGS: Final = {
+    "b": "B", "kb": "kB", "kib": "KiB", "k": "kB", "m": "MB", "mb": "MB", "mib": "MiB", "g": "GB", "gb": "GB",
+    "gib": "GiB",
+}  # fmt: skip
 
 NUMBER: Final = r"(?P<number>\d+(?:\.\d+)?)"
 RATE: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z]*)\s*/\s*(?P<many>\d*)\s*(?P<period>[A-Za-zµ]+)\s*", re.ASCII)
@@ -45,7 +48,7 @@ def parse_byte_rate(text: str) -> Rate:
 
 def read_rate(text: str, units: dict[str, int], example: str) -> Rate:
     if not isinstance(text, str):
-        raise ValueError(bare_number(text, f"{text}/s"))  # noqa: TRY004  -- one kind of error for whoever reads configuration
+        raise ValueError(bare_number(text, f"{text}/s"))
     found = RATE.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         number = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
@@ -76,7 +79,7 @@ def parse_duration(text: str) -> int:
 def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], what: str, example: str) -> int:
     first_unit = example.lstrip("0123456789")
     if not isinstance(text, str):
-        raise ValueError(bare_number(text, f"{text}{first_unit}"))  # noqa: TRY004
+        raise ValueError(bare_number(text, f"{text}{first_unit}"))
     found = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         raise ValueError(f"{shorten(text)} is no {what}{negative(text)}; write it like {example}")
@@ -100,7 +103,7 @@ def negative(text: str) -> str:
 
 def unknown(text: str, unit: str, meant: str, units: dict[str, int], example: str) -> str:
     known = ", ".join(name for name in units if name)
-    hint = f"did you mean {meant}?" if meant else f"known: {known}; for example {example}"
+    hint = f"did you mean {meant.join(text.strip().rsplit(unit, 1))}?" if meant else f"known: {known}; for example {example}"
     return f"{shorten(text)}: unknown unit {unit!r}; {hint}"
 
 
@@ -119,13 +122,14 @@ def format_byte_rate(rate: Rate) -> str:
 
 
 def write_rate(rate: Rate, units: dict[str, int]) -> str:
+    each_second = Fraction(rate.amount * SECOND, rate.per_ns)
+    decimal = decimal_text(each_second)
+    if decimal and each_second.denominator > 1:
+        return f"{decimal}{smallest(units)}/s"
     for period in RATE_PERIODS:
-        amount = Fraction(rate.amount * DURATIONS[period], rate.per_ns)
+        amount = each_second * Fraction(DURATIONS[period], SECOND)
         if amount.denominator == 1:
             return f"{whole(amount.numerator, units)}/{period}"
-    decimal = decimal_text(Fraction(rate.amount * SECOND, rate.per_ns))
-    if decimal:
-        return f"{decimal}{smallest(units)}/s"
     period = next(name for name in ("d", "h", "min", "s", "ms", "us", "ns") if rate.per_ns % DURATIONS[name] == 0)
     return f"{whole(rate.amount, units)}/{rate.per_ns // DURATIONS[period]}{period}"
 

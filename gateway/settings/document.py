@@ -186,7 +186,9 @@ class _Composer:
                 self._fit(Scalar("", place))
                 return True
             if event.anchor is not None:
-                self._add(place, f"anchor {quoted('&' + str(event.anchor))}", "anchors are not supported: write the value out where it is needed")
+                self._add(
+                    place, f"anchor {quoted('&' + str(event.anchor))}", "anchors are not supported: write the value out where it is needed"
+                )
             if getattr(event, "tag", None) not in {None, "!"}:
                 self._add(place, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
             if isinstance(event, yaml.ScalarEvent):
@@ -228,6 +230,7 @@ class _Composer:
 
     def _place(self, event: yaml.Event) -> Place:
         mark = event.start_mark
+        assert mark is not None
         return Place(self.name, mark.line + 1, mark.column + 1)
 
     def _add(self, place: Place, message: str, remedy: str) -> None:

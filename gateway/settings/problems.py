@@ -17,8 +17,10 @@ LONGEST_QUOTE: Final = 60  # characters of an offending text; a guess at what st
 LONGEST_LINE: Final = 120  # characters of a source line around the column
 
 _SECRET: Final = re.compile(
-    r"""(?ix) (\b (?:[\w-]*(?:password|passwd|secret|credential)[\w-]* | (?:[\w-]+[_-])?tokens? | (?:access|private|api)[_-]?keys?) ["']? \s* [:=] \s* )
-    (?![\[{]) ("[^"]*"? | '[^']*'? | [^\s,\]}#]+)"""
+    r"""(?ix)
+    (\b (?: [\w-]*(?:password|passwd|secret|credential)[\w-]* | (?:[\w-]+[_-])?tokens? | (?:access|private|api)[_-]?keys? )
+     ["']? \s* [:=] \s* )                              # the key
+    (?! [\[{] ) ( "[^"]*"? | '[^']*'? | [^\s,\]}\#]+ )   # its value, where it is a word"""
 )
 _URL_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^@\s/]+(?=@)")
 

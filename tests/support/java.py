@@ -7,6 +7,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "java"
@@ -45,13 +49,9 @@ def jars(name: str) -> Path:
     tool("java", "openjdk-17-jdk-headless")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    done = subprocess.run(
-        [tool("mvn", "maven"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    command = [tool("mvn", "maven"), "-q", "-B", "-f", str(pom), *goal]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
         raise MavenUnreachableError(f"Maven could not fetch the jars of {name}: {(done.stdout + done.stderr).strip()[-1500:]}")
     stamp.write_text(wanted)
@@ -62,19 +62,15 @@ def compiled(sources: Path, jar_set: str) -> str:
     """The class path of all `*.java` in the folder `sources`, compiled against `jar_set`; compiled anew when a source changes."""
     library = jars(jar_set)
     files = sorted(sources.glob("*.java"))
-    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in files) + (CACHE / jar_set / "pom.sha256").read_bytes()).hexdigest()[:16]
+    content = [file.read_bytes() for file in [*files, CACHE / jar_set / "pom.sha256"]]
+    digest = hashlib.sha256(b"\0".join(content)).hexdigest()[:16]
     classes = CACHE / jar_set / f"{sources.name}-{digest}"
     if not classes.exists():
         partial = classes.with_suffix(f".{os.getpid()}")
         shutil.rmtree(partial, ignore_errors=True)
         compiler = tool("javac", "openjdk-17-jdk-headless")
-        done = subprocess.run(
-            [compiler, "-nowarn", "-proc:none", "-cp", f"{library}/*", "-d", str(partial), *map(str, files)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        command = [compiler, "-nowarn", "-proc:none", "-cp", f"{library}/*", "-d", str(partial), *map(str, files)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise RuntimeError(f"javac: {done.stderr}")
         for stale in classes.parent.glob(f"{sources.name}-*"):
@@ -84,8 +80,10 @@ def compiled(sources: Path, jar_set: str) -> str:
     return f"{classes}:{library}/*"
 
 
-def java(class_path: str, main: str, home: Path, *, heap: str = "256m", properties: dict[str, str] | None = None) -> list[str]:
+def java(
+    class_path: str, main: str, home: Path, memory: Sequence[str] = ("-Xmx256m",), properties: dict[str, str] | None = None
+) -> list[str]:
     """The command that runs class `main`. `home` becomes Java's user.home: logs and the like go there."""
     settings = {"user.home": str(home), "rocketmq.client.logRoot": str(home / "logs")} | (properties or {})
     defines = [f"-D{name}={value}" for name, value in settings.items()]
-    return [tool("java", "openjdk-17-jdk-headless"), *FAST_START, f"-Xmx{heap}", *defines, "-cp", class_path, main]
+    return [tool("java", "openjdk-17-jdk-headless"), *FAST_START, *memory, *defines, "-cp", class_path, main]

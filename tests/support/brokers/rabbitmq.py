@@ -20,6 +20,7 @@ from support.processes import LOOPBACK, Process, accepts, free_ports
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # not /usr/sbin: those wrappers change to the user rabbitmq
 REMEDY = "RabbitMQ is not installed: run `make test` (it installs it), or `apt-get install --no-install-recommends rabbitmq-server`"
+NO_BUSY_WAITING = "+sbwt none +sbwtdcpu none +sbwtdio none"  # on two cores an idle Erlang would take time from what runs beside it
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
@@ -41,7 +42,7 @@ class RabbitMQ:
 
     @property
     def url(self) -> str:
-        return f"amqp://guest:guest@{LOOPBACK}:{self.port}/"
+        return f"amqp://guest:guest@{LOOPBACK}:{self.port}/%2F"
 
     def _environment(self) -> dict[str, str]:
         scratch = self.directory
@@ -59,8 +60,7 @@ class RabbitMQ:
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "ERL_EPMD_ADDRESS": LOOPBACK,
             "ERL_EPMD_PORT": str(self._epmd_port),
-            # Busy waiting off: on two cores an idle Erlang would take processor time from what is measured beside it.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{127,0,0,1}} +S 2:2 {NO_BUSY_WAITING}",
         }
 
     def start(self) -> RabbitMQ:
@@ -78,7 +78,8 @@ class RabbitMQ:
         (self.directory / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.directory / "enabled_plugins").write_text("[rabbitmq_management].\n" if self.management else "[].\n")
         environment = self._environment()
-        self._epmd = Process(["epmd", "-port", str(self._epmd_port), "-address", LOOPBACK], log=self.directory / "epmd.log", env=environment)
+        epmd = ["epmd", "-port", str(self._epmd_port), "-address", LOOPBACK]
+        self._epmd = Process(epmd, log=self.directory / "epmd.log", env=environment)
         self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=10, what="epmd")
         self._server = Process([PROGRAMS / "rabbitmq-server"], log=self.directory / "stdout.log", env=environment)
         self._server.wait_until(self._speaks_amqp, within=60, what="RabbitMQ")
@@ -114,17 +115,17 @@ class RabbitMQ:
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl` against this node (0.4 s a call); returns what it printed."""
-        done = subprocess.run(
-            [str(PROGRAMS / "rabbitmqctl"), "--quiet", *arguments], env=self._environment(), capture_output=True, text=True, check=False, timeout=60
-        )
+        command = [str(PROGRAMS / "rabbitmqctl"), "--quiet", *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)}: {done.stderr or done.stdout}")
         return done.stdout
 
     def api(self, path: str) -> object:
-        """GET from the management API (only with `management=True`), e.g. `api("queues", "%2F")`."""
+        """GET from the management API (only with `management=True`), e.g. `api("queues/%2F")`."""
         connection = http.client.HTTPConnection(LOOPBACK, self.management_port, timeout=10)
-        connection.request("GET", f"/api/{quote(path, safe='/%')}", headers={"Authorization": "Basic " + b64encode(b"guest:guest").decode()})
+        credentials = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
+        connection.request("GET", f"/api/{quote(path, safe='/%')}", headers=credentials)
         with connection.getresponse() as response:
             return json.load(response)
 

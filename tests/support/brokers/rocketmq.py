@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ def free_broker_port() -> int:
     """P with P and P-2 free on both addresses and P+1 free everywhere; below the range the kernel gives to outgoing connections."""
     for _ in range(200):
         port = random.randrange(20_000, 30_000)
-        pairs = [(address, port + offset) for address in (LOOPBACK, ADVERTISED) for offset in (-2, 0)] + [("0.0.0.0", port + 1)]  # noqa: S104
+        pairs = [(address, port + offset) for address in (LOOPBACK, ADVERTISED) for offset in (-2, 0)] + [("0.0.0.0", port + 1)]
         if all(is_free(address, number) for address, number in pairs):
             return port
     raise RuntimeError("no free group of ports for a RocketMQ broker between 20000 and 30000")
@@ -98,25 +99,29 @@ class RocketMQ:
             "osPageCacheBusyTimeOutMills": 5000,
         }
         (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in broker.items()))
-        self._name_server = self._spawn("namesrv", "namesrv.NamesrvStartup", ["-c", str(home / "namesrv.conf")], heap="128m")
-        self._broker = self._spawn(
-            "broker", "broker.BrokerStartup", ["-n", self.name_server, "-c", str(home / "broker.conf")], heap="512m", more=["-XX:MaxDirectMemorySize=256m"]
-        )
+        self._name_server = self._spawn("namesrv", "namesrv.NamesrvStartup", ["-c", str(home / "namesrv.conf")], ["-Xmx128m"])
+        configured = ["-n", self.name_server, "-c", str(home / "broker.conf")]
+        self._broker = self._spawn("broker", "broker.BrokerStartup", configured, ["-Xmx512m", "-XX:MaxDirectMemorySize=256m"])
         for process, name in ((self._name_server, "RocketMQ's name server"), (self._broker, "RocketMQ's broker")):
-            process.wait_until(lambda process=process: "boot success" in process.output(), within=60, what=name)
-        self._broker.wait_until(lambda: accepts(LOOPBACK, self.port) and accepts(LOOPBACK, self.vip_port), within=10, what="the broker's ports")
+            self._await_boot(process, name)
+        for port in (self.port, self.vip_port):
+            self._broker.wait_until(lambda port=port: accepts(LOOPBACK, port), within=10, what=f"the broker's port {port}")
         return self
 
-    def _spawn(self, name: str, main: str, arguments: list[str], *, heap: str, more: list[str] | None = None) -> Process:
+    @staticmethod
+    def _await_boot(process: Process, name: str) -> None:
+        process.wait_until(lambda: "boot success" in process.output(), within=60, what=name)
+
+    def _spawn(self, name: str, main: str, arguments: list[str], memory: list[str]) -> Process:
         settings = {"rocketmq.home.dir": str(self.directory), "rmq.logback.configurationFile": f"rmq.{name}.logback.xml"}
-        command = java(f"{self._jars}/*", f"org.apache.rocketmq.{main}", self.directory / name, heap=heap, properties=settings)
-        command[1:1] = [*OPENED_MODULES, *(more or [])]
+        command = java(f"{self._jars}/*", f"org.apache.rocketmq.{main}", self.directory / name, memory, settings)
+        command[1:1] = OPENED_MODULES
         return Process([*command, *arguments], log=self.directory / f"{name}.log", cwd=self.directory)
 
     def stop(self) -> None:
         for process in (self._broker, self._name_server):
             if process is not None:
-                process.stop(grace=1)  # the store is thrown away: an orderly shutdown (3 s) would be wasted
+                process.stop(grace=0, number=signal.SIGKILL)  # the store is thrown away: an orderly shutdown (3 s) would be wasted
 
     def create_topics(self, *topics: str) -> None:
         """Create topics (`name` or `name:queues`, four queues by default) and wait until they are routed. One JVM start (1.5 s) a call."""

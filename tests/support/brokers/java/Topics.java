@@ -1,5 +1,6 @@
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Properties;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.admin.TopicOffset;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -41,6 +42,11 @@ public final class Topics {
             topic.setWriteQueueNums(queues);
             admin.createAndUpdateTopicConfig(broker, topic);
         }
+        // A broker registers for the first time 10 s after its start, and a name server refuses single topics of a broker it does not know.
+        // A change of the permission (to what it is) makes the broker register everything at once.
+        Properties permission = new Properties();
+        permission.setProperty("brokerPermission", "6");
+        admin.updateBrokerConfig(broker, permission);
         long deadline = System.currentTimeMillis() + 20_000;
         for (String word : topics) {
             int colon = word.lastIndexOf(':');

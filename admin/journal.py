@@ -1,0 +1,219 @@
+"""The journal: who changed or tried to change what, when and why; one JSON line each, chained by hashes.
+
+    {"hash":"<64 hex>","entry":{"sequence":17,"at":"2026-11-21T12:00:00.123Z","by":"admin",...}}
+
+`hash` is SHA-256 over the line before's hash (as hexadecimal text) and the bytes of `entry`; so a line that was altered, removed or put in
+between shows, and anybody can check the chain with ten lines of Python. It tells tampering from accidents, it does not keep out somebody
+who may write the file and compute the rest of the chain anew.
+
+The line of a change is written, and on the disk, **before** the change itself is (see `store.py`); a change that then could not be written
+is taken back by a line with outcome `void` that names its sequence. Lines are only ever added. A crash can leave half a line at the end:
+`open` cuts it off. Bound: two files of at most ROTATE_AT bytes and a line each; in memory two integers per change in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from admin.files import FileSystem, append
+
+FILE: Final = "history.jsonl"
+OLDER: Final = ".1"
+ROTATE_AT: Final = 8 * 1024 * 1024  # bytes; some 20,000 changes (a guess)
+BEGIN: Final = "0" * 64  # the hash before the first line
+
+_HEAD: Final = b'{"hash":"'
+_MIDDLE: Final = b'","entry":'
+_START: Final = len(_HEAD) + 64 + len(_MIDDLE)  # where the entry begins in its line
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one target (`limits/rocketmq/orders`, `rules/orders`, `quotas`): its stored form before and after; null is none."""
+
+    target: str
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the journal. Outcomes: `applied` (then it has a revision), `refused`, `failed`, `done` (no change of the state), `void`."""
+
+    sequence: int
+    at: str
+    by: str
+    action: str
+    outcome: str
+    revision: int = 0
+    role: str = ""
+    address: str = ""
+    request_id: str = ""
+    reason: str = ""
+    detail: str = ""
+    changes: list[Change] = []
+    voids: int = 0  # the sequence of the entry that was taken back
+
+
+class JournalError(Exception):
+    """The journal cannot be read on; says where. `path` is the damaged file."""
+
+    def __init__(self, path: Path, at: int, fault: str) -> None:
+        super().__init__(f"{path}: byte {at}: {fault}")
+        self.path = path
+
+
+class Journal:
+    """The open journal. All methods block; the store calls them one at a time, off the loop's thread."""
+
+    def __init__(self, folder: Path, files: FileSystem, rotate_at: int = ROTATE_AT) -> None:
+        """Reads both files, cuts off half a line at the end; raises JournalError where a line is not what was written."""
+        self._files = files
+        self._path = folder / FILE
+        self._older = folder / (FILE + OLDER)
+        self._rotate_at = rotate_at
+        self._size = 0  # bytes of whole lines in the current file; what stands behind them is cut off before the next line
+        self._torn = False
+        self._exists = self._path.exists()
+        self.hash = BEGIN
+        self.sequence = 0
+        self.repaired = 0  # bytes cut off at the start
+        self._index: dict[int, tuple[int, int]] = {}  # revision -> (generation of its file, where its line begins)
+        self._voided: set[int] = set()  # sequences
+        self._revisions: dict[int, int] = {}  # sequence -> revision, of applied entries
+        self._generation = 0
+        self._read_all()
+
+    def _read_all(self) -> None:
+        if self._older.exists():
+            self._scan(self._older.read_bytes(), self._older, first=True)
+        self._generation = 1
+        if self._exists:
+            data = self._path.read_bytes()
+            self._size = self._scan(data, self._path, first=not self._older.exists())
+            if self._size < len(data):
+                self.repaired = len(data) - self._size
+                self._files.truncate(self._path, self._size)
+
+    def _scan(self, data: bytes, path: Path, *, first: bool) -> int:
+        """Read the whole lines of `data`; the number of bytes they have."""
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            line = data[start:end]
+            try:
+                given, entry = parse(line)
+            except (ValueError, msgspec.MsgspecError) as error:
+                raise JournalError(path, start, str(error)) from error
+            if not (first and start == 0) and given != chained(self.hash, line[_START:-1]):
+                raise JournalError(path, start, "the line does not follow from the one before it")
+            self.hash, self.sequence = given, entry.sequence
+            self._remember(entry, start)
+            start = end + 1
+        return start
+
+    def _remember(self, entry: Entry, start: int) -> None:
+        if entry.outcome == "applied":
+            self._index[entry.revision] = (self._generation, start)
+            self._revisions[entry.sequence] = entry.revision
+        elif entry.outcome == "void":
+            self._voided.add(entry.voids)
+            revision = self._revisions.pop(entry.voids, None)
+            if revision is not None:
+                self._index.pop(revision, None)
+
+    def append(self, entry: Entry) -> None:
+        """Add `entry` (its sequence must be the next), durably. Raises OSError; then the journal is as before."""
+        assert entry.sequence == self.sequence + 1
+        if self._torn:
+            self._files.truncate(self._path, self._size)
+            self._torn = False
+        if self._size >= self._rotate_at:
+            self._rotate()
+        body = msgspec.json.encode(entry)
+        digest = chained(self.hash, body)
+        line = _HEAD + digest.encode() + _MIDDLE + body + b"}\n"
+        try:
+            append(self._files, self._path, line)
+            if not self._exists:
+                self._files.sync_folder(self._path.parent)
+                self._exists = True
+        except OSError:
+            self._torn = True
+            self._cut()
+            raise
+        self._remember(entry, self._size)
+        self._size += len(line)
+        self.hash, self.sequence = digest, entry.sequence
+
+    def _cut(self) -> None:
+        """Take back a line that failed, now if the disk lets us, else before the next one is written."""
+        try:
+            if self._path.exists():
+                self._files.truncate(self._path, self._size)
+            self._torn = False
+        except OSError:
+            pass
+
+    def _rotate(self) -> None:
+        self._files.rename(self._path, self._older)
+        self._index = {revision: (0, at) for revision, (generation, at) in self._index.items() if generation == 1}
+        self._revisions = {sequence: revision for sequence, revision in self._revisions.items() if revision in self._index}
+        self._size = 0
+        self._exists = False
+        self._files.sync_folder(self._path.parent)
+
+    # ---- reading ----------------------------------------------------------------------------------------------------------
+
+    def revisions(self) -> list[int]:
+        """The revisions whose entries are kept, in order."""
+        return sorted(self._index)
+
+    def entry(self, revision: int) -> Entry | None:
+        """The entry that made `revision`, or None where it is not kept."""
+        place = self._index.get(revision)
+        if place is None:
+            return None
+        with (self._path if place[0] else self._older).open("rb") as file:
+            file.seek(place[1])
+            return parse(file.readline().rstrip(b"\n"))[1]
+
+    def lines(self, before: int, count: int) -> list[Entry]:
+        """At most `count` entries of every outcome with a sequence below `before`, the latest first."""
+        found: list[Entry] = []
+        for path in (self._path, self._older):
+            if len(found) >= count or not path.exists():
+                continue
+            for line in reversed(path.read_bytes().splitlines()):
+                try:
+                    entry = parse(line)[1]
+                except (ValueError, msgspec.MsgspecError):
+                    continue  # being written
+                if entry.sequence < before:
+                    found.append(entry)
+                    if len(found) >= count:
+                        break
+        return found
+
+    def after(self, sequence: int) -> list[int]:
+        """The sequences of changes above `sequence` that were not taken back."""
+        return sorted(number for number in self._revisions if number > sequence)
+
+    def voided(self, sequence: int) -> bool:
+        return sequence in self._voided
+
+    def __repr__(self) -> str:
+        return f"<Journal sequence={self.sequence} {self._size} bytes, {len(self._index)} revisions kept>"
+
+
+def chained(before: str, entry: bytes) -> str:
+    """The hash of a line whose entry's bytes are `entry`."""
+    return hashlib.sha256(before.encode() + entry).hexdigest()
+
+
+def parse(line: bytes) -> tuple[str, Entry]:
+    """A line's hash and entry; raises ValueError or msgspec.MsgspecError."""
+    if not (line.startswith(_HEAD) and line[_START - len(_MIDDLE) : _START] == _MIDDLE and line.endswith(b"}")):
+        raise ValueError("this is no line of a history")
+    return line[len(_HEAD) : len(_HEAD) + 64].decode("ascii"), msgspec.json.decode(line[_START:-1], type=Entry)

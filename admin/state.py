@@ -1,0 +1,241 @@
+"""The state: what operators and the nightly job have changed, apart from the configuration file. A value; `store.py` keeps it on disk.
+
+It holds live changes of keys (`limits/...`), of rules (`rules/NAME`) and which quota snapshot is published (`quotas`). Every one of them is
+a **target** with a stored form that reads like what was sent (`"500/s"`), so that the file, the history and the API speak the same words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import msgspec
+
+from admin.journal import Change
+from limiter.keys import DEFAULT_EXCHANGE, TopicName, amqp_topic, rocketmq_topic
+from limiter.rule import Override
+from limiter.units import parse_byte_rate, parse_duration, parse_rate
+
+VERSION: Final = 1
+QUOTAS: Final = "quotas"
+_HEAD: Final = b'{"sha256":"'
+_MIDDLE: Final = b'","state":'
+
+
+class Burst(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A burst in tokens. Bytes are a whole number here; the API takes `1MiB` too."""
+
+    messages: int | None = None
+    bytes: int | None = None
+
+
+class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A live change as it is stored and shown; what it does not name it keeps from the rule. Times are RFC 3339, UTC."""
+
+    messages: str | None = None  # 500/s
+    bytes: str | None = None  # 5MiB/s
+    burst: str | Burst | None = None  # 2s, or in tokens
+    action: str | None = None
+    reply: str | None = None
+    mode: str | None = None
+    open_for: str | None = None
+    max_delay: str | None = None
+    expires: str | None = None
+    by: str = ""
+    at: str = ""
+    reason: str = ""
+
+
+class PublishedQuotas(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Which snapshot is in force: its SHA-256 names its file."""
+
+    sha256: str
+    quotas: int  # how many topics have one
+    computed_at: str
+    by: str = ""
+    at: str = ""
+    reason: str = ""
+
+
+Stored: TypeAlias = StoredOverride | PublishedQuotas
+Edit: TypeAlias = tuple[str, Stored | None]  # (target, what it becomes; None: removed)
+
+
+class StateError(Exception):
+    """The bytes are not a state."""
+
+
+@lru_cache(maxsize=65536)
+def live(stored: StoredOverride) -> Override:
+    """What the limiter makes of a stored change; raises ValueError."""
+
+    def read(text: str | None, parse: Any) -> Any:
+        return None if text is None else parse(text)
+
+    tokens = stored.burst if isinstance(stored.burst, Burst) else Burst()
+    return Override(
+        messages=read(stored.messages, parse_rate),
+        bytes=read(stored.bytes, parse_byte_rate),
+        messages_burst=tokens.messages,
+        bytes_burst=tokens.bytes,
+        burst_ns=parse_duration(stored.burst) if isinstance(stored.burst, str) else None,
+        action=stored.action,
+        reply=stored.reply,
+        open_for_ns=read(stored.open_for, parse_duration),
+        max_delay_ns=read(stored.max_delay, parse_duration),
+        mode=stored.mode,
+        expires_at=read(stored.expires, parse_time),
+        by=stored.by,
+        at=parse_time(stored.at) if stored.at else 0.0,
+        reason=stored.reason,
+    )
+
+
+def format_time(seconds: float) -> str:
+    """Seconds since 1970 as RFC 3339, UTC, with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> float:
+    """Seconds since 1970; raises ValueError where `text` is not RFC 3339 with an offset."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset; write Z for UTC, as in 2026-11-21T12:00:00Z")
+    return moment.timestamp()
+
+
+# ---- targets --------------------------------------------------------------------------------------------------------
+
+
+def key_target(name: TopicName) -> str:
+    """`limits/rocketmq/orders`, `limits/amqp/%2F/orders/order.created`: also the path of the key in the API, below /v1/."""
+    if name.protocol == "amqp":
+        parts = [name.vhost, name.exchange or DEFAULT_EXCHANGE.encode(), name.topic]
+    else:
+        parts = [name.topic]
+    return "/".join(["limits", name.protocol, *(quote_from_bytes(part, safe="") for part in parts)])
+
+
+def key_of(target: str) -> TopicName:
+    """The inverse of `key_target`; raises StateError."""
+    match [unquote_to_bytes(part) for part in target.split("/")]:
+        case [b"limits", b"rocketmq", topic]:
+            return rocketmq_topic(topic)
+        case [b"limits", b"amqp", vhost, exchange, routing_key]:
+            return amqp_topic(vhost, exchange, routing_key)
+    raise StateError(f"{target!r} is not the path of a key")
+
+
+def rule_target(name: str) -> str:
+    return f"rules/{name}"
+
+
+# ---- the value ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is changed live. `revision` counts changes; `sequence` is the journal's line of the last one."""
+
+    revision: int = 0
+    sequence: int = 0
+    keys: Mapping[str, StoredOverride] = field(default_factory=dict)  # target -> change
+    rules: Mapping[str, StoredOverride] = field(default_factory=dict)  # rule's name -> change
+    quotas: PublishedQuotas | None = None
+    snapshots: tuple[str, ...] = ()  # SHA-256 of snapshots kept for rollback, the latest first
+
+    def get(self, target: str) -> Stored | None:
+        if target == QUOTAS:
+            return self.quotas
+        if target.startswith("rules/"):
+            return self.rules.get(target.removeprefix("rules/"))
+        return self.keys.get(target)
+
+    def changed(self, edits: Iterable[Edit]) -> State:
+        """The state after `edits`, with the next revision; `sequence` is set by who stores it."""
+        keys, rules, quotas, snapshots = dict(self.keys), dict(self.rules), self.quotas, self.snapshots
+        for target, after in edits:
+            if target == QUOTAS:
+                assert not isinstance(after, StoredOverride)
+                quotas = after
+                if after is not None:
+                    snapshots = (after.sha256, *(name for name in snapshots if name != after.sha256))
+                continue
+            assert not isinstance(after, PublishedQuotas)
+            group, name = (rules, target.removeprefix("rules/")) if target.startswith("rules/") else (keys, target)
+            if after is None:
+                group.pop(name, None)
+            else:
+                group[name] = after
+        return replace(self, revision=self.revision + 1, keys=keys, rules=rules, quotas=quotas, snapshots=snapshots)
+
+    def changes(self, edits: Iterable[Edit]) -> list[Change]:
+        """What `edits` would do, as the history tells it."""
+        return [Change(target, as_json(self.get(target)), as_json(after)) for target, after in edits]
+
+    def __repr__(self) -> str:
+        return f"<State revision={self.revision} {len(self.keys)} keys, {len(self.rules)} rules, quotas={self.quotas and self.quotas.sha256[:8]}>"
+
+
+def as_json(stored: Stored | None) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = msgspec.to_builtins(stored)
+    return found
+
+
+def from_json(target: str, value: dict[str, Any] | None) -> Stored | None:
+    """A stored form out of the history; raises StateError."""
+    if value is None:
+        return None
+    try:
+        if target == QUOTAS:
+            return msgspec.convert(value, PublishedQuotas)
+        return msgspec.convert(value, StoredOverride)
+    except msgspec.ValidationError as error:
+        raise StateError(f"{target}: {error}") from error
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    revision: int
+    sequence: int
+    keys: dict[str, StoredOverride]
+    rules: dict[str, StoredOverride]
+    quotas: PublishedQuotas | None
+    snapshots: list[str]
+
+
+def encode_state(state: State) -> bytes:
+    """The state as its file holds it: JSON, with a SHA-256 over the bytes of its inner object."""
+    inner = msgspec.json.encode(
+        _File(
+            VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules), state.quotas, list(state.snapshots)
+        )  # fmt: skip
+    )
+    return _HEAD + hashlib.sha256(inner).hexdigest().encode() + _MIDDLE + inner + b"}\n"
+
+
+def decode_state(data: bytes) -> State:
+    """Raises StateError for anything that `encode_state` has not written, and for values the limiter would not take."""
+    start = len(_HEAD) + 64 + len(_MIDDLE)
+    inner = data[start:-2]
+    if not (data.startswith(_HEAD) and data.endswith(b"}\n") and data[start - len(_MIDDLE) : start] == _MIDDLE):
+        raise StateError("this is not a state file")
+    if data[len(_HEAD) : len(_HEAD) + 64] != hashlib.sha256(inner).hexdigest().encode():
+        raise StateError("the file was altered or damaged: its checksum does not fit")
+    try:
+        file = msgspec.json.decode(inner, type=_File)
+        if file.version != VERSION:
+            raise StateError(f"the file is of version {file.version}; this gateway reads version {VERSION}")
+        for target, stored in file.keys.items():
+            key_of(target)
+            live(stored)
+        for stored in file.rules.values():
+            live(stored)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StateError(str(error)) from error
+    return State(file.revision, file.sequence, file.keys, file.rules, file.quotas, tuple(file.snapshots))

@@ -1,0 +1,341 @@
+"""The store: live changes, made durable first and put in force after.
+
+A change goes through these steps, one change at a time, the blocking ones on a thread::
+
+    edit ──► check ──► journal line, fsync ──► state.json: draft, fsync, rename, fsync folder ──► in force ──► acknowledged
+             (rules      "applied",                              ▲
+              are built)  revision n                             the change happens here, at the rename, and nowhere else
+
+* Killed before the rename, the state is the old one, and the journal ends with a line for a change that never was. The next start finds
+  that line's sequence above the state's and takes it back with a line of outcome `void`.
+* A step that fails (disk full, read-only, I/O error) undoes what came before it. The change is then neither acknowledged nor in force,
+  `write_failures` counts it, and traffic goes on under the old rules.
+* `state.json` carries a checksum and the one before it is kept as `state.json.previous`. When the newer does not read, the older one is
+  taken and the journal's changes since are applied again, so nothing is lost; the damaged file is kept aside and `warnings` says so. When
+  neither reads, the gateway does not start: without its limits it would not be what operators believe it is. The error says the way out.
+
+Quota snapshots are files of their own, written before the change that names them; the last few are kept for rollback. What is too old for
+the journal (two files of 8 MiB) cannot be rolled back to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+from msgspec.structs import replace as with_fields
+
+from admin import recovery
+from admin.changes import Author, Plan, StoreError, WriteFailedError
+from admin.files import FileSystem
+from admin.files import replace as replace_file
+from admin.journal import ROTATE_AT, Entry
+from admin.snapshots import KEEP, Snapshots, by_topic
+from admin.state import Edit, State, StateError, Stored, StoredOverride, encode_state, format_time, from_json, key_of, live, rule_target
+from limiter.rules import RuleError, RuleSet
+
+if TYPE_CHECKING:
+    from limiter.keys import TopicName
+    from limiter.rules import Rule
+    from limiter.snapshot import Quota, Snapshot
+
+__all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
+
+STATE: Final = "state.json"
+LOCK: Final = "lock"
+MOST_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change (about 3 MB then)
+SYSTEM: Final = "sluice"  # who changes what nobody asked for: expiry
+
+EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], "Snapshot | None"]]
+
+
+class Store:
+    """The state directory, open. One process has it at a time (a lock file sees to that)."""
+
+    def __init__(self, folder: Path, rules: tuple[Rule, ...], wall_clock: Callable[[], float], files: FileSystem, rotate_at: int) -> None:
+        self.folder = folder
+        self._files = files
+        self._wall_clock = wall_clock
+        self._path = folder / STATE
+        self._snapshots = Snapshots(folder, files)
+        self._turn = trio.Lock()
+        self._quotas: Mapping[TopicName, Quota] = {}
+        self._to_void: list[tuple[int, str]] = []  # sequences of lines to be taken back, and why
+        self.enforce: Callable[[RuleSet], None] | None = None  # told of every new set of rules
+        self.warnings: list[str] = []
+        self.write_failures = 0
+        self._lock = self._hold_lock()
+        try:
+            self._journal = recovery.open_journal(files, folder, rotate_at, self.warnings)
+            self.state = recovery.load_state(files, self._path, self._journal, self.warnings)
+            self._adopt()
+            self.file_rules = rules  # as they stand in the configuration, without live changes
+            self._rules = self._build(self.state)
+        except StateError as error:
+            os.close(self._lock)
+            raise StoreError(str(error)) from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        rules: tuple[Rule, ...],
+        wall_clock: Callable[[], float] = time.time,
+        files: FileSystem | None = None,
+        rotate_at: int = ROTATE_AT,
+    ) -> Store:
+        """Make the folder (mode 0700) if need be and read what is there; raises StoreError, OSError, or RuleError for `rules`."""
+        path = Path(folder)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at)
+        if path.stat().st_mode & 0o077:
+            store.warnings.append(f"others can read {path}; chmod 700 it")
+        return store
+
+    def close(self) -> None:
+        """Let another process have the folder. Nothing is buffered, so nothing is written."""
+        os.close(self._lock)
+
+    # ---- what holds ----------------------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        return self.state.revision
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When (seconds since 1970) the first live change in the current rules expires; `rules` then leaves it out."""
+        return self._rules.next_expiry
+
+    def rules(self) -> RuleSet:
+        """All rules as they hold now. The same object until something changes or expires."""
+        expiry = self._rules.next_expiry
+        if expiry is not None and expiry <= self._wall_clock():
+            self._rules = self._build(self.state)
+        return self._rules
+
+    def replace_file_rules(self, rules: tuple[Rule, ...]) -> RuleSet:
+        """Take the configuration's rules anew; live changes stay (see `unfit`). Raises RuleError, and then nothing has changed."""
+        before, self.file_rules = self.file_rules, rules
+        try:
+            self._rules = self._build(self.state)
+        except RuleError:
+            self.file_rules = before
+            raise
+        return self._rules
+
+    def unfit(self, state: State | None = None) -> dict[str, str]:
+        """Live changes of rules that are kept but do not hold, by the rule's name, and why: the rule is gone, or has changed."""
+        known = {rule.name: rule for rule in self.file_rules}
+        reasons: dict[str, str] = {}
+        for name, stored in (state or self.state).rules.items():
+            rule = known.get(name)
+            if rule is None:
+                reasons[name] = "no rule of the configuration has this name"
+                continue
+            try:
+                live(stored).over(rule)
+            except ValueError as error:
+                reasons[name] = str(error)
+        return reasons
+
+    def _build(self, state: State, quotas: Mapping[TopicName, Quota] | None = None) -> RuleSet:
+        unfit = self.unfit(state)
+        return RuleSet(
+            self.file_rules,
+            {name: live(stored) for name, stored in state.rules.items() if name not in unfit},
+            {key_of(target): live(stored) for target, stored in state.keys.items()},
+            self._quotas if quotas is None else quotas,
+            state.revision,
+            self._wall_clock(),
+        )
+
+    def plan(self, edits: Sequence[Edit], snapshot: Snapshot | None = None) -> Plan:
+        """What `edits` would do; changes nothing. Raises RuleError where the limiter would not take them.
+
+        `snapshot` must be given with an edit of `quotas` that publishes one.
+        """
+        state = self.state.changed(edits)
+        if len(state.keys) > MOST_KEYS:
+            raise RuleError("limits", f"there are {MOST_KEYS} live changes of keys already; publish quotas, or write rules, instead")
+        unfit = self.unfit(state)
+        for target, after in edits:
+            name = target.removeprefix("rules/")
+            if target.startswith("rules/") and after is not None and name in unfit:
+                raise RuleError(name, unfit[name])
+        quotas = self._quotas
+        if state.quotas != self.state.quotas:
+            assert state.quotas is None or snapshot is not None
+            quotas = {} if snapshot is None else by_topic(snapshot)
+        return Plan(state, self.state.changes(edits), self._build(state, quotas))
+
+    # ---- changing ------------------------------------------------------------------------------------------------------
+
+    async def change(self, edit: EditNow, author: Author, action: str, reason: str = "") -> Plan:
+        """Make a change: when this returns it is durable and in force. Changes take turns; `edit` is called when its turn has come.
+
+        What `edit` raises ends the change (a precondition that no longer holds). Raises RuleError, WriteFailedError.
+        Once begun a change is not cancelled.
+        """
+        async with self._turn:
+            edits, snapshot = edit()
+            plan = self.plan(edits, snapshot)
+            entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
+            try:
+                self.state = await trio.to_thread.run_sync(self._commit, plan.state, entry, snapshot)
+            except OSError as error:
+                self.write_failures += 1
+                raise WriteFailedError(error) from error
+            self._quotas = plan.rules.quotas
+            self._rules = self._build(self.state)  # not the plan's: the file's rules may have been replaced meanwhile
+            if self.enforce is not None:
+                self.enforce(self._rules)
+            return Plan(self.state, plan.changes, self._rules)
+
+    async def expire(self) -> None:
+        """Remove what has expired from the state; it does not hold any more whether or not this can be written."""
+
+        def edit() -> tuple[Sequence[Edit], None]:
+            gone: list[Edit] = [(target, None) for target, stored in self.state.keys.items() if self._expired(stored)]
+            return gone + [(rule_target(name), None) for name, stored in self.state.rules.items() if self._expired(stored)], None
+
+        if edit()[0]:
+            await self.change(edit, Author(SYSTEM), "expiry", "expired")
+
+    def _expired(self, stored: Stored | None) -> bool:
+        expires_at = live(stored).expires_at if isinstance(stored, StoredOverride) else None
+        return expires_at is not None and expires_at <= self._wall_clock()
+
+    async def note(self, author: Author, action: str, outcome: str, detail: str = "", reason: str = "") -> bool:
+        """Write a journal line that changes nothing: what was refused or failed, or done elsewhere. Whether it could be written."""
+        entry = self._entry(author, action, outcome, reason, detail=detail)
+        async with self._turn:
+            try:
+                await trio.to_thread.run_sync(self._add, entry)
+            except OSError:
+                self.write_failures += 1
+                return False
+        return True
+
+    def _entry(self, author: Author, action: str, outcome: str, reason: str, **rest: object) -> Entry:
+        """A line of the journal, but for its sequence."""
+        entry = Entry(0, format_time(self._wall_clock()), author.name, action, outcome, reason=reason)
+        return with_fields(entry, role=author.role, address=author.address, request_id=author.request_id, **rest)
+
+    # ---- on a thread, one at a time ------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> int:
+        self._take_back()
+        entry = with_fields(entry, sequence=self._journal.sequence + 1)
+        self._journal.append(entry)
+        return entry.sequence
+
+    def _commit(self, state: State, entry: Entry, snapshot: Snapshot | None) -> State:
+        """Make `state` durable; raises OSError, and then the old one is."""
+        if snapshot is not None:
+            self._snapshots.keep(snapshot)
+        if not self._path.exists():  # so that a journal with changes and no state file always means that somebody removed the file
+            replace_file(self._files, self._path, encode_state(self.state))
+        sequence = self._add(entry)
+        dropped = state.snapshots[KEEP:]
+        state = replace(state, sequence=sequence, snapshots=state.snapshots[:KEEP])
+        data = encode_state(state)
+        try:
+            replace_file(self._files, self._path, data, keep_previous=True)
+        except OSError as error:
+            self._to_void.append((sequence, error.strerror or str(error)))
+            with contextlib.suppress(OSError):  # else taken back before the next line is written, or at the next start
+                recovery.put_back(self._files, self._path, data)
+                self._take_back()
+            raise
+        self._snapshots.drop(dropped)
+        return state
+
+    def _take_back(self) -> None:
+        """Write the void lines that are due; raises OSError."""
+        while self._to_void:
+            sequence, why = self._to_void[0]
+            entry = self._entry(Author(SYSTEM), "void", "void", "", detail=why, voids=sequence)
+            self._journal.append(with_fields(entry, sequence=self._journal.sequence + 1))
+            del self._to_void[0]
+
+    # ---- the past ------------------------------------------------------------------------------------------------------
+
+    def revisions(self) -> list[int]:
+        """The revisions the history still has, in order."""
+        return self._journal.revisions()
+
+    async def entries(self, revisions: Sequence[int]) -> list[Entry]:
+        """The history's entries of `revisions`; those no longer kept are left out."""
+        async with self._turn:
+            found = await trio.to_thread.run_sync(lambda: [self._journal.entry(revision) for revision in revisions])
+        return [entry for entry in found if entry is not None]
+
+    async def lines(self, before: int, count: int) -> list[Entry]:
+        """Journal lines of every outcome, the latest first."""
+        async with self._turn:
+            return await trio.to_thread.run_sync(self._journal.lines, before, count)
+
+    async def snapshot(self, sha256: str) -> Snapshot | None:
+        """A kept quota snapshot, or None where it is not kept any more; raises StateError where it is damaged."""
+        return await trio.to_thread.run_sync(self._snapshots.read, sha256)
+
+    async def edits_back_to(self, revision: int) -> list[Edit] | None:
+        """What must be changed for the state to be as of `revision`; None where the history does not reach back so far."""
+        now = self.state.revision
+        entries = await self.entries(range(revision + 1, now + 1))
+        if len(entries) != now - revision:
+            return None
+        before: dict[str, Stored | None] = {}
+        for entry in entries:  # the oldest change after `revision` knows what was before
+            for change in entry.changes:
+                if change.target not in before:
+                    stored = from_json(change.target, change.before)
+                    before[change.target] = None if self._expired(stored) else stored
+        return [(target, stored) for target, stored in before.items() if self.state.get(target) != stored]
+
+    # ---- opening -------------------------------------------------------------------------------------------------------
+
+    def _hold_lock(self) -> int:
+        handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise StoreError(f"{self.folder} is in use by another gateway; give each its own gateway.state_directory") from error
+        return handle
+
+    def _adopt(self) -> None:
+        """Take back what the journal has and the state has not, and read the published quotas; raises StateError."""
+        uncommitted = self._journal.after(self.state.sequence)
+        self._to_void += [(sequence, "the gateway stopped before the change was made") for sequence in uncommitted]
+        self._journal.sequence = max(self._journal.sequence, self.state.sequence)
+        try:
+            self._take_back()
+        except OSError as error:
+            self.warnings.append(f"{self.folder} cannot be written: {error.strerror}; limits hold, changes of them will fail")
+        if self.state.quotas is None:
+            return
+        snapshot = self._snapshots.read(self.state.quotas.sha256)
+        if snapshot is not None:
+            self._quotas = by_topic(snapshot)
+        elif self._snapshots.folder.exists():
+            path = self._snapshots.path(self.state.quotas.sha256)
+            raise StateError(
+                f"{path} is missing though its quotas are in force; put it back, or move {path.parent} aside to start without quotas"
+            )
+        else:
+            self.warnings.append(f"{self._snapshots.folder} is gone: no quotas hold until some are published again")
+
+    def __repr__(self) -> str:
+        return f"<Store {self.folder} {self.state!r}>"

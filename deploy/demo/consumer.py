@@ -1,0 +1,40 @@
+"""The demo's consumer: `consumer.py URL QUEUE...` reads the queues until it is told to stop (SIGTERM), then prints how many messages came."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import pika
+
+
+def consume(url: str, queues: list[str]) -> None:
+    counts = dict.fromkeys(queues, 0)
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    stopping = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
+
+    def take(queue: str) -> Any:
+        def on_message(_channel: Any, _method: Any, _properties: Any, _body: bytes) -> None:
+            counts[queue] += 1
+
+        return on_message
+
+    signal.signal(signal.SIGTERM, stop)
+    for queue in queues:
+        channel.basic_consume(queue, take(queue), auto_ack=True)
+    while not stopping:
+        connection.process_data_events(time_limit=0.2)
+    connection.close()
+    print(json.dumps(counts), flush=True)
+
+
+if __name__ == "__main__":
+    consume(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,291 @@
+"""The whole story on real parts, in under three minutes: `make demo`.
+
+A private RabbitMQ, the gateway in front of it, three publishers (one a flood) and a consumer with an ordinary client library. A table
+each second; a limit changed live; then the gateway's own log goes through Spark and the quotas that come out are put in force. Where
+Java and Maven are there, RocketMQ follows in the same way. Everything that was started is stopped; exit code 0, or 1 and what failed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.brokers.rabbitmq import RabbitMQ, RabbitMQMissingError  # noqa: E402  -- needs the path set above
+from support.processes import Process  # noqa: E402
+
+SLUICE = Path(sys.executable).with_name("sluice")
+TOPICS = {"order.created": 40.0, "audit.entry": 20.0, "retry.payment": 0.0}  # messages a second; 0: as fast as the answers come
+FLOOD = "retry.payment"
+EXCHANGE = "shop"
+
+RULE = {"per": "topic", "limit": {"messages": "300/s"}, "breaker": {"open_for": "0s"}}
+
+
+def configuration(scratch: Path, listeners: list[dict[str, object]]) -> dict[str, object]:
+    """A gateway on free ports with one rule per protocol; JSON is YAML too."""
+    return {
+        "version": 1,
+        "gateway": {"name": "demo", "state_directory": str(scratch / "state")},
+        "listeners": listeners,
+        "admin": {"bind": "127.0.0.1:0"},
+        "access_log": {"directory": str(scratch / "access-log"), "roll_every": "1min", "roll_size": "128MiB"},
+        "log": {"level": "info", "format": "json"},
+        "rules": [{"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")],
+    }
+
+
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+class Gateway:
+    """`sluice run` on free ports, and the `sluice` command pointed at it."""
+
+    def __init__(self, scratch: Path, listeners: list[dict[str, object]]) -> None:
+        self.log = scratch / "access-log"
+        config = scratch / "sluice.yaml"
+        config.write_text(json.dumps(configuration(scratch, listeners), indent=1))
+        self.process = Process([SLUICE, "run", "-c", config], log=scratch / "gateway.log")
+        self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
+        self.options = ["--admin", f"http://{self._events()['admin_listening']['bind']}", "--token-file", str(scratch / "state" / "admin.token")]
+        self.address = self._events()["listening"]["bind"]
+
+    def _events(self) -> dict[str, dict[str, Any]]:
+        """The gateway's log so far, the last line of each event."""
+        return {entry["event"]: entry for entry in map(json.loads, self.process.output().splitlines())}
+
+    def sluice(self, *words: str, show: bool = True, expect: tuple[int, ...] = (0,)) -> str:
+        """Run a `sluice` command as a user would, and show it."""
+        if show:
+            say(f"\n  $ sluice {' '.join(words)}")
+        done = subprocess.run([str(SLUICE), *self.options, *words], capture_output=True, text=True, check=False, timeout=170)
+        if done.returncode not in expect:
+            raise RuntimeError(f"sluice {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        if show:
+            say("\n".join("    " + line for line in (done.stdout + done.stderr).splitlines()))
+        return done.stdout
+
+    def stop(self) -> None:
+        code = self.process.stop(grace=40)
+        if code != 0:
+            raise RuntimeError(f"the gateway ended with {code}:\n{self.process.output()[-2000:]}")
+
+
+class Publisher:
+    """One traffic.py; its last second is kept by a thread that reads its output."""
+
+    def __init__(self, url: str, topic: str, rate: float, seconds: float) -> None:
+        program = Path(__file__).with_name("traffic.py")
+        command = [sys.executable, str(program), url, EXCHANGE, topic, str(rate), str(seconds)]
+        self.seconds: list[dict[str, float]] = []
+        self._popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            self.seconds.append(json.loads(line))
+
+    def finish(self) -> None:
+        code = self._popen.wait(30)
+        self._reader.join(5)
+        if code != 0:
+            raise RuntimeError(f"a publisher ended with {code}")
+
+    def total(self, field: str) -> float:
+        return sum(second[field] for second in self.seconds)
+
+
+class Round:
+    """All publishers at once for some seconds, with a table line each second."""
+
+    def __init__(self, url: str, seconds: int, after: dict[int, Any] | None = None) -> None:
+        self.publishers = {topic: Publisher(url, topic, rate, seconds) for topic, rate in TOPICS.items()}
+        after = after or {}
+        self._head()
+        for second in range(seconds):
+            self._wait_for(second)
+            self._row(second)
+            if second in after:
+                after[second]()
+                self._head()
+        for publisher in self.publishers.values():
+            publisher.finish()
+
+    def _wait_for(self, second: int) -> None:
+        give_up = time.monotonic() + 20
+        while any(len(publisher.seconds) <= second for publisher in self.publishers.values()):
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"no traffic in second {second}: is the gateway up?")
+            time.sleep(0.05)
+
+    def _head(self) -> None:
+        say()
+        say("  second │" + "│".join(f" {topic:^33} " for topic in TOPICS) + "│")
+        say("         │" + "│".join(f" {'offered':>8} {'passed':>7} {'refused':>8} {'p99 ms':>7} " for _ in TOPICS) + "│")
+
+    def _row(self, second: int) -> None:
+        cells = []
+        for publisher in self.publishers.values():
+            now = publisher.seconds[second]
+            cells.append(f" {now['offered']:>8.0f} {now['passed']:>7.0f} {now['refused']:>8.0f} {now['p99_ms']:>7.1f} ")
+        say(f"  {second + 1:>6} │" + "│".join(cells) + "│")
+
+    def passed_per_second(self, topic: str, seconds: slice) -> float:
+        chosen = self.publishers[topic].seconds[seconds]
+        return sum(second["passed"] for second in chosen) / max(1, len(chosen))
+
+
+def declare(url: str) -> None:
+    """The topology: one topic exchange, a queue for each topic."""
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.exchange_declare(EXCHANGE, "topic")
+    for topic in TOPICS:
+        channel.queue_declare(topic)
+        channel.queue_bind(topic, EXCHANGE, topic)
+    connection.close()
+
+
+def expect(what: str, *, held: bool) -> None:
+    """A promise of the story; the demo fails where it does not hold."""
+    if not held:
+        raise RuntimeError(f"the demo expected: {what}")
+
+
+def rabbitmq_story(scratch: Path, summary: list[str]) -> None:
+    say("Starting a private RabbitMQ and the gateway in front of it ...")
+    with RabbitMQ(scratch / "rabbitmq") as broker:
+        gateway = Gateway(scratch, [{"name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:0", "upstream": f"127.0.0.1:{broker.port}"}])
+        try:
+            _rabbitmq_rounds(gateway, scratch, summary)
+        finally:
+            gateway.stop()
+    summary.append("the gateway finished what was in flight and ended with 0")
+
+
+def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
+    url = f"amqp://guest:guest@{gateway.address}/"
+    declare(url)
+    consumer = Process([sys.executable, Path(__file__).with_name("consumer.py"), url, *TOPICS], log=scratch / "consumer.log")
+    try:
+        say(f"RabbitMQ is behind {gateway.address}. The rule: 300 messages/s for each topic. {FLOOD} floods.")
+        change = ("limits", "set", "amqp", "/", EXCHANGE, FLOOD, "--messages", "100/s", "--reason", "demo: this topic floods")
+        flood = Round(url, 12, {5: lambda: gateway.sluice(*change)})
+        before = flood.passed_per_second(FLOOD, slice(2, 6))
+        after = flood.passed_per_second(FLOOD, slice(8, 12))
+        calm = flood.publishers["order.created"]
+        expect(f"about 300/s of {FLOOD} pass before the change, not {before:.0f}", held=200 <= before <= 360)
+        expect(f"about 100/s of {FLOOD} pass after the change, not {after:.0f}", held=70 <= after <= 130)
+        expect("no message of a calm topic is refused", held=calm.total("refused") == 0)
+        summary.append(f"{FLOOD} was limited to {before:.0f}/s, after `sluice limits set ... 100/s` to {after:.0f}/s; calm topics lost nothing")
+        gateway.sluice("limits", "list")
+        gateway.sluice("limits", "unset", "amqp", "/", EXCHANGE, FLOOD, "--reason", "demo: Spark takes over")
+        _learn(gateway, scratch, summary)
+        learned = Round(url, 6)
+        gateway.sluice("limits", "list")
+        passed = learned.passed_per_second(FLOOD, slice(2, 6))
+        summary.append(f"with the published quotas in force {passed:.0f}/s of {FLOOD} pass")
+        expect("the calm topics keep their rate under the published quotas", held=learned.passed_per_second("order.created", slice(1, 6)) > 30)
+    finally:
+        consumer.stop()
+    delivered = json.loads(consumer.output().splitlines()[-1])
+    total = sum(round(stage.publishers[topic].total("passed")) for stage in (flood, learned) for topic in TOPICS)
+    expect(f"every confirmed message reaches the consumer ({total} confirmed, {delivered})", held=sum(delivered.values()) == total)
+    summary.append(f"every one of the {total} confirmed messages reached the consumer, none that was refused did")
+
+
+def _learn(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
+    say("\nThe gateway's own log goes through Spark (a session takes some seconds to start) ...")
+    day = f"{datetime.now(UTC):%Y-%m-%d}"
+    quotas = scratch / "quotas.json"
+    gateway.sluice(
+        "quotas", "compute", "--log", str(gateway.log), "--date", day, "--state", str(scratch / "quota-state"), "-o", str(quotas), "--master", "local[2]"
+    )
+    gateway.sluice("quotas", "plan", str(quotas), expect=(0, 2))
+    gateway.sluice("quotas", "apply", str(quotas), "--yes", "--reason", "demo: learned from the log")
+    count = len(json.loads(quotas.read_text())["quotas"])
+    summary.append(f"Spark learned {count} quotas from the gateway's log; they were applied in one swap")
+
+
+def rocketmq_story(scratch: Path, summary: list[str]) -> None:
+    """The same with RocketMQ's own broker and Java client, where Java and Maven (and Maven Central) are there."""
+    if not (shutil.which("java") and shutil.which("mvn")):
+        summary.append("RocketMQ's part was left out: it needs Java 17 and Maven (apt-get install openjdk-17-jdk-headless maven)")
+        return
+    from support.brokers.rocketmq import RocketMQ
+    from support.clients import RocketMQClient
+    from support.java import MavenUnreachableError
+
+    say("\nStarting RocketMQ's own name server and broker, and a gateway at the broker's advertised address ...")
+    scratch.mkdir()
+    try:
+        broker = RocketMQ(scratch / "broker")
+    except MavenUnreachableError as error:
+        summary.append(f"RocketMQ's part was left out: {error}")
+        return
+    gateway = Gateway(scratch, broker.listeners)
+    try:
+        with broker:
+            broker.create_topics("orders", "retries")
+            client = RocketMQClient("5.3.3", scratch / "client", broker.name_server)
+            say("The rule: 300 messages/s for each topic. `retries` floods, `orders` sends 40/s, on the same connection.")
+            for limit in ("", "100/s"):
+                if limit:
+                    gateway.sluice("limits", "set", "rocketmq", "retries", "--messages", limit, "--reason", "demo: this topic floods")
+                jobs = ({"topic": "retries", "mode": "sync", "seconds": 6}, {"topic": "orders", "mode": "sync", "seconds": 6, "rate": 40})
+                flood, calm = client.produce(f"demo{limit[:3]}", *jobs).result(60)
+                say(f"  retries: {flood['sent']} offered, {flood['ok']} passed, refused by code {flood['codes']}")
+                say(f"  orders:  {calm['sent']} offered, {calm['ok']} passed")
+                expect("no message of the calm topic is refused", held=calm["ok"] == calm["sent"])
+                expect("the flood is refused with code 215 only", held=set(flood["codes"]) == {"215"})
+                rate = 100 if limit else 300
+                expect(f"about {rate}/s of the flood pass", held=flood["ok"] <= rate * 8)
+                summary.append(f"RocketMQ: with a limit of {rate}/s, {flood['ok']} of {flood['sent']} passed in 6 s, the rest saw code 215")
+            gateway.sluice("limits", "list")
+    finally:
+        gateway.stop()
+
+
+def main() -> int:
+    started = time.monotonic()
+    summary: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
+        scratch = Path(folder)
+        try:
+            rabbitmq_story(scratch, summary)
+            rocketmq_story(scratch / "rocketmq-story", summary)
+        except RabbitMQMissingError as error:
+            say(f"\nThe demo failed: {error}")
+            return 1
+        except Exception as error:
+            traceback.print_exc()
+            say(f"\nThe demo failed: {error}")
+            for log in sorted(scratch.glob("**/gateway.log")):
+                say(f"--- the end of {log.name}:")
+                say("\n".join(log.read_text(errors="replace").splitlines()[-15:]))
+            say("To mend it: `make clean demo` sets everything up anew; the README says what has to be there.")
+            return 1
+    say(f"\nSummary ({time.monotonic() - started:.0f} s)")
+    for line in summary:
+        say(f"  * {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

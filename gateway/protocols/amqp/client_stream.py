@@ -1,0 +1,430 @@
+"""The client's bytes, cut into parts.
+
+What is looked at is decided frame by frame, where the frame lies; nothing is copied but the short key of a publish. Three speeds:
+
+* `_run`: the tight loop for a stream of small publishes on one channel, each whole in the buffer. One part grows while key and size stay
+  the same; a publish costs a dozen reads of integers and one dictionary look-up.
+* `_publish`: a publish that is not whole: a body in many frames or still on its way, a header not there yet.
+* `decode`: everything else, one frame at a time.
+
+A publish is offered to the judge as soon as its header is there, because then its cost is known; a small body is waited for, so that a
+stream of small messages does not fall into halves at the end of each read. A method whose header does not follow at once (frames of
+other channels come in between) is kept at its channel and joined with the header later. Body frames pass whole up to WHOLE_FRAME bytes,
+so that the upstream stands at a frame boundary (heartbeats!) even when the client is not read; larger ones flow through as they come.
+
+Holds at most one incomplete frame (in the caller's hands) and one publish method per channel. An announced size is only ever compared.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.conversation import Circumstances
+from gateway.messages import BODY, PLAIN, REQUEST, Part
+from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.protocols.amqp.frames import (
+    BASIC_PUBLISH,
+    BODY_FRAME,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_ERROR,
+    CHANNEL_OPEN,
+    COMMAND_INVALID,
+    CONFIRM_SELECT,
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE_OK,
+    CONTENT_OF_BASIC,
+    END,
+    FRAME_ERROR,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    OVERHEAD,
+    SMALLEST,
+    SYNTAX_ERROR,
+    TX_SELECT,
+    UNEXPECTED_FRAME,
+    client_error,
+)
+from gateway.protocols.amqp.handshake import Handshake, greeting
+from gateway.protocols.octets import u16, u32, u64
+from limiter.keys import Key, Origin, amqp_topic
+
+WHOLE_FRAME: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
+SMALL_BODY: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
+FRAMES_PER_CALL: Final = 8192  # fairness: a read full of 8-byte frames is not decoded in one go (interpreted, about 8 ms)
+WATCHED: Final = frozenset(
+    {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
+)  # change how later parts are settled: each is a part of its own, so that settling finds it at a part's beginning
+
+
+class ClientStream:
+    """Where the client's stream stands. See `Conversation.decode` for the contract; `size` of a BODY part is what its frame still lacks."""
+
+    def __init__(self, circumstances: Circumstances, channels: dict[int, AmqpChannel], handshake: Handshake) -> None:
+        self.circumstances = circumstances
+        self.channels = channels
+        self.handshake = handshake
+        self.origin: Origin | None = None
+        self.need = 1
+        self.greeted = False
+        self.closing = False  # connection.close was said by either side: nothing is judged any more
+        self.room: i64 = 0
+        self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
+        self.frame_lane = 0
+        self.frame_ends_content = False
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        pos: i64 = start
+        end: i64 = len(data)
+        if not self.greeted:
+            if not greeting(data[start : start + 8]):
+                self.need = 8
+                return start
+            self.greeted = True
+            parts.append(Part(PLAIN, 0, data, start, start + 8))
+            pos += 8
+        if self.frame_left > 0:
+            pos = self._flow(data, pos, end, parts)
+        self.room = room
+        handshake = self.handshake
+        last: Part | None = None  # grows while frames of its kind and channel follow one another
+        channel: AmqpChannel | None = None
+        channel_number: i64 = -1
+        frames: i64 = FRAMES_PER_CALL
+        self.need = 1
+        while pos < end and self.room > 0 and frames > 0:
+            if end - pos < 7:
+                self.need = SMALLEST
+                break
+            frames -= 1
+            kind: i64 = data[pos]
+            lane: i64 = u16(data, pos + 1)
+            size: i64 = u32(data, pos + 3)
+            limit: i64 = handshake.limit
+            if size > limit:
+                raise client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {lane}, at most {limit} were agreed on", "frame_too_large")
+            stop: i64 = pos + size + OVERHEAD
+            if stop > end and (kind != BODY_FRAME or size <= WHOLE_FRAME):
+                self._check_kind(kind, lane, size)
+                self.need = stop - pos
+                break
+            if stop <= end and data[stop - 1] != END:
+                self._check_kind(kind, lane, size)
+                raise client_error(FRAME_ERROR, f"a frame on channel {lane} does not end with 0xCE")
+            if lane != channel_number:
+                channel_number = lane
+                channel = self.channels.get(lane)
+            if self.closing:
+                lane = 0  # behind the connection.close, wherever that is
+            if self.closing or channel is None or not channel.opened or channel.ignored:
+                if kind == METHOD and not self.closing:
+                    method = self._method(data, pos, size)
+                    self._unjudged(method, lane, channel, data[pos + 11 : stop - 1])
+                    channel_number = -1
+                    if method in WATCHED:
+                        parts.append(Part(PLAIN, lane, data, pos, stop))
+                        last = None
+                        pos = stop
+                        continue
+                elif kind != METHOD:
+                    self._check_kind(kind, lane, size)
+                    if stop > end:
+                        pos = self._begin_flow(data, pos, stop, lane, parts, ends_content=False)
+                        break
+            elif kind == METHOD:
+                method = self._method(data, pos, size)
+                if channel.awaits != AWAITS_METHOD:
+                    raise client_error(UNEXPECTED_FRAME, f"a method on channel {lane} within a message")
+                if method == BASIC_PUBLISH:
+                    last = None
+                    before: i64 = pos
+                    pos = self._run(data, pos, end, channel, parts)
+                    if pos == before:
+                        pos = self._publish(data, pos, stop, end, channel, parts)
+                        if pos == before:
+                            break
+                    continue
+                if method in WATCHED:
+                    if method == CHANNEL_CLOSE:
+                        channel.opened = False
+                    parts.append(Part(PLAIN, lane, data, pos, stop))
+                    last = None
+                    pos = stop
+                    continue
+            elif kind == HEADER:
+                if channel.awaits != AWAITS_HEADER:
+                    raise client_error(UNEXPECTED_FRAME, f"a content header on channel {lane} without a publish")
+                last = None
+                self._join_header(data, pos, stop, channel, parts)
+                pos = stop
+                continue
+            elif kind == BODY_FRAME:
+                left: i64 = channel.left
+                if channel.awaits != AWAITS_BODY or size > left:
+                    raise client_error(UNEXPECTED_FRAME, f"a body frame of {size} bytes on channel {lane} where {left} are missing")
+                left -= size
+                channel.left = left
+                if left == 0:
+                    channel.awaits = AWAITS_METHOD
+                if stop > end:
+                    pos = self._begin_flow(data, pos, stop, lane, parts, ends_content=left == 0)
+                    break
+                if last is not None and last.kind == BODY and last.lane == lane and last.end == pos:
+                    last.end = stop
+                    last.complete = left == 0
+                else:
+                    last = Part(BODY, lane, data, pos, stop, None, 0, 0, 0, left == 0)
+                    parts.append(last)
+                if left == 0:
+                    last = None
+                pos = stop
+                continue
+            else:
+                self._check_kind(kind, lane, size)
+            if last is not None and last.kind == PLAIN and last.lane == lane and last.end == pos:
+                last.end = stop
+            else:
+                last = Part(PLAIN, lane, data, pos, stop)
+                parts.append(last)
+            pos = stop
+        return pos
+
+    # ---- publishes -------------------------------------------------------------------------------------------------
+
+    def _run(self, data: bytes, pos: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
+        """As many publishes of `channel` as lie whole, one behind the other, from `pos` on; returns where that ends (or `pos`)."""
+        origin = self.origin
+        if origin is None:
+            raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
+        keys = origin.keys
+        lane: i64 = channel.number
+        limit: i64 = self.handshake.limit
+        room: i64 = self.room
+        part: Part | None = None
+        key: Key | None = None
+        raw = b""
+        size: i64 = -1
+        count: i64 = 0
+        while room > 0 and pos + 39 <= end:  # 17 for the shortest publish, 22 for the shortest header
+            if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_PUBLISH:
+                break
+            header: i64 = pos + u32(data, pos + 3) + OVERHEAD
+            names: i64 = pos + 14 + data[pos + 13]  # where the routing key's length is
+            if names >= end:
+                break
+            names += data[names] + 1  # where the bits are
+            if names + 2 != header or header + 22 > end or data[header - 1] != END:
+                break
+            body: i64 = header + u32(data, header + 3) + OVERHEAD
+            body_size: i64 = u64(data, header + 11)
+            if data[header] != HEADER or u16(data, header + 1) != lane or u32(data, header + 7) != CONTENT_OF_BASIC:
+                break
+            if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
+                break
+            stop: i64 = body
+            if body_size != 0:
+                if body_size < 0 or body_size > limit:
+                    break
+                stop += body_size + OVERHEAD
+                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != lane or u32(data, body + 3) != body_size:
+                    break
+                if data[stop - 1] != END:
+                    break
+            found = data[pos + 13 : names]
+            if found != raw:
+                raw = found
+                other = keys.get(found)
+                if other is None:
+                    other = self._new_key(origin, found)
+                if other is not key or part is None:
+                    key = other
+                    size = -1
+            if size != body_size:
+                if part is not None:
+                    part.end = pos
+                    part.count = count
+                size = body_size
+                count = 0
+                part = Part(REQUEST, lane, data, pos, pos, key, 0, 1, body_size)
+                parts.append(part)
+            count += 1
+            room -= 1
+            pos = stop
+        if part is not None:
+            part.end = pos
+            part.count = count
+        self.room = room
+        return pos
+
+    def _publish(self, data: bytes, pos: i64, stop: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
+        """The publish at `pos`, its method frame whole (up to `stop`), the rest perhaps not. Returns `pos` when it must wait (`need`)."""
+        self._names(data, pos, stop)  # raises where they do not fit
+        if end - stop < 7:
+            self.need = stop - pos + SMALLEST
+            return pos
+        if data[stop] != HEADER or u16(data, stop + 1) != channel.number:
+            channel.method = data[pos:stop]
+            channel.awaits = AWAITS_HEADER
+            return stop
+        size: i64 = u32(data, stop + 3)
+        limit: i64 = self.handshake.limit
+        if size > limit:
+            raise client_error(
+                FRAME_ERROR, f"a content header of {size} bytes on channel {channel.number}, at most {limit} were agreed on", "frame_too_large"
+            )
+        header: i64 = stop
+        stop += size + OVERHEAD
+        if stop > end:
+            self.need = stop - pos
+            return pos
+        if data[stop - 1] != END:
+            raise client_error(FRAME_ERROR, f"a frame on channel {channel.number} does not end with 0xCE")
+        body_size = self._body_size(data, header, size, channel)
+        if 0 < body_size <= SMALL_BODY:
+            if end - stop < 7:
+                self.need = stop - pos + SMALLEST
+                return pos
+            if data[stop] == BODY_FRAME and u16(data, stop + 1) == channel.number and u32(data, stop + 3) == body_size:
+                whole: i64 = stop + body_size + OVERHEAD
+                if whole > end:
+                    self.need = whole - pos
+                    return pos
+        self._begin_content(data, pos, stop, body_size, data[pos + 13 : header - 2], channel, parts)
+        return stop
+
+    def _join_header(self, data: bytes, pos: i64, stop: i64, channel: AmqpChannel, parts: list[Part]) -> None:
+        """The content header of a publish that had to wait for it."""
+        body_size = self._body_size(data, pos, stop - pos - OVERHEAD, channel)
+        method = channel.method
+        channel.method = b""
+        joined = method + data[pos:stop]
+        self._begin_content(joined, 0, len(joined), body_size, method[13:-2], channel, parts)
+
+    def _begin_content(
+        self, data: bytes, pos: i64, stop: i64, body_size: i64, raw: bytes, channel: AmqpChannel, parts: list[Part]
+    ) -> None:
+        """Offer the publish whose method and header are `data[pos:stop]`; its body, if any, follows as BODY parts."""
+        origin = self.origin
+        if origin is None:
+            raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
+        key = origin.keys.get(raw)
+        if key is None:
+            key = self._new_key(origin, raw)
+        parts.append(Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0))
+        channel.left = body_size
+        channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
+        self.room -= 1
+
+    def _new_key(self, origin: Origin, raw: bytes) -> Key:
+        """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""
+        middle = 1 + raw[0]
+        assert origin.vhost is not None
+        return self.circumstances.judge.key(origin, raw, amqp_topic(origin.vhost, raw[1:middle], raw[middle + 1 :]))
+
+    def _names(self, data: bytes, pos: i64, stop: i64) -> None:
+        """Check that exchange and routing key fill the publish at `pos` exactly."""
+        names: i64 = pos + 14
+        if names < stop:
+            names += data[names - 1]
+        if names < stop:
+            names += data[names] + 1
+        if names + 2 != stop:
+            raise client_error(SYNTAX_ERROR, "the names in basic.publish do not fit its frame")
+
+    def _body_size(self, data: bytes, pos: i64, size: i64, channel: AmqpChannel) -> i64:
+        """The body size announced by the header frame at `pos` with `size` bytes of payload."""
+        if size < 14:
+            raise client_error(SYNTAX_ERROR, f"a content header of {size} bytes on channel {channel.number}")
+        if u32(data, pos + 7) != CONTENT_OF_BASIC:
+            raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel.number} that is not of class 60, weight 0")
+        body_size = u64(data, pos + 11)
+        if body_size < 0:
+            raise client_error(SYNTAX_ERROR, f"a body of 2**63 bytes or more on channel {channel.number}")
+        return body_size
+
+    # ---- everything else -------------------------------------------------------------------------------------------
+
+    def _method(self, data: bytes, pos: i64, size: i64) -> int:
+        if size < 4:
+            raise client_error(SYNTAX_ERROR, f"a method of {size} bytes")
+        return u32(data, pos + 7)
+
+    def _check_kind(self, kind: i64, lane: i64, size: i64) -> None:
+        """Raise for frames that are wrong wherever they stand."""
+        if kind == HEARTBEAT:
+            if lane != 0:
+                raise client_error(UNEXPECTED_FRAME, f"a heartbeat on channel {lane}")
+            if size != 0:
+                raise client_error(FRAME_ERROR, "a heartbeat with a payload")
+        elif kind in (HEADER, BODY_FRAME):
+            if lane == 0 and not self.closing:
+                raise client_error(UNEXPECTED_FRAME, "content on channel 0")
+        elif kind != METHOD:
+            raise client_error(FRAME_ERROR, f"a frame of unknown type {kind} on channel {lane}")
+
+    def _unjudged(self, method: int, lane: int, channel: AmqpChannel | None, arguments: bytes) -> None:
+        """A method on channel 0, or on a channel that is not open: overhear what it changes. The broker answers what is wrong with it."""
+        if lane == 0:
+            if method == CONNECTION_START_OK:
+                self.handshake.start_ok(arguments)
+            elif method == CONNECTION_TUNE_OK:
+                self.handshake.tune_ok(arguments)
+            elif method == CONNECTION_OPEN:
+                self._open(arguments)
+            elif method in (CONNECTION_CLOSE, CONNECTION_CLOSE_OK):
+                self.closing = True
+            elif method == BASIC_PUBLISH:
+                raise client_error(COMMAND_INVALID, "basic.publish on channel 0")
+            return
+        if method == CHANNEL_OPEN:
+            most = self.handshake.channel_max
+            if 0 < most < lane:
+                raise client_error(CHANNEL_ERROR, f"channel {lane} opened, at most {most} were agreed on")
+            if channel is None:
+                channel = self.channels[lane] = AmqpChannel(lane)
+            if not channel.ignored:
+                channel.open()
+        elif method == CHANNEL_CLOSE_OK and channel is not None and channel.ignored:
+            channel.ignored = False
+            channel.opened = False
+
+    def _open(self, arguments: bytes) -> None:
+        vhost = self.handshake.open(arguments)
+        if self.origin is None:
+            told = self.circumstances
+            self.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost)
+
+    # ---- frames too large to wait for ------------------------------------------------------------------------------
+
+    def _begin_flow(self, data: bytes, pos: i64, stop: i64, lane: int, parts: list[Part], *, ends_content: bool) -> i64:
+        """The body frame from `pos` to `stop`, beyond the end of `data`, begins to flow through."""
+        end: i64 = len(data)
+        self.frame_left = stop - end
+        self.frame_lane = lane
+        self.frame_ends_content = ends_content
+        parts.append(Part(BODY, lane, data, pos, end, None, 0, 0, self.frame_left, False))
+        return end
+
+    def _flow(self, data: bytes, pos: i64, end: i64, parts: list[Part]) -> i64:
+        """More of the frame that is flowing through."""
+        stop: i64 = pos + self.frame_left
+        if stop > end:
+            stop = end
+        if stop == pos:
+            return pos
+        self.frame_left -= stop - pos
+        over = self.frame_left == 0
+        if over and data[stop - 1] != END:
+            raise client_error(FRAME_ERROR, f"a frame on channel {self.frame_lane} does not end with 0xCE")
+        parts.append(Part(BODY, self.frame_lane, data, pos, stop, None, 0, 0, self.frame_left, over and self.frame_ends_content))
+        return stop
+
+    def __repr__(self) -> str:
+        state = "closing" if self.closing else "open" if self.origin is not None else "greeted" if self.greeted else "new"
+        return f"<ClientStream {state} channels={len(self.channels)} frame_left={self.frame_left}>"

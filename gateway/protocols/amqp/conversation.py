@@ -1,0 +1,437 @@
+"""The AMQP 0-9-1 conversation: settles parts, channel by channel.
+
+What comes from the client is cut into parts by `ClientStream`, what comes from the broker passes through `BrokerStream`; both know the
+channels (`AmqpChannel`), and here it is decided what becomes of a part:
+
+    admit   ─►  its channel's line is empty ─►  onward (publishes counted for the confirms)
+            ─►  somebody waits before it    ─►  into the line; a publish with its verdict, paid
+    refuse  ─►  channel with confirms       ─►  basic.nack with the client's own tag (basic.return before it if mandatory)
+            ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
+                                                a transaction would break it. It is held instead, and its channel with it
+    hold    ─►  into the line
+
+Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it (`gate`), until
+every line is empty. A held publish that its broker never gets, because the broker closed the channel, is on `abandoned`.
+
+Rules that keep both streams whole: parts of one frame that flows through are never separated by anything (`_frame_left`: while the
+upstream stands within a frame, nothing held is let go); the gateway's own words go out at frame boundaries only; once the broker has
+closed a channel, what the client still sends on it is passed on unjudged (the broker discards it) or, where held parts before it were
+abandoned, discarded here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gateway.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
+from gateway.messages import BODY, NEVER, PLAIN, REQUEST, Part, ProtocolError
+from gateway.protocols.amqp.amqp_channel import PART_OVERHEAD, AmqpChannel, Parked, weight
+from gateway.protocols.amqp.broker_stream import BrokerStream
+from gateway.protocols.amqp.client_stream import ClientStream
+from gateway.protocols.amqp.confirms import Confirms
+from gateway.protocols.amqp.frames import (
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    CONFIRM_SELECT,
+    CONNECTION_CLOSE,
+    CONNECTION_FORCED,
+    HEARTBEAT_FRAME,
+    METHOD,
+    REPLY_SUCCESS,
+    TX_SELECT,
+    connection_close,
+)
+from gateway.protocols.amqp.handshake import Handshake
+from gateway.protocols.amqp.refusal import Unanswered, answer, publish_end
+from gateway.protocols.octets import u32
+
+
+class AmqpConversation(Conversation):
+    """One AMQP client and its broker."""
+
+    def __init__(self, circumstances: Circumstances) -> None:
+        super().__init__(circumstances)
+        self.channels: dict[int, AmqpChannel] = {}
+        self.handshake = Handshake(circumstances.max_frame)
+        self.client_stream = ClientStream(circumstances, self.channels, self.handshake)
+        self.broker_stream = BrokerStream(self.channels, self.handshake)
+        self.held: dict[int, AmqpChannel] = {}  # channels with a line, or with parts of it away with the judge
+        self.gate: list[Part] = []  # connection.close and what follows it, until `held` is empty
+        self._taken = 0  # parts away with the judge, of all channels
+        self._frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
+        self._reserved = 0  # bytes of refused contents that may be kept for their return
+        self._over = False
+
+    # ---- client to broker ------------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        stream = self.client_stream
+        try:
+            position = stream.decode(data, start, room, parts)
+        except ProtocolError as error:
+            if self.broker_stream.frame_left > 0:
+                error.farewell = b""
+            elif error.farewell:
+                error.farewell = self.broker_stream.take_replies() + error.farewell
+            raise
+        self.need = stream.need
+        self.user = self.handshake.user
+        return position
+
+    def admit(self, part: Part) -> None:
+        channel = self.channels.get(part.lane)
+        if channel is None:
+            self._admit_to_connection(part)
+        elif channel.dead:
+            self._bury(channel, part)
+        elif channel.waits():
+            part.paid = part.kind == REQUEST
+            self._park(channel, part, 0)
+        elif channel.taken:
+            self._unpark(part)
+            self._pass(channel, part)
+            self._settle(channel)
+        else:
+            self._pass(channel, part)
+
+    def split(self, part: Part, count: int) -> Part:
+        at = part.start
+        end = part.end
+        data = part.data
+        for _ in range(count):
+            at = publish_end(data, at, end)
+        head = Part(REQUEST, part.lane, data, part.start, at, part.key, count, part.messages, part.size)
+        head.passed = count
+        head.rule = part.rule
+        head.bypassed = part.bypassed
+        head.deadline = part.deadline
+        part.start = at
+        part.count -= count
+        part.passed = 0
+        channel = self.channels.get(part.lane)
+        if channel is not None and channel.taken:  # two parts will be settled where one was taken
+            channel.taken += 1
+            self._taken += 1
+            self.held_bytes += PART_OVERHEAD
+        return head
+
+    def refuse(self, part: Part, now: int) -> int:
+        channel = self.channels.get(part.lane)
+        if channel is None:
+            return DROPPED
+        if channel.broker_closed:
+            self._swallow(channel, part)
+            return DROPPED
+        confirms = channel.confirms
+        if confirms is None or channel.waits():
+            return UNABLE
+        first = confirms.refuse(part.count)
+        complete = part.count if part.complete else part.count - 1
+        if complete:
+            self.broker_stream.reply(channel, answer(part, first, complete, self.handshake.body_frame()))
+        if not part.complete:
+            at = part.start
+            for _ in range(complete):
+                at = publish_end(part.data, at, part.end)
+            room = self.circumstances.hold_bytes - self._reserved
+            channel.unanswered = Unanswered(part, at, first + complete, room)
+            self._reserved += channel.unanswered.reserved
+        self._swallow(channel, part)
+        return REFUSED
+
+    def hold(self, part: Part, due: int) -> bool:
+        channel = self.channels.get(part.lane)
+        if channel is None or channel.broker_closed:
+            return False
+        self._park(channel, part, due)
+        return True
+
+    def drop(self, part: Part) -> bool:
+        channel = self.channels.get(part.lane)
+        if channel is None:
+            return False
+        if not channel.broker_closed and (channel.confirms is not None or channel.tx or channel.waits()):
+            return False
+        self._swallow(channel, part)
+        return True
+
+    def take_due(self, now: int, room: int) -> list[Part]:
+        parts: list[Part] = []
+        if self._frame_left or self._taken:
+            return parts
+        if self.held:
+            flowing = self.client_stream.frame_lane if self.client_stream.frame_left > 0 else -1
+            channels = [channel for channel in self.held.values() if channel.due() <= now]
+            channels.sort(key=lambda channel: channel.number == flowing)  # last, because it leaves the upstream within a frame
+            for channel in channels:
+                if room <= 0:
+                    break
+                room = channel.take(now, room, parts)
+                self.held[channel.number] = self.held.pop(channel.number)  # its turn comes after the others'
+            self._taken = len(parts)
+        elif self.gate:
+            parts, self.gate = self.gate, parts
+            for part in parts:
+                self._unpark(part)
+        self._reckon_due()
+        return parts
+
+    def abandon(self) -> list[Part]:
+        parts = self.abandoned
+        self.abandoned = []
+        for channel in self.channels.values():
+            parts.extend(channel.forget_parked())
+        parts.extend(self.gate)
+        self.gate.clear()
+        self.held.clear()
+        self.held_bytes = 0
+        self.held_messages = 0
+        self._taken = 0
+        self.next_due = NEVER
+        return parts
+
+    def heartbeat(self) -> bytes:
+        if self._frame_left or not self.handshake.tuned or self.draining:
+            return b""
+        return HEARTBEAT_FRAME
+
+    def heartbeat_interval_ns(self) -> int:
+        return self.handshake.heartbeat_interval_ns()
+
+    # ---- one part --------------------------------------------------------------------------------------------------
+
+    def _admit_to_connection(self, part: Part) -> None:
+        """A part of channel 0, or of a channel that is not open."""
+        if self.gate or (self.held and part.kind == PLAIN and _method_of(part) == CONNECTION_CLOSE):
+            part.detach()
+            self.gate.append(part)
+            self.held_bytes += weight(part)
+            return
+        if part.kind == BODY:
+            self._stand(part)
+        self.onward.append(part)
+
+    def _pass(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` is the next of its channel and goes on, unless it continues what was refused."""
+        if part.kind == REQUEST:
+            confirms = channel.confirms
+            if confirms is not None:
+                confirms.forward(part.count)
+            if not part.complete:
+                channel.discarding = False
+        elif part.kind == BODY:
+            if channel.discarding:
+                self._discard(channel, part)
+                return
+            self._stand(part)
+        elif part.data[part.start] == METHOD:
+            self._notice(channel, _method_of(part))
+        self.onward.append(part)
+
+    def _stand(self, part: Part) -> None:
+        """Remember whether the upstream now stands within a frame, as it does after a BODY part of a large one."""
+        if part.size != self._frame_left:
+            self._frame_left = part.size
+            self._reckon_due()
+
+    def _notice(self, channel: AmqpChannel, method: int) -> None:
+        """A method goes on to the broker: what it changes for the parts behind it."""
+        if method == CONFIRM_SELECT:
+            if channel.confirms is None and not channel.tx:
+                channel.confirms = Confirms()
+        elif method == TX_SELECT:
+            channel.tx = channel.confirms is None
+        elif method == CHANNEL_OPEN:
+            if not channel.broker_closed:
+                channel.begin()
+        elif method == CHANNEL_CLOSE_OK and channel.broker_closed:
+            channel.begin()
+            if not channel.opened and channel.taken == 0:
+                del self.channels[channel.number]
+
+    def _discard(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` continues a content that was refused or dropped."""
+        unanswered = channel.unanswered
+        if unanswered is not None and unanswered.reserved:
+            unanswered.add(part)
+        if not part.complete:
+            return
+        channel.discarding = False
+        if unanswered is not None:
+            channel.unanswered = None
+            self._reserved -= unanswered.reserved
+            if not channel.broker_closed:
+                self.broker_stream.reply(channel, unanswered.answer(self.handshake.body_frame()))
+
+    def _swallow(self, channel: AmqpChannel, part: Part) -> None:
+        """A request is settled without going on; so is what continues it."""
+        if not part.complete:
+            channel.discarding = True
+        if channel.taken:
+            self._unpark(part)
+            self._settle(channel)
+
+    def _bury(self, channel: AmqpChannel, part: Part) -> None:
+        """A part of a channel whose broker has closed it while parts were held: only its close-ok goes on."""
+        if part.kind == PLAIN and _method_of(part) == CHANNEL_CLOSE_OK:
+            self._notice(channel, CHANNEL_CLOSE_OK)
+            self.onward.append(part)
+        elif part.kind == REQUEST:
+            self.abandoned.append(part)
+            if channel.taken:
+                self._unpark(part)
+                self._settle(channel)
+
+    # ---- the line --------------------------------------------------------------------------------------------------
+
+    def _park(self, channel: AmqpChannel, part: Part, due: int) -> None:
+        """Put `part` into the line of its channel: at the end, or, when it came from the line, back to its place."""
+        if channel.taken:
+            if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
+                part.detach()
+            channel.returned.append(Parked(part, due))
+            self._settle(channel)
+            return
+        part.detach()
+        channel.parked.append(Parked(part, due))
+        self.held_bytes += weight(part)
+        if part.kind == REQUEST:
+            self.held_messages += part.count * part.messages
+        if len(channel.parked) == 1:
+            self.held[channel.number] = channel
+            if due < self.next_due and not self._frame_left:
+                self.next_due = due
+
+    def _unpark(self, part: Part) -> None:
+        """`part` is settled or given up: it no longer counts as held."""
+        self.held_bytes -= weight(part)
+        if part.kind == REQUEST:
+            self.held_messages -= part.count * part.messages
+
+    def _settle(self, channel: AmqpChannel) -> None:
+        """One of the parts taken from the line is settled; after the last, let go what no longer waits for anything."""
+        channel.taken -= 1
+        self._taken -= 1
+        if channel.taken == 0:
+            parked = channel.parked
+            if channel.returned:
+                parked.extendleft(reversed(channel.returned))
+                channel.returned = []
+            else:
+                self._let_go(channel, parked)
+            if not parked:
+                self.held.pop(channel.number, None)
+        if self._taken == 0:
+            self._reckon_due()
+
+    def _let_go(self, channel: AmqpChannel, parked: deque[Parked]) -> None:
+        """Pass on everything in front of the next request without a verdict."""
+        while parked:
+            part = parked[0].part
+            if part.kind == REQUEST and not part.paid:
+                return
+            parked.popleft()
+            self._unpark(part)
+            self._pass(channel, part)
+
+    def _reckon_due(self) -> None:
+        """When `take_due` has something to give next."""
+        due = NEVER
+        if self._frame_left == 0 and self._taken == 0:
+            for channel in self.held.values():
+                due = min(due, channel.due())
+            if not self.held and self.gate:
+                due = 0
+        self.next_due = due
+
+    # ---- broker to client ------------------------------------------------------------------------------------------
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        if self.draining:
+            return
+        stream = self.broker_stream
+        try:
+            stream.relay(data, out)
+        except ProtocolError as error:
+            error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
+            out.clear()
+            raise
+        if stream.closed:
+            if stream.connection_closed:
+                self.client_stream.closing = True
+            for channel in stream.closed:
+                self._lose(channel)
+            stream.closed = []
+
+    def take_replies(self) -> bytes:
+        return b"" if self.draining else self.broker_stream.take_replies()
+
+    def _lose(self, channel: AmqpChannel) -> None:
+        """The broker has closed `channel`: what was held for it goes nowhere."""
+        if channel.unanswered is not None:
+            self._reserved -= channel.unanswered.reserved
+            channel.unanswered = None
+        if not channel.parked and channel.taken == 0:
+            return
+        channel.dead = True
+        for part in channel.forget_parked():
+            self._unpark(part)
+            if part.kind == REQUEST:
+                self.abandoned.append(part)
+        if channel.taken == 0:
+            self.held.pop(channel.number, None)
+        self._reckon_due()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def settled(self) -> bool:
+        if self.broker_stream.speaking or self._taken or self.held:
+            return False
+        for channel in self.channels.values():
+            confirms = channel.confirms
+            if confirms is not None and not channel.broker_closed and confirms.outstanding():
+                return False
+        return True
+
+    def holds_close(self) -> bool:
+        return len(self.held) > 0 or len(self.gate) > 0
+
+    def farewell(self, reason: str) -> tuple[bytes, bytes]:
+        stream = self.broker_stream
+        to_client = b""
+        if self.handshake.started and stream.frame_left == 0 and not stream.connection_closed:
+            to_client = stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
+        to_broker = b""
+        if self.handshake.tuned and self._frame_left == 0 and not self.client_stream.closing:
+            to_broker = connection_close(REPLY_SUCCESS, reason)
+        self.draining = True
+        return to_client, to_broker
+
+    def ended(self) -> None:
+        origin = self.client_stream.origin
+        if origin is not None and not self._over:
+            self.circumstances.judge.release(origin)
+        self._over = True
+
+    def describe(self) -> dict[str, object]:
+        handshake = self.handshake
+        opened = [channel for channel in self.channels.values() if channel.opened]
+        return {
+            "vhost": None if handshake.vhost is None else handshake.vhost.decode("utf-8", "backslashreplace"),
+            "user": self.user,
+            "client_properties": handshake.properties,
+            "channels": len(opened),
+            "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
+            "held_channels": len(self.held),
+            "frame_max": handshake.frame_max,
+            "heartbeat": handshake.heartbeat,
+            "broker_blocked": self.broker_stream.blocked,
+        }
+
+    def __repr__(self) -> str:
+        return f"<AmqpConversation {self.handshake.vhost!r} channels={len(self.channels)} held={self.held_messages} due={self.next_due}>"
+
+
+def _method_of(part: Part) -> int:
+    """The method a PLAIN part begins with; 0 where it begins with another frame."""
+    return u32(part.data, part.start + 7) if part.data[part.start] == METHOD else 0

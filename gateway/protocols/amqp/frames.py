@@ -1,0 +1,128 @@
+"""AMQP 0-9-1 frames: their numbers, and the few frames the gateway writes itself.
+
+Theory. Everything after the 8-byte protocol header is frames::
+
+    ┌──────┬─────────┬──────────┬─────────────────┬──────┐
+    │ type │ channel │   size   │ payload         │ 0xCE │      type 1 method · 2 content header · 3 body · 8 heartbeat
+    │  u8  │   u16   │   u32    │ `size` bytes    │  u8  │      channel 0 speaks about the connection itself
+    └──────┴─────────┴──────────┴─────────────────┴──────┘
+
+A method's payload begins with class and method, 16 bits each; they are compared here as one number (`basic.publish` is 0x003C0028).
+A message is a method, one content header that announces `body_size`, and body frames until that many bytes have come (none for an empty
+body). Frames of other channels may come in between; frames of the same channel may not. "frame_max" counts the whole frame, payload and
+8 bytes around it; RabbitMQ tolerates 8 more (`rabbit_reader.erl`, FRAME_SIZE_FUDGE), and so does the gateway: a *payload* may be as
+large as frame_max.
+
+The general way to read a frame is pamqp's `unmarshal`, 10 µs a message; here frames are looked at where they lie. pamqp is used only for
+the client's properties, once per connection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.messages import ProtocolError
+
+METHOD: Final = 1
+HEADER: Final = 2
+BODY_FRAME: Final = 3
+HEARTBEAT: Final = 8
+END: Final = 0xCE
+OVERHEAD: Final = 8  # bytes of a frame around its payload
+SMALLEST: Final = 8  # bytes of the smallest frame, a heartbeat
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+CONNECTION_START: Final = 0x000A000A
+CONNECTION_START_OK: Final = 0x000A000B
+CONNECTION_TUNE: Final = 0x000A001E
+CONNECTION_TUNE_OK: Final = 0x000A001F
+CONNECTION_OPEN: Final = 0x000A0028
+CONNECTION_OPEN_OK: Final = 0x000A0029
+CONNECTION_CLOSE: Final = 0x000A0032
+CONNECTION_CLOSE_OK: Final = 0x000A0033
+CONNECTION_BLOCKED: Final = 0x000A003C
+CONNECTION_UNBLOCKED: Final = 0x000A003D
+CHANNEL_OPEN: Final = 0x0014000A
+CHANNEL_CLOSE: Final = 0x00140028
+CHANNEL_CLOSE_OK: Final = 0x00140029
+BASIC_PUBLISH: Final = 0x003C0028
+BASIC_RETURN: Final = 0x003C0032
+BASIC_DELIVER: Final = 0x003C003C
+BASIC_GET_OK: Final = 0x003C0047
+BASIC_ACK: Final = 0x003C0050
+BASIC_NACK: Final = 0x003C0078
+CONFIRM_SELECT: Final = 0x0055000A
+TX_SELECT: Final = 0x005A000A
+CONTENT_OF_BASIC: Final = 0x003C0000  # the first four bytes of a content header: class 60, weight 0
+
+# Reply codes (AMQP 0-9-1 specification 1.2, amqp0-9-1.xml constants).
+NO_ROUTE: Final = 312
+CONNECTION_FORCED: Final = 320
+FRAME_ERROR: Final = 501
+SYNTAX_ERROR: Final = 502
+COMMAND_INVALID: Final = 503
+CHANNEL_ERROR: Final = 504
+UNEXPECTED_FRAME: Final = 505
+INTERNAL_ERROR: Final = 541
+
+REPLY_SUCCESS: Final = 200
+NAMES: Final = {
+    CONNECTION_FORCED: "CONNECTION_FORCED",
+    FRAME_ERROR: "FRAME_ERROR",
+    SYNTAX_ERROR: "SYNTAX_ERROR",
+    COMMAND_INVALID: "COMMAND_INVALID",
+    CHANNEL_ERROR: "CHANNEL_ERROR",
+    UNEXPECTED_FRAME: "UNEXPECTED_FRAME",
+    INTERNAL_ERROR: "INTERNAL_ERROR",
+}
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return b"%c%b%b%b\xce" % (kind, channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload)
+
+
+def method_frame(channel: int, method: int, arguments: bytes) -> bytes:
+    return frame(METHOD, channel, method.to_bytes(4, "big") + arguments)
+
+
+def short_string(text: bytes) -> bytes:
+    """A length octet and at most 255 bytes; the rest of a longer text is cut off."""
+    text = text[:255]
+    return b"%c%b" % (len(text), text)
+
+
+def connection_close(code: int, text: str) -> bytes:
+    """connection.close as RabbitMQ words it: `CODE_NAME - what happened`."""
+    name = NAMES.get(code)
+    words = text if name is None else f"{name} - {text}"
+    return method_frame(0, CONNECTION_CLOSE, code.to_bytes(2, "big") + short_string(words.encode()) + b"\x00\x00\x00\x00")
+
+
+def confirmation(method: int, channel: int, tag: int, *, multiple: bool) -> bytes:
+    """basic.ack or basic.nack for `tag`. As a nack to a client, `requeue` has no meaning and stays 0 (as RabbitMQ sends it)."""
+    return method_frame(channel, method, tag.to_bytes(8, "big") + (b"\x01" if multiple else b"\x00"))
+
+
+def nacks(channel: int, first: int, count: int) -> bytes:
+    """basic.nack, each for one tag, for `count` tags from `first` on."""
+    before = b"\x01" + channel.to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x78"
+    if count == 1:
+        return before + first.to_bytes(8, "big") + b"\x00\xce"
+    pieces: list[bytes] = []
+    for tag in range(first, first + count):
+        pieces.append(before)
+        pieces.append(tag.to_bytes(8, "big"))
+        pieces.append(b"\x00\xce")
+    return b"".join(pieces)
+
+
+def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:
+    """The client's fault; the client gets a connection.close with `code`."""
+    return ProtocolError(f"{NAMES[code]} - {text}", cause=cause, farewell=connection_close(code, text))
+
+
+def broker_error(text: str) -> ProtocolError:
+    """The broker's fault; the client gets a connection.close 541."""
+    words = f"the broker behind this gateway broke the protocol: {text}"
+    return ProtocolError(text, whose="broker", cause="broker_protocol_error", farewell=connection_close(INTERNAL_ERROR, words))

@@ -1,0 +1,171 @@
+"""What is said before the first channel: passed on untouched, overheard.
+
+    client: protocol header        broker: connection.start
+    client: start-ok (SASL)        broker: (secure …) tune
+    client: tune-ok, open          broker: open-ok
+
+The gateway answers nothing here. It listens for whom a limit may be for (user, virtual host), for how large frames may become, and for
+how often the broker wants to hear something. A password passes through a local variable and is never kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pamqp.decode
+
+from gateway.messages import NEVER, ProtocolError
+from gateway.protocols.amqp.frames import PROTOCOL_HEADER, SYNTAX_ERROR, client_error
+
+EARLY_FRAME: Final = 131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides
+DEFAULT_FRAME: Final = 131072  # RabbitMQ's offer; what we cut our own bodies to where frame_max is unlimited
+SMALLEST_FRAME_MAX: Final = 4096  # the specification's frame-min-size
+ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # the second: RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
+SHOWN: Final = ("product", "version", "platform", "connection_name")  # client properties worth showing
+LARGEST_TABLE: Final = 16384  # bytes; pamqp copies the rest of the table for each entry, so a larger one could cost more than 50 ms
+SHOWN_CHARACTERS: Final = 256  # of each; clients choose them
+
+OTHER_PROTOCOLS: Final = (
+    (b"GET ", "http"),
+    (b"POST", "http"),
+    (b"PUT ", "http"),
+    (b"HEAD", "http"),
+    (b"OPTI", "http"),
+    (b"CONN", "http"),
+    (b"PRI ", "http2"),
+    (b"\x16\x03", "tls"),
+    (b"\x10", "mqtt"),
+    (b"STOM", "stomp"),
+)
+
+
+class Handshake:
+    """What was overheard. Sizes in bytes; `limit` bounds a frame's payload."""
+
+    def __init__(self, max_frame: int) -> None:
+        self.max_frame = max_frame  # bound where none was negotiated
+        self.user: str | None = None
+        self.mechanism = ""
+        self.vhost: bytes | None = None
+        self.properties: dict[str, str] = {}
+        self.started = False  # the client has seen connection.start
+        self.tuned = False
+        self.frame_max = 0
+        self.channel_max = 0
+        self.heartbeat = 0  # seconds; 0: none
+        self.limit = min(EARLY_FRAME, max_frame)
+        self.broker_limit = max_frame  # the same for what the broker sends
+
+    def start_ok(self, arguments: bytes) -> None:
+        """client-properties table, mechanism shortstr, response longstr, locale shortstr. Raises ProtocolError where they do not fit."""
+        table_end = 4 + int.from_bytes(arguments[:4], "big")
+        mechanism, at = _short(arguments, table_end)
+        response_end = at + 4 + int.from_bytes(arguments[at : at + 4], "big")
+        if response_end >= len(arguments):
+            raise client_error(SYNTAX_ERROR, "connection.start-ok is shorter than it says")
+        self.mechanism = mechanism.decode("ascii", "replace")
+        self.user = _user(mechanism, arguments[at + 4 : response_end])
+        self.properties = _properties(arguments[:table_end])
+
+    def tune_ok(self, arguments: bytes) -> None:
+        """channel-max u16, frame-max u32, heartbeat u16: the client's word is the last one."""
+        if len(arguments) < 8:
+            raise client_error(SYNTAX_ERROR, "connection.tune-ok is too short")
+        self.channel_max = int.from_bytes(arguments[:2], "big")
+        self.frame_max = int.from_bytes(arguments[2:6], "big")
+        self.heartbeat = int.from_bytes(arguments[6:8], "big")
+        self.tuned = True
+        # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
+        self.limit = max(self.frame_max, SMALLEST_FRAME_MAX) if self.frame_max else self.max_frame
+        self.broker_limit = self.limit
+
+    def open(self, arguments: bytes) -> bytes:
+        """virtual-host shortstr: returns it."""
+        self.vhost, _ = _short(arguments, 0)
+        return self.vhost
+
+    def heartbeat_interval_ns(self) -> int:
+        """Half of what was agreed on, as RabbitMQ's own sender does."""
+        return self.heartbeat * 500_000_000 if self.heartbeat else NEVER
+
+    def body_frame(self) -> int:
+        """The largest body payload for frames of the gateway's own."""
+        return (self.frame_max or DEFAULT_FRAME) - 8
+
+    def __repr__(self) -> str:
+        return f"<Handshake {'tuned' if self.tuned else 'early'} user={self.user} vhost={self.vhost!r} frame_max={self.frame_max}>"
+
+
+def greeting(data: bytes) -> bool:
+    """Whether `data` (the client's first bytes, 8 at most are looked at) is the protocol header; False while too short to tell.
+
+    Raises ProtocolError, named after what it is instead; the farewell is the header we understand, as the specification wants (4.2.2).
+    """
+    head = data[:8]
+    if head in ACCEPTED_HEADERS:
+        return True
+    if any(accepted.startswith(head) for accepted in ACCEPTED_HEADERS):
+        return False
+    name = "unknown"
+    hint = f"the connection began with {head!r}"
+    if head[:4] == b"AMQP":
+        if len(head) < 8:
+            return False
+        version = ".".join(str(octet) for octet in head[5:])
+        name = "amqp_1_0" if head[5:] == b"\x01\x00\x00" else "amqp_version"
+        hint = f"AMQP {version} (id {head[4]})"
+    else:
+        for start, protocol in OTHER_PROTOCOLS:
+            if head.startswith(start):
+                name = protocol
+                hint = f"{protocol.upper()} spoken to a plain AMQP listener"
+                break
+            if start.startswith(head) and len(head) < 4:
+                return False
+    raise ProtocolError(f"not AMQP 0-9-1: {hint}", cause=f"wrong_protocol_{name}", farewell=PROTOCOL_HEADER)
+
+
+def _short(data: bytes, at: int) -> tuple[bytes, int]:
+    """The shortstr at `at`, and where the next argument begins."""
+    if at >= len(data) or at + 1 + data[at] > len(data):
+        raise client_error(SYNTAX_ERROR, "a short string is longer than its method")
+    end = at + 1 + data[at]
+    return data[at + 1 : end], end
+
+
+def _user(mechanism: bytes, response: bytes) -> str | None:
+    """The name to be authenticated; None where the mechanism says it elsewhere (EXTERNAL: in the certificate)."""
+    name: bytes | None = None
+    if mechanism == b"PLAIN":  # authorize \0 authenticate \0 password
+        fields = response.split(b"\x00")
+        if len(fields) == 3:
+            name = fields[1]
+    elif mechanism == b"AMQPLAIN":
+        name = _login(response)
+    return None if name is None else name.decode("utf-8", "replace")
+
+
+def _login(table: bytes) -> bytes | None:
+    """LOGIN out of AMQPLAIN's table (field table without its length): name shortstr, 'S', longstr."""
+    at = 0
+    while at < len(table):
+        value_at = at + 1 + table[at]
+        if table[value_at : value_at + 1] != b"S":
+            return None
+        start = value_at + 5
+        end = start + int.from_bytes(table[value_at + 1 : start], "big")
+        if table[at + 1 : value_at] == b"LOGIN":
+            return table[start:end] if end <= len(table) else None
+        at = end
+    return None
+
+
+def _properties(table: bytes) -> dict[str, str]:
+    """The client properties worth showing. They are decoration: a table pamqp cannot read is the broker's to judge, not ours."""
+    if len(table) > LARGEST_TABLE:
+        return {}
+    try:
+        _, properties = pamqp.decode.field_table(table)
+    except Exception:  # noqa: BLE001  # pamqp raises whatever it trips over: ValueError, struct.error, UnicodeDecodeError, RecursionError
+        return {}
+    return {name: str(properties[name])[:SHOWN_CHARACTERS] for name in SHOWN if name in properties}

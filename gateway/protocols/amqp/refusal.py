@@ -1,0 +1,149 @@
+"""How a refused publish is answered: `basic.nack`, and before it `basic.return` where the client asked to be told (mandatory).
+
+Clients take a return for "this message, by its properties, was not delivered" and find theirs by message id or by a header of their own,
+so it carries the properties and the body exactly as published; only the body's frames are cut anew, to the client's frame_max. The reply
+code is 312 (NO_ROUTE), the one code clients know for it; the text says what it really was.
+
+While a refused content is still coming in, nothing is said: the client is in the middle of its own sentence. `Unanswered` keeps
+what the answer needs until the last byte is there. A body too large for the connection's budget is not kept: that publish gets its
+nack without a return.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.messages import Part
+from gateway.protocols.amqp.frames import BASIC_RETURN, BODY_FRAME, HEADER, NO_ROUTE, OVERHEAD, frame, method_frame, nacks, short_string
+from gateway.protocols.octets import u32, u64
+
+FRAMING: Final = 4096  # bytes around a body that is kept, beside an eighth of it: enough for frames of 64 bytes and more (a guess)
+
+
+def publish_end(data: bytes, at: i64, end: i64) -> i64:
+    """Where the whole publish at `at` (method, header and body frames, one behind the other) ends; at most `end`."""
+    at += u32(data, at + 3) + OVERHEAD
+    left: i64 = u64(data, at + 11)
+    at += u32(data, at + 3) + OVERHEAD
+    while left > 0 and at < end:
+        size = u32(data, at + 3)
+        left -= size
+        at += size + OVERHEAD
+    return at
+
+
+def is_mandatory(data: bytes, at: i64) -> bool:
+    """Whether the publish whose method frame is at `at` has its `mandatory` bit set: the first of the last argument octet."""
+    last: i64 = at + 7 + u32(data, at + 3) - 1
+    bits: i64 = data[last]
+    return (bits & 1) != 0
+
+
+def body_of(frames: bytes, at: i64, end: i64) -> bytes:
+    """The body: the payloads of the body frames in `frames[at:end]`, joined."""
+    pieces: list[bytes] = []
+    while at < end:
+        size = u32(frames, at + 3)
+        pieces.append(frames[at + 7 : at + 7 + size])
+        at += size + OVERHEAD
+    return b"".join(pieces)
+
+
+def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_frame: int) -> bytes:
+    """basic.return of the publish at `at`, content and all; b"" where its header is too large to be said to the client."""
+    header = at + u32(data, at + 3) + OVERHEAD
+    header_size = u32(data, header + 3)
+    if header_size > body_frame:
+        return b""
+    arguments = at + 13  # behind class, method and the reserved ticket: exchange, routing key, bits
+    names = data[arguments : header - 2]
+    pieces = [
+        method_frame(channel, BASIC_RETURN, NO_ROUTE.to_bytes(2, "big") + short_string(text.encode()) + names),
+        frame(HEADER, channel, data[header + 7 : header + 7 + header_size]),
+    ]
+    pieces.extend(frame(BODY_FRAME, channel, body[cut : cut + body_frame]) for cut in range(0, len(body), body_frame))
+    return b"".join(pieces)
+
+
+def refusal_text(part: Part) -> str:
+    """What a client reads in the return: which limit, and when it would pass."""
+    key = part.key
+    name = "" if key is None else key.text
+    wait_ms = -(-part.wait_ns // 1_000_000)
+    tail = f" is over its limit, wait {wait_ms} ms"
+    return f"RATE_LIMITED - {name[: 255 - 15 - len(tail)]}{tail}"
+
+
+def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
+    """The answers to the first `count` publishes of `part`, whose contents are complete: nacks, returns before them."""
+    data = part.data
+    at: i64 = part.start
+    end: i64 = part.end
+    channel = part.lane
+    pieces: list[bytes] = []
+    plain = 0  # publishes that need a nack only, not said yet
+    tag = first_tag
+    for _ in range(count):
+        stop = publish_end(data, at, end)
+        if is_mandatory(data, at):
+            if plain:
+                pieces.append(nacks(channel, tag - plain, plain))
+                plain = 0
+            body_at = at + u32(data, at + 3) + OVERHEAD
+            body_at += u32(data, body_at + 3) + OVERHEAD
+            pieces.append(returned(channel, data, at, body_of(data, body_at, stop), refusal_text(part), body_frame))
+            pieces.append(nacks(channel, tag, 1))
+        else:
+            plain += 1
+        tag += 1
+        at = stop
+    if plain:
+        pieces.append(nacks(channel, tag - plain, plain))
+    return b"".join(pieces)
+
+
+class Unanswered:
+    """A refused publish whose content is still coming in. `reserved` bytes at most are kept of it."""
+
+    __slots__ = ("channel", "content", "kept", "pieces", "reserved", "tag", "text")
+
+    def __init__(self, part: Part, at: int, tag: int, room: int) -> None:
+        """`at`: where in `part.data` its method frame begins; `room`: bytes of content that may be kept."""
+        data = part.data
+        self.channel = part.lane
+        self.tag = tag
+        self.text = refusal_text(part)
+        self.pieces: list[bytes] = []
+        self.reserved = 0  # 0: nothing is kept, there will be no return
+        self.kept = part.end - at
+        self.content = b""  # method, header, and the body frames there are
+        if is_mandatory(data, at):
+            size = u64(data, at + u32(data, at + 3) + OVERHEAD + 11)
+            reserved = self.kept + size + size // 8 + FRAMING
+            if 0 <= size and reserved <= room:
+                self.reserved = reserved
+                self.content = data[at : part.end]
+
+    def add(self, part: Part) -> None:
+        """The content goes on with `part`."""
+        self.kept += part.end - part.start
+        if self.kept <= self.reserved:
+            self.pieces.append(part.data[part.start : part.end])
+        else:  # a body cut into absurdly many frames
+            self.pieces.clear()
+            self.content = b""
+
+    def answer(self, body_frame: int) -> bytes:
+        """What the client is told now that the content is complete."""
+        nack = nacks(self.channel, self.tag, 1)
+        if not self.content:
+            return nack
+        content = b"".join([self.content, *self.pieces])
+        at: i64 = u32(content, 3) + OVERHEAD
+        at += u32(content, at + 3) + OVERHEAD
+        return returned(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame) + nack
+
+    def __repr__(self) -> str:
+        return f"<Unanswered tag={self.tag} channel={self.channel} kept={self.kept if self.content else 'nothing'}>"

@@ -1,0 +1,256 @@
+"""Headers: what the limiter must know of a request, out of either of the two encodings.
+
+The naive way decodes a header as the broker does: twenty fields into a map. We read seven. The danger is to read them differently from
+the broker, because a client could then be charged to one topic and send to another. RocketMQ reads JSON headers with fastjson 1.2.83,
+which forgives almost everything; what it does was measured (2026-11, `RemotingSerializable.decode` of 5.3.3):
+
+* The last of two equal keys wins, in `extFields` and at the top; a second `extFields` replaces the first, `null` included. So does msgspec.
+* Numbers and booleans in `extFields` become text (`5`, `true`). Accepted; a fraction, a list or an object as a topic is refused.
+* Single quotes, comments, bare keys, trailing commas, `\\x41`: fastjson takes them, no client sends them, we refuse them.
+* Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever fastjson could take for one of its fields.
+* A header that is not UTF-8 is refused as a whole.
+
+To refuse means to close the connection, which is what the broker does with a header it cannot read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from mypy_extensions import i64
+
+from gateway.messages import ProtocolError
+from gateway.protocols.octets import u16, u32
+
+JSON: Final = 0  # serialize types, the first byte of a frame's second word
+BINARY: Final = 1
+
+RESPONSE: Final = 1  # bits of `flag`
+ONE_WAY: Final = 2
+
+SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<group>
+LONG_NAMES: Final = frozenset((10, 324))  # SEND_MESSAGE, SEND_REPLY_MESSAGE: topic, producerGroup, batch
+SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
+RETRY: Final = b"%RETRY%"
+
+
+class Header:
+    """What one request's header says to the limiter; `topic` is empty where the request is not limited."""
+
+    __slots__ = ("batch", "flag", "group", "opaque", "topic")
+
+    def __init__(self, flag: int, opaque: int, topic: bytes, group: bytes, batch: bool) -> None:  # noqa: FBT001  -- positional for speed
+        self.flag = flag
+        self.opaque = opaque
+        self.topic = topic
+        self.group = group
+        self.batch = batch
+
+    def __repr__(self) -> str:
+        return f"<Header opaque={self.opaque} flag={self.flag} topic={self.topic!r} group={self.group!r} batch={self.batch}>"
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------------
+
+# Types made by defstruct because a class body of msgspec's metaclass cannot be compiled. Any: only presence matters.
+Text = str | int | bool | None
+ExtFields: Final[Any] = msgspec.defstruct(
+    "ExtFields", [(name, Text, None) for name in ("a", "b", "m", "topic", "producerGroup", "batch", "group")], gc=False
+)
+JsonHeader: Final[Any] = msgspec.defstruct(
+    "JsonHeader",
+    [
+        ("code", int, 0),
+        ("extFields", ExtFields | None, None),
+        ("flag", int, 0),
+        ("language", Any, None),
+        ("opaque", int, 0),
+        ("remark", Any, None),
+        ("serializeTypeCurrentRPC", Any, None),
+        ("version", Any, None),
+    ],
+    gc=False,
+    forbid_unknown_fields=True,
+)
+KNOWN: Final[frozenset[str]] = frozenset(JsonHeader.__struct_fields__)
+ROUGHLY: Final = frozenset(name.lower() for name in KNOWN)  # how fastjson may know them: without case, `_` and `-`
+
+decode_header: Final = msgspec.json.Decoder(JsonHeader).decode
+decode_any: Final = msgspec.json.Decoder().decode
+
+
+def unreadable(why: str) -> ProtocolError:
+    return ProtocolError(f"unreadable request header: {why}", cause="bad_header")
+
+
+def read_json(text: bytes) -> Header:
+    """The header `text`; raises ProtocolError where the broker could not read it or could read it differently."""
+    fields = read_fields(text)
+    code: int = fields.code
+    extra = fields.extFields
+    topic = b""
+    group = b""
+    batch = False
+    if extra is None or fields.flag & RESPONSE:
+        pass
+    elif code in SHORT_NAMES:
+        topic = as_bytes(extra.b, text)
+        group = as_bytes(extra.a, text)
+        batch = is_true(extra.m)
+    elif code in LONG_NAMES:
+        topic = as_bytes(extra.topic, text)
+        group = as_bytes(extra.producerGroup, text)
+        batch = is_true(extra.batch)
+    elif code == SEND_BACK:
+        group = as_bytes(extra.group, text)
+        topic = RETRY + group if group else b""
+    return Header(fields.flag, fields.opaque, topic, group, batch)
+
+
+def read_fields(text: bytes) -> Any:
+    """A JsonHeader out of `text`."""
+    try:
+        if not text.isascii():
+            text.decode()
+        return decode_header(text)
+    except msgspec.ValidationError:
+        return read_unusual(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise unreadable(str(error)) from None
+    except RecursionError:
+        raise unreadable("nested too deep") from None
+
+
+def read_unusual(text: bytes) -> Any:
+    """The same for headers with keys or types no known client sends, but which the broker can read."""
+    try:
+        found = decode_any(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise unreadable(str(error)) from None
+    except RecursionError:
+        raise unreadable("nested too deep") from None
+    if not isinstance(found, dict):
+        raise unreadable("not an object")
+    for name in found:
+        if name not in KNOWN and name.replace("_", "").replace("-", "").lower() in ROUGHLY:
+            raise unreadable(f"field {name!r} is almost one of the protocol's")
+    extra: object = found.get("extFields")
+    if extra is not None and not isinstance(extra, dict):
+        raise unreadable("extFields is not an object")
+    return JsonHeader(
+        code=as_int(found.get("code"), "code"),
+        flag=as_int(found.get("flag"), "flag"),
+        opaque=as_int(found.get("opaque"), "opaque"),
+        extFields=None if extra is None else ExtFields(**{name: extra.get(name) for name in ExtFields.__struct_fields__}),
+        language=found.get("language"),
+        version=found.get("version"),
+    )
+
+
+def as_int(value: object, name: str) -> int:
+    """A field of the header's own, which fastjson reads from a number or from decimal text."""
+    if value is None:
+        return 0
+    if isinstance(value, str) and len(value) <= 11:
+        try:
+            return int(value) if value.isascii() and value.lstrip("-").isdigit() else _not_a_number(name)
+        except ValueError:
+            return _not_a_number(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return _not_a_number(name)
+
+
+def _not_a_number(name: str) -> int:
+    raise unreadable(f"{name} is not a whole number")
+
+
+def as_bytes(value: object, text: bytes) -> bytes:
+    """A value of extFields as the broker's map of strings holds it; b"" for null."""
+    if isinstance(value, str):
+        return value.encode()
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, int) and not (value == 0 and b"-0" in text):  # fastjson keeps the text of a number: -0 stays "-0"
+        return str(value).encode()
+    raise unreadable("a topic or group that is neither text nor a whole number")
+
+
+def is_true(value: object) -> bool:
+    """Boolean.parseBoolean of the value's text."""
+    return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+# ---- binary --------------------------------------------------------------------------------------------------------------
+
+FIXED: Final = 21  # code 2, language 1, version 2, opaque 4, flag 4, length of remark 4, length of extFields 4
+
+
+def signed32(value: i64) -> i64:
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def read_binary(data: bytes, start: i64, end: i64) -> Header:
+    """The header `data[start:end]` in the ROCKETMQ encoding (`rocketmq.md` 1.3); raises ProtocolError like `read_json`."""
+    if end - start < FIXED:
+        raise unreadable(f"{end - start} bytes, the fixed part alone has {FIXED}")
+    code: int = u16(data, start)
+    opaque: i64 = signed32(u32(data, start + 5))
+    flag: i64 = signed32(u32(data, start + 9))
+    style: i64 = 0
+    if flag & RESPONSE:
+        pass
+    elif code in SHORT_NAMES:
+        style = 1
+    elif code in LONG_NAMES:
+        style = 2
+    elif code == SEND_BACK:
+        style = 3
+    if style == 0:
+        return Header(flag, opaque, b"", b"", False)
+    remark: i64 = u32(data, start + 13)
+    if remark > end - start - FIXED:
+        raise unreadable("the remark is longer than the header")
+    at: i64 = start + 17 + remark
+    if u32(data, at) != end - at - 4:
+        raise unreadable("extFields do not fill the header")
+    at += 4
+    topic = b""
+    group = b""
+    batch = False
+    while at < end:
+        if end - at < 6:
+            raise unreadable("extFields end within an entry")
+        name: i64 = u16(data, at)
+        at += 2
+        if name > end - at - 4:
+            raise unreadable("a name is longer than extFields")
+        value: i64 = at + name + 4
+        size: i64 = u32(data, value - 4)
+        if size > end - value:
+            raise unreadable("a value is longer than extFields")
+        if style == 1:
+            if name == 1:
+                letter: i64 = data[at]
+                if letter == 98:  # b
+                    topic = data[value : value + size]
+                elif letter == 97:  # a
+                    group = data[value : value + size]
+                elif letter == 109:  # m
+                    batch = data[value : value + size].lower() == b"true"
+        elif name == 5 or name == 13:  # noqa: PLR1714  -- compiled to two comparisons of machine words
+            word = data[at : at + name]
+            if word == b"topic":
+                topic = data[value : value + size]
+            elif word == b"batch":
+                batch = data[value : value + size].lower() == b"true"
+            elif word == (b"group" if style == 3 else b"producerGroup"):
+                group = data[value : value + size]
+        at = value + size
+    if style == 3:
+        topic = RETRY + group if group else b""
+        batch = False
+    return Header(flag, opaque, topic, group, batch)

@@ -1,0 +1,37 @@
+"""Strangers: what speaks another protocol on the RocketMQ port, recognised by its first four bytes.
+
+Every stranger listed here reads as an announced length far above any frame size (`GET ` is 1,195,725,856), so the ordinary check of
+the length finds it; this table only turns "frame too large" into a sentence that says what to mend.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.messages import ProtocolError
+
+HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API and the dashboard listen elsewhere (`admin: bind:`)"
+PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"
+
+STRANGERS: Final[tuple[tuple[bytes, str], ...]] = (
+    (b"\x16\x03", "TLS on a plain port; set `tls:` on the listener, or `tls.enable=false` in the client"),
+    (b"PRI ", "an HTTP/2 preface: a gRPC client on the remoting port; use the address of a RocketMQ proxy, or a remoting client"),
+    (b"PROX", PROXY),
+    (b"\r\n\r\n", PROXY),
+    (b"AMQP", "an AMQP client on the RocketMQ port; use the address of an `amqp` listener"),
+    (b"SSH-", "an SSH client on the RocketMQ port"),
+    *((method, HTTP) for method in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC")),
+)
+
+
+def too_large(first: bytes, length: int, max_frame: int) -> ProtocolError:
+    """The error for a frame that begins with the four bytes `first` and announces `length` bytes after them."""
+    for prefix, what in STRANGERS:
+        if first.startswith(prefix):
+            return ProtocolError(f"not a RocketMQ frame: this is {what}", cause="wrong_protocol")
+    if first[0] == 0x10 and first[2] == 0:  # CONNECT, remaining length below 128, then a short length-prefixed protocol name
+        return ProtocolError("not a RocketMQ frame: this may be an MQTT client on the RocketMQ port", cause="wrong_protocol")
+    return ProtocolError(
+        f"a frame of {length + 4} bytes was announced; the listener's max_frame is {max_frame}, raise it if clients send larger ones",
+        cause="frame_too_large",
+    )

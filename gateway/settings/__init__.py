@@ -1,0 +1,11 @@
+"""The configuration: YAML in, typed settings out, errors like a compiler's. `load` is the way in; `types.py` says what can be set."""
+
+from gateway.settings.load import Settings, diff, load
+from gateway.settings.problems import ConfigError, ConfigProblem
+from gateway.settings.schema import rules_schema, schema
+from gateway.settings.types import AccessLog, Admin, Credit, Disk, Gateway, Limiter, Listener, Log, Memory, Token
+
+__all__ = [
+    "AccessLog", "Admin", "ConfigError", "ConfigProblem", "Credit", "Disk", "Gateway", "Limiter", "Listener", "Log", "Memory", "Settings",
+    "Token", "diff", "load", "rules_schema", "schema",
+]  # fmt: skip

@@ -1,0 +1,128 @@
+"""Checks across settings: what each value alone cannot tell. All of them run, also when there are other problems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from gateway.settings.kinds import Address, Reading
+from gateway.settings.problems import NOWHERE, Place
+from gateway.settings.rules import RuleText
+from gateway.settings.types import Admin, Credit, Listener, Memory
+
+LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
+ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared with, not bound to
+
+
+def is_loopback(host: str) -> bool:
+    return LOOPBACK.fullmatch(host) is not None
+
+
+def overlap(one: Address, other: Address) -> bool:
+    """Whether both cannot be bound at once. Port 0 is always another one."""
+    return one.port == other.port != 0 and (one.host == other.host or bool({one.host, other.host} & ANY))
+
+
+def _place(reading: Reading, path: str) -> Place:
+    return reading.origins.get(path, NOWHERE)
+
+
+def _called(reading: Reading, path: str) -> str:
+    """Where something stands, for the end of a message: `line 12`, or its path."""
+    place = _place(reading, path)
+    return f"line {place.line}" if place.line else path
+
+
+def unique_names(reading: Reading) -> None:
+    """Listeners have names of their own, and so have rules and tokens."""
+    for cls in (Listener, RuleText):
+        seen: dict[str, str] = {}
+        for path, value in reading.sections:
+            if not isinstance(value, cls) or not value.name:
+                continue
+            if value.name in seen:
+                what = "listener" if cls is Listener else "rule"
+                message = f'duplicate name "{value.name}"'
+                first = _called(reading, f"{seen[value.name]}.name")
+                reading.problems.add(
+                    _place(reading, f"{path}.name"), f"{path}.name", message, f"rename this {what}; the first is in {first}"
+                )
+            seen.setdefault(value.name, path)
+
+
+def binds(reading: Reading) -> None:
+    """No two sockets on one address; no listener whose broker is a listener of this gateway."""
+    bound: list[tuple[str, Address]] = []
+    for path, value in reading.sections:
+        if not isinstance(value, Listener | Admin) or not value.bind.host:
+            continue
+        inner = f"{path}.bind"
+        taken = next((earlier for earlier, address in bound if overlap(address, value.bind)), None)
+        if taken is not None:
+            place = _place(reading, inner)
+            where = inner
+            if not place.line:  # the admin's default: blame the listener
+                place, where, taken = _place(reading, taken), taken, inner
+            remedy = f"choose another port; {taken} has it" + (
+                f" (line {_place(reading, taken).line})" if _place(reading, taken).line else ""
+            )
+            reading.problems.add(place, where, f"{value.bind} is bound twice", remedy)
+        bound.append((inner, value.bind))
+    for path, value in reading.sections:
+        if not isinstance(value, Listener) or not value.upstream.host:
+            continue
+        own = next((inner for inner, address in bound if overlap(address, value.upstream) and is_loopback(value.upstream.host)), None)
+        if own is not None:
+            inner = f"{path}.upstream"
+            reading.problems.add(
+                _place(reading, inner),
+                inner,
+                f"{value.upstream} is this gateway's own {own}",
+                "name the broker's address, or move one of the two",
+            )
+
+
+def credit(reading: Reading) -> None:
+    """0 < more_after <= initial."""
+    for path, value in reading.sections:
+        if isinstance(value, Credit) and value.more_after > value.initial:
+            inner = f"{path}.more_after"
+            if not _place(reading, inner).line:
+                inner = f"{path}.initial"
+            message = f"more_after {value.more_after} is above initial {value.initial}: credit would run out for ever"
+            remedy = f"set more_after to {max(1, value.initial // 2)}, or initial to at least {value.more_after}"
+            reading.problems.add(_place(reading, inner), inner, message, remedy)
+
+
+def memory(reading: Reading) -> None:
+    """One connection's share is within the whole."""
+    for path, value in reading.sections:
+        if isinstance(value, Memory) and value.per_connection > value.high_watermark:
+            inner = f"{path}.per_connection"
+            if not _place(reading, inner).line:
+                inner = f"{path}.high_watermark"
+            message = "per_connection is above high_watermark: one connection could stop all"
+            reading.problems.add(_place(reading, inner), inner, message, "lower per_connection or raise high_watermark")
+
+
+def admin(reading: Reading) -> None:
+    """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own."""
+    for path, value in reading.sections:
+        if not isinstance(value, Admin):
+            continue
+        if value.bind.host and not is_loopback(value.bind.host):
+            message = f"{value.bind} is not a loopback address, and the admin API has no TLS yet"
+            remedy = f"bind 127.0.0.1:{value.bind.port} and reach it through an SSH tunnel or `kubectl port-forward`"
+            reading.problems.add(_place(reading, f"{path}.bind"), f"{path}.bind", message, remedy)
+        names: set[str] = set()
+        for number, token in enumerate(value.tokens):
+            inner = f"{path}.tokens[{number}].name"
+            if token.name and token.name in names:
+                reading.problems.add(
+                    _place(reading, inner), inner, f'duplicate name "{token.name}"', "the history could not tell them apart"
+                )
+            names.add(token.name)
+
+
+CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (unique_names, binds, credit, memory, admin)

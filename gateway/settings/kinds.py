@@ -1,0 +1,398 @@
+"""Kinds of values: how each is read from text, shown again, and described in JSON Schema.
+
+One kind is all there is to know about a value, so that decoder, schema, `config show` and the errors cannot disagree. A settings type
+(`types.py`) names the kind of every field with `setting()`; `sections.py` reads whole mappings with them.
+
+A kind that cannot read a node raises `Invalid` with what is wrong and the way out; it never knows the path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from gateway.settings.document import Node, Scalar, kind_of
+from gateway.settings.problems import Place, Problems, listed, quoted, suggestion
+from limiter.limits import Rate
+from limiter.units import (
+    format_byte_rate,
+    format_duration,
+    format_rate,
+    format_size,
+    parse_byte_rate,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)
+
+T = TypeVar("T")
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+
+
+class Invalid(Exception):  # noqa: N818  -- never leaves this package; it becomes a ConfigProblem
+    """A node is not of the kind it should be: what is wrong, and the way out."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message}; {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+
+class Reading:
+    """One load in progress: collects problems and where every value came from."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        self.directories: dict[str, Path] = {}  # name of a file -> its directory, against which its relative paths are taken
+        self.origins: dict[str, Place] = {}  # path of a setting -> where it was written
+        self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
+
+    def directory(self, place: Place) -> Path:
+        """What relative paths written at `place` are relative to: the file's directory; for flags and environment the current one."""
+        return self.directories.get(place.file) or Path.cwd()
+
+
+class Kind(Generic[T]):
+    """A kind of value. `placeholder` stands in for a value that could not be read, so that reading goes on; it never leaves `load`."""
+
+    placeholder: T
+
+    def read(self, node: Node, path: str, reading: Reading) -> T:
+        """The value of `node`; raises Invalid."""
+        raise NotImplementedError
+
+    def show(self, value: T) -> JSON:
+        """The value as it would be written."""
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, JSON]:
+        """JSON Schema (2020-12) of what `read` accepts; ranges of quantities with units are not expressed."""
+        raise NotImplementedError
+
+
+class ScalarKind(Kind[T]):
+    """A kind written as one word or number."""
+
+    wanted = "a value"  # for messages
+    example = ""
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
+        raise NotImplementedError
+
+    def read(self, node: Node, path: str, reading: Reading) -> T:
+        if not isinstance(node, Scalar) or node.null:
+            raise Invalid(f"expected {self.wanted}, got {kind_of(node)}", f"write it like {self.example}")
+        return self.parse(node, path, reading)
+
+
+class Text(ScalarKind[str]):
+    """Any text; plain numbers and words that YAML would interpret stand for themselves."""
+
+    placeholder = ""
+    wanted = "a text"
+
+    def __init__(self, example: str, pattern: str = "", allowed: str = "") -> None:
+        self.example = example
+        self.pattern = pattern  # what the whole text must match, as in JSON Schema
+        self.allowed = allowed  # the pattern in words
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+        if self.pattern and re.fullmatch(self.pattern, scalar.text) is None:
+            raise Invalid(f"{quoted(scalar.text)} is not {self.allowed}", f"write it like {self.example}")
+        return scalar.text
+
+    def show(self, value: str) -> JSON:
+        return value
+
+    def schema(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {"type": ["string", "number", "boolean"]}
+        if self.pattern:
+            found["pattern"] = f"^(?:{self.pattern})$"
+        return found
+
+
+NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+
+def Name(example: str) -> Text:  # noqa: N802  -- reads like the kinds beside it
+    """A name that is safe in file names, URLs and labels."""
+    return Text(example, NAME_PATTERN, "a name of letters, digits, `.`, `_` and `-`, at most 100")
+
+
+class PathName(ScalarKind[Path]):
+    """A path; relative ones are taken against the directory of the file they stand in (flag, environment: the current one)."""
+
+    placeholder = Path()
+    wanted = "a path"
+
+    def __init__(self, example: str) -> None:
+        self.example = example
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Path:
+        if not scalar.text or "\0" in scalar.text:
+            raise Invalid("an empty path", f"write it like {self.example}")
+        return reading.directory(scalar.place) / Path(scalar.text).expanduser()
+
+    def show(self, value: Path) -> JSON:
+        return str(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": ["string", "number", "boolean"], "minLength": 1}
+
+
+class Whole(ScalarKind[int]):
+    """A whole number without a unit, written plainly."""
+
+    wanted = "a whole number"
+
+    def __init__(self, minimum: int, maximum: int, example: int) -> None:
+        self.minimum = minimum
+        self.maximum = maximum
+        self.placeholder = example
+        self.example = str(example)
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
+        if not scalar.plain:
+            raise Invalid(f"expected a whole number, got the text {quoted(scalar.text)}", "write it without quotes")
+        if re.fullmatch(r"-?(?:0|[1-9][0-9]{0,18})", scalar.text) is None:
+            plain = re.fullmatch(r"0*([0-9][0-9_,]{0,18})", scalar.text)
+            meant = plain[1].replace("_", "").replace(",", "") if plain else self.example
+            raise Invalid(f"expected a whole number, got {quoted(scalar.text)}", f"write it like {meant}")
+        number = int(scalar.text)
+        if number < self.minimum:
+            raise Invalid(f"{number} is too small", f"the least is {self.minimum}")
+        if number > self.maximum:
+            raise Invalid(f"{number} is too large", f"the most is {self.maximum}")
+        return number
+
+    def show(self, value: int) -> JSON:
+        return value
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+
+
+class Choice(ScalarKind[str]):
+    """One of some words. `not_yet` are words of the contract that this version does not do."""
+
+    wanted = "a word"
+
+    def __init__(self, *options: str, not_yet: tuple[str, ...] = ()) -> None:
+        self.options = options
+        self.not_yet = not_yet
+        self.placeholder = options[0]
+        self.example = options[0]
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+        if scalar.text in self.options:
+            return scalar.text
+        if scalar.text in self.not_yet:
+            raise Invalid(f"{scalar.text}: not supported yet", f"use {listed(self.options)}")
+        meant = suggestion(scalar.text, self.options)
+        hint = f"did you mean {meant}?" if meant and len(self.options) > 1 else f"use {listed(self.options)}"
+        raise Invalid(f"{quoted(scalar.text)} is not one of {', '.join(self.options)}", hint)
+
+    def show(self, value: str) -> JSON:
+        return value
+
+    def schema(self) -> dict[str, JSON]:
+        return {"enum": [*self.options]}
+
+
+class Only(ScalarKind[T]):
+    """A kind of which this version supports one value; others are understood and refused with the reason."""
+
+    def __init__(self, kind: ScalarKind[T], value: T, reason: str, remedy: str) -> None:
+        self.kind = kind
+        self.value = value
+        self.reason = reason
+        self.remedy = remedy
+        self.placeholder = value
+        self.wanted = kind.wanted
+        self.example = kind.example
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
+        value = self.kind.parse(scalar, place, reading)
+        if value != self.value:
+            raise Invalid(f"{scalar.text}: {self.reason}", self.remedy)
+        return value
+
+    def show(self, value: T) -> JSON:
+        return self.kind.show(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"const": self.kind.show(self.value)}
+
+
+class Quantity(ScalarKind[T]):
+    """A quantity with its unit, read by `limiter.units`."""
+
+    def __init__(self, wanted: str, example: str, parse: Callable[[str], T], form: Callable[[T], str], pattern: str) -> None:
+        self.wanted = wanted
+        self.example = example
+        self._parse = parse
+        self._format = form
+        self.pattern = pattern
+        self.placeholder = parse(example)
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
+        try:
+            return self._parse(scalar.text)
+        except ValueError as error:
+            message, _, remedy = str(error).rpartition("; ")
+            raise Invalid(message or str(error), remedy if message else f"write it like {self.example}") from None
+
+    def show(self, value: T) -> JSON:
+        return self._format(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "string", "pattern": self.pattern, "examples": [self.example]}
+
+
+_NUMBER: Final = "[0-9]+(?:\\.[0-9]+)?"
+_PER: Final = "\\s*/\\s*(?:0*[1-9][0-9]*)?\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
+_BYTES: Final = "(?:B|kB|KiB|MB|MiB|GB|GiB)"
+
+
+def MessageRate() -> Quantity[Rate]:  # noqa: N802
+    return Quantity("a rate of messages", "500/s", parse_rate, format_rate, f"^\\s*{_NUMBER}\\s*[kM]?{_PER}")
+
+
+def ByteRate() -> Quantity[Rate]:  # noqa: N802
+    return Quantity("a rate of bytes", "10MiB/s", parse_byte_rate, format_byte_rate, f"^\\s*{_NUMBER}\\s*{_BYTES}?{_PER}")
+
+
+class Ranged(Quantity[int]):
+    """A quantity with a least and a most."""
+
+    def __init__(self, base: Quantity[int], least: str, most: str) -> None:
+        super().__init__(base.wanted, base.example, base._parse, base._format, base.pattern)
+        self.least = base._parse(least)
+        self.most = base._parse(most)
+        self._range = (least, most)
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
+        value = super().parse(scalar, place, reading)
+        if value < self.least:
+            raise Invalid(f"{scalar.text} is too little", f"the least is {self._range[0]}")
+        if value > self.most:
+            raise Invalid(f"{scalar.text} is too much", f"the most is {self._range[1]}")
+        return value
+
+
+def Size(example: str, least: str, most: str) -> Ranged:  # noqa: N802
+    """Bytes, as `1MiB`."""
+    pattern = f"^\\s*{_NUMBER}\\s*{_BYTES}\\s*$"
+    return Ranged(Quantity("a size", example, parse_size, format_size, pattern), least, most)
+
+
+def Duration(example: str, least: str, most: str) -> Ranged:  # noqa: N802
+    """Nanoseconds, as `2s`."""
+    pattern = f"^\\s*{_NUMBER}\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
+    return Ranged(Quantity("a duration", example, parse_duration, format_duration, pattern), least, most)
+
+
+class Address(NamedTuple):
+    """A host (name or IP address, IPv6 without brackets) and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class HostPort(ScalarKind[Address]):
+    """`host:port` or `[v6]:port`; port 0 (a free one) only where the gateway binds."""
+
+    placeholder = Address("", 0)
+    wanted = "an address"
+
+    def __init__(self, example: str, *, bind: bool) -> None:
+        self.example = example
+        self.bind = bind
+
+    def read(self, node: Node, path: str, reading: Reading) -> Address:
+        if not isinstance(node, Scalar):
+            raise Invalid(
+                f"expected host:port, got {kind_of(node)}", 'write it like 127.0.0.1:5672, an IPv6 address in quotes: "[::1]:5672"'
+            )
+        return super().read(node, path, reading)
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Address:
+        text = scalar.text
+        if re.fullmatch("[0-9]{1,5}", text):
+            raise Invalid(f"{quoted(text)} is a port without a host", f"did you mean 127.0.0.1:{text}?")
+        host, colon, port = text.rpartition(":")
+        if not colon or not re.fullmatch("[0-9]{1,5}", port):
+            raise Invalid(f"{quoted(text)} has no port", f"write it like {self.example}")
+        if not host or host == "*":
+            raise Invalid(
+                f"{quoted(text)} names no host", f"did you mean 0.0.0.0:{port}?" if self.bind else f"write it like {self.example}"
+            )
+        if "://" in text or "/" in text:
+            raise Invalid(f"{quoted(text)} is not host:port", f"write it like {self.example}")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+            if not _is_ipv6(host):
+                raise Invalid(f"{quoted(host)} is not an IPv6 address", f"write it like {self.example}")
+        elif ":" in host:
+            raise Invalid(f"{quoted(text)} is not host:port", f'an IPv6 address stands in brackets: "[{host}]:{port}"')
+        elif not _is_host(host):
+            raise Invalid(f"{quoted(host)} is not a host", f"write it like {self.example}")
+        if int(port) > 65535:
+            raise Invalid(f"{port} is not a port", "ports go up to 65535")
+        if int(port) == 0 and not self.bind:
+            raise Invalid("port 0 cannot be connected to", f"write it like {self.example}")
+        return Address(host, int(port))
+
+    def show(self, value: Address) -> JSON:
+        return str(value)
+
+    def schema(self) -> dict[str, JSON]:
+        host = r"(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))"
+        return {"type": "string", "pattern": f"^{host}:[0-9]{{1,5}}$", "examples": [self.example]}
+
+
+def _is_ipv6(host: str) -> bool:
+    from ipaddress import IPv6Address
+
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_host(host: str) -> bool:
+    """An IPv4 address or a name; what looks like a number must be an address."""
+    if re.fullmatch("[0-9.]+", host):
+        octets = host.split(".")
+        return len(octets) == 4 and all(re.fullmatch("0|[1-9][0-9]{0,2}", octet) and int(octet) < 256 for octet in octets)
+    return re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", host) is not None
+
+
+class NotYet(NamedTuple):
+    """A key of the contract that this version does not do. `harmless` are the values that ask for nothing."""
+
+    what: str
+    harmless: tuple[str, ...] = ()
+    remedy: str = ""
+
+    def check(self, node: Node, key: str) -> None:
+        """Raise Invalid unless the node asks for nothing."""
+        if isinstance(node, Scalar) and (node.null or node.text in self.harmless):
+            return
+        shown = f"{node.text}: " if isinstance(node, Scalar) and node.text.isprintable() and len(node.text) < 20 else ""
+        remedy = self.remedy or (f"set {key}: {self.harmless[0]}" if self.harmless else f"remove {key}")
+        raise Invalid(f"{shown}{self.what} not supported yet", remedy)
+
+    def schema(self) -> dict[str, JSON]:
+        words: dict[str, JSON] = {"false": False, "1": 1}
+        harmless: list[JSON] = [None, *(words.get(word, word) for word in self.harmless)]
+        return {"description": f"{self.what[0].upper()}{self.what[1:]} not supported yet.", "enum": harmless}
+
+
+NotYets = Mapping[str, NotYet]

@@ -1,0 +1,116 @@
+"""Lints: what is allowed but probably not meant. `sluice check` shows them, `--strict` makes them errors."""
+
+from __future__ import annotations
+
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from gateway.settings.problems import ConfigProblem, Place
+from limiter.limits import Rate
+from limiter.rule import DEFAULT_MAX_DELAY_NS, Rule
+from limiter.units import format_rate
+
+if TYPE_CHECKING:
+    from gateway.settings.load import Settings
+
+SHORTEST_BURST_NS: Final = 20_000_000  # operations.md B1: below 20 ms of the rate a bucket refuses what the network merely bunches
+FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connections (a guess at what a sidecar needs)
+
+
+def short_bursts(settings: Settings) -> Iterator[ConfigProblem]:
+    """A burst below 20 ms of the rate."""
+    for number, rule in enumerate(settings.rules):
+        limit = rule.limit
+        for what, rate, capacity in (
+            ("messages", limit.messages, limit.messages_capacity()),
+            ("bytes", limit.bytes, limit.bytes_capacity()),
+        ):
+            if rate is not None and rate.amount and capacity < rate.tokens_in(SHORTEST_BURST_NS):
+                message = f"the burst of {capacity} {what} is below 20 ms of {format_rate(rate)}: even traffic will be refused"
+                yield settings.problem(f"rules[{number}].limit.burst", message, f"give at least {_least(rate)} {what}, or leave burst out")
+
+
+def _least(rate: Rate) -> int:
+    return rate.tokens_in(SHORTEST_BURST_NS)
+
+
+def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """A rule for a protocol or a listener that there is none of."""
+    protocols = {listener.protocol for listener in settings.listeners}
+    names = [listener.name for listener in settings.listeners]
+    for number, rule in enumerate(settings.rules):
+        spoken = rule.match.spoken()
+        if spoken is not None and spoken not in protocols:
+            yield settings.problem(
+                f"rules[{number}].match", f"no listener speaks {spoken}: the rule never matches", "remove it, or add a listener"
+            )
+        wanted = rule.match.listener
+        if wanted is not None and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
+            message = f'there is no listener "{wanted}": the rule never matches'
+            yield settings.problem(f"rules[{number}].match.listener", message, f"known: {', '.join(names)}")
+
+
+def shadowed_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """A rule behind another of the same level with the same match. Shadow-mode rules are for standing beside another."""
+    first: dict[object, Rule] = {}
+    for number, rule in enumerate(settings.rules):
+        key = (rule.per, replace(rule.match, operation=rule.match.operation or "produce"))
+        if key in first:
+            message = f'the rule never holds: "{first[key].name}" ({first[key].place}) has the same match and comes first'
+            yield settings.problem(f"rules[{number}].match", message, "remove one of the two, or give this one another match or per")
+        first.setdefault(key, rule)
+
+
+def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
+    """Settings of a rule that its action never looks at."""
+    for number, rule in enumerate(settings.rules):
+        if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS and rule.action != "delay" and rule.fallback != "delay":
+            yield settings.problem(
+                f"rules[{number}].max_delay", f"has no effect with action: {rule.action}", "set action: delay, or remove it"
+            )
+        if rule.reply != "flow_control" and rule.action != "reject":
+            yield settings.problem(
+                f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
+            )
+
+
+def no_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """Nothing is limited at all."""
+    if not settings.rules:
+        yield settings.problem("rules", "there are no rules: nothing is limited", "name a rules_file, e.g. rules_file: limits.yaml")
+
+
+def token_files(settings: Settings) -> Iterator[ConfigProblem]:
+    """A token's file that is not there, or that others may read."""
+    for number, token in enumerate(settings.admin.tokens):
+        path = f"admin.tokens[{number}].file"
+        try:
+            mode = token.file.stat().st_mode
+        except OSError as error:
+            yield settings.problem(path, f"{token.file} cannot be read: {error.strerror}", f"make it: sluice token new --file {token.file}")
+            continue
+        if stat.S_IMODE(mode) & 0o077:
+            yield settings.problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
+
+
+def few_files(settings: Settings) -> Iterator[ConfigProblem]:
+    """A hard limit of open files that leaves room for few connections."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
+        message = f"the hard limit of open files is {hard}: room for about {max(0, hard - 64) // 2} connections"
+        yield ConfigProblem("ulimit -n", 0, 0, "", message, "raise it (systemd: LimitNOFILE=65536)")
+
+
+LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
+    no_rules, short_bursts, unheard_rules, shadowed_rules, idle_words, token_files, few_files,
+)  # fmt: skip
+
+
+def lint(settings: Settings) -> list[ConfigProblem]:
+    """All warnings, in the order of the file."""
+    found = [problem for each in LINTS for problem in each(settings)]
+    return sorted(found, key=lambda problem: (Place(problem.file).file, problem.line, problem.column))

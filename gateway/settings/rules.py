@@ -1,0 +1,223 @@
+"""Rules as written in `limits.yaml`, and as the limiter knows them (`limiter.rule.Rule`).
+
+The text side says how a rule is spelt; what a rule may be is checked by the limiter itself (`RuleError`), and this module only finds the
+line that the error is about.
+"""
+
+# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from gateway.settings.document import Node
+from gateway.settings.kinds import JSON, ByteRate, Choice, Duration, Kind, MessageRate, Name, NotYet, NotYets, Reading, Size, Text, Whole
+from gateway.settings.problems import Place
+from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting
+from limiter.limits import Limit, Rate
+from limiter.rule import (
+    ACTIONS,
+    DEFAULT_MAX_DELAY_NS,
+    FALLBACKS,
+    MODES,
+    NOT_YET,
+    OPERATIONS,
+    PER,
+    PROTOCOLS,
+    REPLIES,
+    Match,
+    Rule,
+    RuleError,
+)
+
+MOST_BURST: Final = 10**15  # as limiter.limits.MOST_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class MatchText:
+    """Which messages a rule is for; what is left out matches everything."""
+
+    protocol: str | None = setting(Choice(*PROTOCOLS), None, "amqp or rocketmq.")
+    listener: str | None = setting(Text("rabbit"), None, "Name of a listener; exact or glob.")
+    vhost: str | None = setting(Text("/"), None, "AMQP virtual host; exact or glob.")
+    exchange: str | None = setting(Text("orders"), None, "AMQP exchange, exact or glob; amq.default is the default exchange.")
+    routing_key: str | None = setting(Text("order.#"), None, "AMQP routing key; exact, glob, or words with * (one) and # (any number).")
+    queue: str | None = setting(Text("jobs"), None, "AMQP queue published to through the default exchange.")
+    topic: str | None = setting(Text("orders"), None, "RocketMQ topic; exact or glob, e.g. '%RETRY%*'.")
+    group: str | None = setting(Text("billing"), None, "RocketMQ producer or consumer group; exact or glob.")
+    user: str | None = setting(Text("guest"), None, "User as authenticated; exact or glob.")
+    client: str | None = setting(Text("10.0.0.0/8"), None, "Client address or network (CIDR).")
+    operation: str | None = setting(Choice(OPERATIONS[0], not_yet=OPERATIONS[1:]), None, "produce (the default).")
+
+
+@dataclass(frozen=True, slots=True)
+class BurstText:
+    """How much may pass at once, in tokens."""
+
+    messages: int | None = setting(Whole(1, MOST_BURST, 500), None, "Messages at once.")
+    bytes: int | None = setting(Size("1MiB", "1B", "900000GiB"), None, "Bytes at once.")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitText:
+    """How much may pass: messages, bytes, or both. 0/s refuses everything; what is left out is unlimited."""
+
+    messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 500/s, 30k/min.")
+    bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 10MiB/s.")
+    burst: int | BurstText | None = setting(
+        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "How much at once: a time of the rate (default 1s), or tokens."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerText:
+    """What happens when a key runs dry."""
+
+    open_for_ns: int | None = setting(
+        Duration("1s", "0s", "1h"), None, "Refuse everything for so long once a key ran dry; 0s: no breaker. Default 1s.", key="open_for"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """One rule of the limiter."""
+
+    name: str = setting(Name("orders"), REQUIRED, "Name of the rule, as metrics, refusals and live changes call it.")
+    match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
+    per: str = setting(Choice(*PER, not_yet=NOT_YET["per"]), "topic", "What a bucket is kept for.")
+    limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
+    algorithm: str = setting(Choice("token_bucket", not_yet=NOT_YET["algorithm"]), "token_bucket", "How the limit is kept.")
+    breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
+    action: str = setting(Choice(*ACTIONS, not_yet=NOT_YET["action"]), "reject", "What happens to a message over the limit.")
+    fallback: str = setting(
+        Choice(*FALLBACKS, not_yet=NOT_YET["fallback"]), "delay", "What happens where reject has no words (AMQP without confirms)."
+    )
+    reply: str = setting(Choice(*REPLIES), "flow_control", "How RocketMQ clients are refused: code 215, or 2.")
+    max_delay_ns: int = setting(
+        Duration("1s", "1ms", "2.5s"),
+        DEFAULT_MAX_DELAY_NS,
+        "With action delay: how long a message is held before it is refused.",
+        key="max_delay",
+    )
+    mode: str = setting(Choice(*MODES), "enforce", "enforce; shadow: evaluated and counted, never enforced; off.")
+
+    not_yet: ClassVar[NotYets] = {
+        "candidate": NotYet("a candidate limit is"),
+        "weight": NotYet("weights are", ("1",)),
+        "protected": NotYet("protected topics are", ("false",)),
+    }
+
+
+class RuleKind(Kind[Rule]):
+    """A rule of the limiter, read as RuleText and checked by the limiter."""
+
+    placeholder = Rule("placeholder", limit=Limit(messages=Rate(1)))
+    section = Section(RuleText)
+
+    def read(self, node: Node, path: str, reading: Reading) -> Rule:
+        before = len(reading.problems.found)
+        text = self.section.read(node, path, reading)
+        if len(reading.problems.found) > before:
+            return self.placeholder
+        try:
+            return rule_of(text, node.place)
+        except RuleError as error:
+            message, _, remedy = error.message.rpartition("; ")
+            place, field = self._blamed(error.field, path, node.place, reading)
+            reading.problems.add(place, field, message or error.message, remedy if message else "see `sluice config schema --rules`")
+            return self.placeholder
+
+    def _blamed(self, field: str, path: str, rule: Place, reading: Reading) -> tuple[Place, str]:
+        """Where the field the limiter complains about was written; the rule itself where it was not."""
+        full = f"{path}.{field}"
+        place = reading.origins.get(full)
+        return (place, full) if place is not None and place.line else (rule, full)
+
+    def show(self, value: Rule) -> JSON:
+        return self.section.show(text_of(value))
+
+    def schema(self) -> dict[str, JSON]:
+        return self.section.schema()
+
+
+def rule_of(text: RuleText, place: Place) -> Rule:
+    """The rule that `text` says; raises RuleError."""
+    limit = text.limit
+    tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
+    match = text.match
+    return Rule(
+        name=text.name,
+        match=Match(
+            protocol=match.protocol,
+            listener=match.listener,
+            vhost=match.vhost,
+            exchange=match.exchange,
+            topic=match.topic,
+            routing_key=match.routing_key,
+            queue=match.queue,
+            group=match.group,
+            user=match.user,
+            client=match.client,
+            operation=match.operation,
+        ),
+        per=text.per,
+        limit=Limit(
+            messages=limit.messages,
+            bytes=limit.bytes,
+            messages_burst=tokens.messages,
+            bytes_burst=tokens.bytes,
+            burst_ns=limit.burst if isinstance(limit.burst, int) else None,
+        ),
+        algorithm=text.algorithm,
+        open_for_ns=text.breaker.open_for_ns,
+        action=text.action,
+        reply=text.reply,
+        max_delay_ns=text.max_delay_ns,
+        mode=text.mode,
+        place=f"{place.file.rpartition('/')[2]}:{place.line}",
+        fallback=text.fallback,
+    )
+
+
+def text_of(rule: Rule) -> RuleText:
+    """The inverse of `rule_of`, but for the place."""
+    limit, match = rule.limit, rule.match
+    burst: int | BurstText | None = limit.burst_ns
+    if limit.messages_burst is not None or limit.bytes_burst is not None:
+        burst = BurstText(limit.messages_burst, limit.bytes_burst)
+    return RuleText(
+        name=rule.name,
+        match=MatchText(
+            match.protocol,
+            match.listener,
+            match.vhost,
+            match.exchange,
+            match.routing_key,
+            match.queue,
+            match.topic,
+            match.group,
+            match.user,
+            match.client,
+            match.operation,
+        ),
+        per=rule.per,
+        limit=LimitText(limit.messages, limit.bytes, burst),
+        algorithm=rule.algorithm,
+        breaker=BreakerText(rule.open_for_ns),
+        action=rule.action,
+        fallback=rule.fallback,
+        reply=rule.reply,
+        max_delay_ns=rule.max_delay_ns,
+        mode=rule.mode,
+    )
+
+
+RULES: Final = ListOf(RuleKind(), "- {name: orders, match: {protocol: amqp, exchange: orders}, limit: {messages: 500/s}}")
+
+
+@dataclass(frozen=True, slots=True)
+class RulesFile:
+    """A file of rules (`rules_file`): the first rule of a level whose pattern matches holds, in file order."""
+
+    rules: tuple[Rule, ...] = setting(RULES, REQUIRED, "The rules, in the order in which they are tried.")

@@ -1,0 +1,239 @@
+"""Sections: mappings of settings, lists of them, and how a settings type says what each of its fields is.
+
+A settings type is a frozen dataclass whose fields are made by `setting()`; the names in the file may differ from the fields' (units stand
+in field names, `roll_every_ns`, and in values, `5min`). `not_yet` in the class names keys of the contract this version does not do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar, overload
+
+from gateway.settings.document import Mapping, Node, Scalar, Sequence, kind_of
+from gateway.settings.kinds import JSON, Invalid, Kind, NotYets, Reading
+from gateway.settings.problems import NOWHERE, suggestion
+
+T = TypeVar("T")
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final[Any] = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """What is known of one field: its name in the file, its kind, its default, and what it is for in one sentence."""
+
+    key: str
+    kind: Kind[T]
+    default: T
+    doc: str
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+
+@overload
+def setting(kind: Kind[T], default: T, doc: str, *, key: str = "") -> T: ...
+
+
+@overload
+def setting(kind: Kind[T], default: None, doc: str, *, key: str = "") -> T | None: ...
+
+
+def setting(kind: Kind[Any], default: Any, doc: str, *, key: str = "") -> Any:
+    """A field of a settings type. `default` is REQUIRED where the file must say; None where there is no value without it."""
+    metadata = {"setting": Setting(key, kind, default, doc)}
+    return dataclasses.field(default=kind.placeholder if default is REQUIRED else default, metadata=metadata)
+
+
+def settings_of(cls: type[Any]) -> dict[str, tuple[str, Setting[Any]]]:
+    """Key in the file -> (field, setting), in order."""
+    found: dict[str, tuple[str, Setting[Any]]] = {}
+    for field in dataclasses.fields(cls):
+        known = field.metadata.get("setting")
+        if known is not None:
+            found[known.key or field.name] = (field.name, known)
+    return found
+
+
+class Section(Kind[T]):
+    """A mapping whose keys are the settings of `cls`. Unknown keys and missing ones are problems; the value is made all the same."""
+
+    def __init__(self, cls: type[T]) -> None:
+        self.cls = cls
+        self.settings = settings_of(cls)
+        self.not_yet: NotYets = getattr(cls, "not_yet", {})
+        self.placeholder = cls()
+
+    def read(self, node: Node, path: str, reading: Reading) -> T:
+        if isinstance(node, Scalar) and node.null:
+            node = Mapping(node.place)  # a section whose keys are all commented out
+        if not isinstance(node, Mapping):
+            raise Invalid(f"expected a mapping, got {kind_of(node)}", f"its keys are {', '.join(self.settings)}")
+        self._check_keys(node, path, reading)
+        values: dict[str, object] = {}
+        for key, (field, known) in self.settings.items():
+            inner = f"{path}.{key}" if path else key
+            values[field] = self._value(node, key, inner, known, reading)
+        value = self.cls(**values)
+        reading.sections.append((path, value))
+        return value
+
+    def _value(self, node: Mapping, key: str, path: str, known: Setting[Any], reading: Reading) -> object:
+        child = node.entries.get(key)
+        if child is None:
+            if not known.required:
+                reading.origins[path] = NOWHERE
+                return default_of(known, path, reading)
+            reading.problems.add(node.place, path, "is missing", f"add {key}: {known.doc}")
+            return known.kind.placeholder
+        reading.origins[path] = child.place
+        try:
+            return known.kind.read(child, path, reading)
+        except Invalid as invalid:
+            reading.problems.add(child.place, path, invalid.message, invalid.remedy)
+            return known.kind.placeholder
+
+    def _check_keys(self, node: Mapping, path: str, reading: Reading) -> None:
+        for key, child in node.entries.items():
+            inner = f"{path}.{key}" if path else key
+            if key in self.not_yet:
+                try:
+                    self.not_yet[key].check(child, key)
+                except Invalid as invalid:
+                    reading.problems.add(node.keys[key], inner, invalid.message, invalid.remedy)
+            elif key not in self.settings:
+                reading.problems.add(node.keys[key], inner, "unknown key", self.remedy(key))
+
+    def remedy(self, key: str) -> str:
+        """The way out for an unknown key."""
+        if key == "<<":
+            return "merge keys are not supported: write the values out"
+        meant = suggestion(key, [*self.settings, *self.not_yet])
+        return f"did you mean `{meant}`?" if meant else f"known here: {', '.join(self.settings)}"
+
+    def show(self, value: T) -> JSON:
+        """The settings as they would be written; what is not set and has no default is left out."""
+        shown: dict[str, JSON] = {}
+        for key, (field, known) in self.settings.items():
+            inner = getattr(value, field)
+            if inner is not None or (isinstance(known.kind, OrElse) and isinstance(known.kind.other, Off)):
+                shown[key] = known.kind.show(inner)
+        return shown
+
+    def schema(self) -> dict[str, JSON]:
+        properties: dict[str, JSON] = {}
+        for key, (_, known) in self.settings.items():
+            described: dict[str, JSON] = {"description": known.doc, **known.kind.schema()}
+            if not known.required and known.default is not None and not dataclasses.is_dataclass(known.default):
+                described["default"] = known.kind.show(known.default)
+            properties[key] = described
+        properties.update({key: each.schema() for key, each in self.not_yet.items()})
+        found: dict[str, JSON] = {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+        required: list[JSON] = [key for key, (_, known) in self.settings.items() if known.required]
+        if required:
+            found |= {"type": "object", "required": required}
+        return found
+
+
+class ListOf(Kind[tuple[T, ...]]):
+    """A list of things of one kind."""
+
+    placeholder: tuple[T, ...] = ()
+
+    def __init__(self, item: Kind[T], example: str, *, least: int = 0) -> None:
+        self.item = item
+        self.example = example
+        self.least = least
+
+    def read(self, node: Node, path: str, reading: Reading) -> tuple[T, ...]:
+        if isinstance(node, Scalar) and node.null and not self.least:
+            return ()
+        if not isinstance(node, Sequence):
+            raise Invalid(f"expected a list, got {kind_of(node)}", f"begin each item with `- `, e.g. {self.example}")
+        if len(node.items) < self.least:
+            raise Invalid("the list is empty", f"add an item, e.g. {self.example}")
+        found = []
+        for number, item in enumerate(node.items):
+            inner = f"{path}[{number}]"
+            reading.origins[inner] = item.place
+            try:
+                found.append(self.item.read(item, inner, reading))
+            except Invalid as invalid:
+                reading.problems.add(item.place, inner, invalid.message, invalid.remedy)
+                found.append(self.item.placeholder)
+        return tuple(found)
+
+    def show(self, value: tuple[T, ...]) -> JSON:
+        return [self.item.show(item) for item in value]
+
+    def schema(self) -> dict[str, JSON]:
+        if self.least:
+            return {"type": "array", "items": self.item.schema(), "minItems": self.least}
+        return {"type": ["array", "null"], "items": self.item.schema()}
+
+
+class OrElse(Kind[Any]):
+    """A mapping of settings, or something else in one word: `off` where it can be left out, a quantity where one number says it all."""
+
+    def __init__(self, section: Section[Any], other: Kind[Any]) -> None:
+        self.section = section
+        self.other = other
+        self.placeholder = section.placeholder
+
+    def read(self, node: Node, path: str, reading: Reading) -> Any:
+        if isinstance(node, Scalar) and not node.null:
+            return self.other.read(node, path, reading)
+        return self.section.read(node, path, reading)
+
+    def show(self, value: Any) -> JSON:
+        return self.section.show(value) if isinstance(value, self.section.cls) else self.other.show(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"anyOf": [self.section.schema(), self.other.schema()]}
+
+
+class Off(Kind[None]):
+    """The word `off`."""
+
+    placeholder = None
+
+    def read(self, node: Node, path: str, reading: Reading) -> None:
+        if not isinstance(node, Scalar) or node.text != "off":
+            raise Invalid(f"expected a mapping or off, got {kind_of(node)}", "write off, or the keys of the section")
+
+    def show(self, value: None) -> JSON:
+        return "off"
+
+    def schema(self) -> dict[str, JSON]:
+        return {"const": "off"}
+
+
+def child_of(kind: Kind[Any], key: str) -> Kind[Any] | None:
+    """The kind of the setting `key` inside `kind`; None where there is no such setting."""
+    if isinstance(kind, OrElse):
+        kind = kind.section
+    if isinstance(kind, Section):
+        known = kind.settings.get(key)
+        return known[1].kind if known else None
+    return kind.item if isinstance(kind, ListOf) else None
+
+
+def holds_more(kind: Kind[Any]) -> bool:
+    """Whether a value of `kind` is more than one word."""
+    return isinstance(kind, Section | ListOf | OrElse)
+
+
+def default_of(known: Setting[Any], path: str, reading: Reading) -> object:
+    """The default of a setting: a section is read from nothing, so that its own defaults are noted; a path belongs beside the file."""
+    if dataclasses.is_dataclass(known.default):
+        return known.kind.read(Mapping(NOWHERE), path, reading)
+    return reading.directory(NOWHERE) / known.default if isinstance(known.default, Path) else known.default

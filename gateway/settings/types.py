@@ -1,0 +1,143 @@
+"""The settings of a gateway, as types. What each may be, its default and its meaning stand here and nowhere else.
+
+The configuration decoder, the JSON Schemas in `config/`, `sluice config show` and the environment's names are made from these types.
+Durations are nanoseconds, sizes bytes, paths absolute once loaded.
+"""
+
+# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from gateway.settings.kinds import Address, Choice, Duration, HostPort, Name, NotYet, NotYets, Only, PathName, Size, Whole
+from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The gateway itself."""
+
+    name: str = setting(Name("orders-sidecar"), "", "Name in logs, metrics and the access log; default: the host's name.")
+    workers: int = setting(
+        Only(Whole(1, 1024, 1), 1, "more than one worker is not supported yet", "set workers: 1"),
+        1,
+        "Processes that share the listening sockets.",
+    )
+    state_directory: Path = setting(
+        PathName("state"), Path("state"), "Where overrides, quotas, history and admin.token are kept; created with mode 0700."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address clients connect to, and the broker behind it."""
+
+    name: str = setting(Name("rabbit"), REQUIRED, "Name of the listener, as rules, metrics and logs call it.")
+    protocol: str = setting(
+        Choice("amqp", "rocketmq", not_yet=("rocketmq-nameserver",)), REQUIRED, "What is spoken here: amqp (0-9-1) or rocketmq (remoting)."
+    )
+    bind: Address = setting(
+        HostPort("127.0.0.1:5672", bind=True), REQUIRED, "Address to listen on, host:port or [v6]:port; port 0 takes a free one."
+    )
+    upstream: Address = setting(HostPort("127.0.0.1:5673", bind=False), REQUIRED, "Address of the broker, host:port.")
+    handshake_timeout_ns: int = setting(
+        Duration("10s", "100ms", "10min"), 10_000_000_000, "How long a new client may take to begin.", key="handshake_timeout"
+    )
+    max_frame: int = setting(Size("16MiB", "4KiB", "1GiB"), 16 << 20, "Largest frame accepted; a larger one announced ends the connection.")
+
+    not_yet: ClassVar[NotYets] = {
+        "tls": NotYet("TLS on listeners is", ("false",)),
+        "upstream_tls": NotYet("TLS to the broker is", ("false",)),
+        "accept_proxy_protocol": NotYet("the PROXY protocol is", ("false",)),
+        "send_proxy_protocol": NotYet("the PROXY protocol is", ("none",)),
+        "max_connections": NotYet("a cap on connections is"),
+        "max_connections_per_address": NotYet("a cap on connections is"),
+        "max_connections_per_user": NotYet("a cap on connections is"),
+        "idle_timeout": NotYet("an idle timeout is"),
+        "advertise": NotYet("the nameserver mode is"),
+        "broker_ports": NotYet("the nameserver mode is"),
+        "remote_admin": NotYet("answering RocketMQ's rate-limit admin requests is", ("false",)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter:
+    """The limiter's own executor."""
+
+    threads: int = setting(Whole(0, 64, 1), 1, "Threads the judge runs on; 0 judges inline, on the event loop.")
+    queue: int = setting(Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for a thread; beyond it on_rejection decides.")
+    on_rejection: str = setting(
+        Choice("pass", "judge"), "pass", "When the queue is full: pass the batch unlimited and count it, or judge it on the event loop."
+    )
+    max_keys: int = setting(
+        Whole(1, 100_000_000, 1_000_000), 1_000_000, "Buckets remembered; beyond it new keys share one overflow bucket, counted."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Credit between the stages of a connection, in messages."""
+
+    initial: int = setting(Whole(1, 1_000_000, 400), 400, "Messages a stage may pass on before the next has handled any.")
+    more_after: int = setting(
+        Whole(1, 1_000_000, 200), 200, "Messages after whose handling that much credit is granted again; at most initial."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bounds on memory."""
+
+    per_connection: int = setting(Size("1MiB", "16KiB", "1GiB"), 1 << 20, "Bytes of one connection that may be held; then it is not read.")
+    high_watermark: int = setting(Size("256MiB", "1MiB", "1024GiB"), 256 << 20, "Bytes held by all; then publishers are not read.")
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Bounds on the disk."""
+
+    low_watermark: int = setting(Size("200MiB", "0B", "1024GiB"), 200 << 20, "Free bytes below which the access log is not written.")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Somebody who may use the admin API."""
+
+    name: str = setting(Name("ci"), REQUIRED, "Who it is, as the history shows it.")
+    role: str = setting(Choice("viewer", "operator", "admin"), REQUIRED, "viewer reads, operator also changes limits, admin does all.")
+    file: Path = setting(PathName("tokens/ci"), REQUIRED, "File that holds the token (`sluice token new`), mode 0600.")
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """The admin API, probes and metrics."""
+
+    bind: Address = setting(HostPort("127.0.0.1:9180", bind=True), Address("127.0.0.1", 9180), "Address to listen on; loopback only.")
+    tokens: tuple[Token, ...] = setting(
+        ListOf(Section(Token), "{name: ci, role: operator, file: tokens/ci}"), (), "Bearer tokens beside state/admin.token."
+    )
+
+    not_yet: ClassVar[NotYets] = {"tls": NotYet("TLS on the admin API is", ("false",))}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLog:
+    """What passed and what did not, per topic, client and second, as JSON lines."""
+
+    directory: Path = setting(PathName("access-log"), Path("access-log"), "Where the files go, in dt=YYYY-MM-DD/hr=HH.")
+    roll_every_ns: int = setting(Duration("5min", "1s", "1h"), 300_000_000_000, "Age at which a file is closed.", key="roll_every")
+    roll_size: int = setting(Size("128MiB", "4KiB", "16GiB"), 128 << 20, "Size at which a file is closed.")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The gateway's own log, on stderr."""
+
+    level: str = setting(Choice("debug", "info", "warning", "error"), "info", "Least level written.")
+    format: str = setting(Choice("json", "text"), "json", "json for machines, text for people.")
+
+
+ACCESS_LOG = OrElse(Section(AccessLog), Off())

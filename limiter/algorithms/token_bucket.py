@@ -1,0 +1,192 @@
+"""The token bucket, in integers.
+
+The naive bucket counts tokens as a float and adds `elapsed * rate` at each look. It drifts (0.1 + 0.2), and a rate of 1/3 per second never
+gives the third token on time. Guava's SmoothBursty turns it round and remembers when the next ticket is free; in whole microseconds
+that rounds every interval, up to 50 % at 500,000/s.
+
+Here the level is kept in a unit so small that everything is whole: with a rate of `amount` tokens per `per_ns`, one token is `per_ns`
+units and one nanosecond brings `amount` units. Nothing is ever rounded, so what is admitted in a window T is at most burst + rate * T
+exactly, and the wait until a cost fits is one division, rounded up: true to the nanosecond. Like Guava's, an idle bucket needs no timer.
+Cost: one multiplication per look; integers of more than 62 bits (slower, still right) only after hours of silence.
+
+A cost above the burst would never fit. It is admitted when the bucket is full, and leaves a debt (a level below 0) that is paid before
+anything else passes: over time the rate holds, and a large batch is not refused for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limiter.algorithms.base import JITTER_NS, Algorithm
+from limiter.limits import NEVER, Limit
+
+if TYPE_CHECKING:
+    from limiter.limits import Rate
+
+
+class Tokens:
+    """One dimension of a bucket: messages, or bytes. A rate of 0 has no capacity and admits nothing, not even a cost of 0."""
+
+    __slots__ = ("_amount", "_capacity", "_full", "_last", "_level", "_per_ns")
+
+    def __init__(self, rate: Rate, capacity: int, now: int) -> None:
+        """Begins full."""
+        self._amount = rate.amount
+        self._per_ns = rate.per_ns
+        self._capacity = capacity
+        self._full = capacity * rate.per_ns
+        self._level = self._full
+        self._last = now  # when _level was true
+
+    def refill(self, now: int) -> None:
+        """Bring the level up to `now`. A small step back is ignored; after a large one time counts from there, and nothing is granted."""
+        elapsed = now - self._last
+        if elapsed > 0:
+            level = self._level + elapsed * self._amount
+            self._level = level if level < self._full else self._full
+            self._last = now
+        elif elapsed < -JITTER_NS:
+            self._last = now
+
+    def available(self, count: int, cost: int, now: int) -> int:
+        self.refill(now)
+        level = self._level
+        need = cost * self._per_ns
+        if need * count <= level and self._full > 0:
+            return count
+        if cost > self._capacity:
+            return 1 if level == self._full and self._full > 0 else 0
+        if level < need or self._full == 0:
+            return 0
+        return level // need
+
+    def take(self, count: int, cost: int) -> None:
+        self._level -= count * cost * self._per_ns
+
+    def wait_ns(self, cost: int, now: int) -> int:
+        """Until one of `cost` fits: exact, counted from `now`."""
+        self.refill(now)
+        if self._full == 0:
+            return NEVER
+        need = self._full if cost > self._capacity else cost * self._per_ns
+        return self._until(need, now)
+
+    def full_in_ns(self, now: int) -> int:
+        self.refill(now)
+        return NEVER if self._full == 0 else self._until(self._full, now)
+
+    def _until(self, need: int, now: int) -> int:
+        if need <= self._level:
+            return 0
+        return -((self._level - need) // self._amount) + self._last - now
+
+    def is_full(self, now: int) -> bool:
+        self.refill(now)
+        return self._level == self._full
+
+    def fill(self, now: int) -> float:
+        if self._full == 0:
+            return 0.0
+        level = min(self._full, self._level + max(0, now - self._last) * self._amount)
+        return max(0, level) / self._full
+
+    def set_fill(self, fill: float, now: int) -> None:
+        self._level = int(self._full * min(1.0, max(0.0, fill)))
+        self._last = now
+
+    def change(self, rate: Rate, capacity: int, now: int) -> None:
+        """Keep the fill in proportion. From a rate of 0 there is none to keep: begins empty, because a reload gives no free burst."""
+        self.refill(now)
+        old_full = self._full
+        self._amount = rate.amount
+        self._per_ns = rate.per_ns
+        self._capacity = capacity
+        self._full = capacity * rate.per_ns
+        self._level = self._level * self._full // old_full if old_full > 0 else 0
+
+    def __repr__(self) -> str:
+        return f"<Tokens {self._level // self._per_ns}/{self._capacity} +{self._amount} per {self._per_ns} ns>"
+
+
+class TokenBucket(Algorithm):
+    """A bucket of messages and bytes, either of which may be unlimited. Begins full."""
+
+    __slots__ = ("_bytes", "_messages", "limit")
+
+    def __init__(self, limit: Limit, now: int) -> None:
+        self.limit = limit
+        self._messages = None if limit.messages is None else Tokens(limit.messages, limit.messages_capacity(), now)
+        self._bytes = None if limit.bytes is None else Tokens(limit.bytes, limit.bytes_capacity(), now)
+
+    def available(self, count: int, messages: int, size: int, now: int) -> int:
+        tokens = self._messages
+        if tokens is not None:
+            count = tokens.available(count, messages, now)
+            if count == 0:
+                return 0
+        tokens = self._bytes
+        if tokens is not None:
+            count = tokens.available(count, size, now)
+        return count
+
+    def take(self, count: int, messages: int, size: int) -> None:
+        tokens = self._messages
+        if tokens is not None:
+            tokens.take(count, messages)
+        tokens = self._bytes
+        if tokens is not None:
+            tokens.take(count, size)
+
+    def wait_ns(self, messages: int, size: int, now: int) -> int:
+        wait = 0
+        if self._messages is not None:
+            wait = self._messages.wait_ns(messages, now)
+        if self._bytes is not None:
+            wait = max(wait, self._bytes.wait_ns(size, now))
+        return wait
+
+    def full_in_ns(self, messages: int, size: int, now: int) -> int:
+        """The first instant at which a dimension that refuses runs over."""
+        full_in = NEVER
+        if self._messages is not None and self._messages.wait_ns(messages, now) > 0:
+            full_in = self._messages.full_in_ns(now)
+        if self._bytes is not None and self._bytes.wait_ns(size, now) > 0:
+            full_in = min(full_in, self._bytes.full_in_ns(now))
+        return full_in
+
+    def is_full(self, now: int) -> bool:
+        if self._messages is not None and not self._messages.is_full(now):
+            return False
+        return self._bytes is None or self._bytes.is_full(now)
+
+    def fill(self, now: int) -> float:
+        fill = 1.0
+        if self._messages is not None:
+            fill = self._messages.fill(now)
+        if self._bytes is not None:
+            fill = min(fill, self._bytes.fill(now))
+        return fill
+
+    def set_fill(self, fill: float, now: int) -> None:
+        if self._messages is not None:
+            self._messages.set_fill(fill, now)
+        if self._bytes is not None:
+            self._bytes.set_fill(fill, now)
+
+    def change(self, limit: Limit, now: int) -> None:
+        self.limit = limit
+        self._messages = changed(self._messages, limit.messages, limit.messages_capacity(), now)
+        self._bytes = changed(self._bytes, limit.bytes, limit.bytes_capacity(), now)
+
+    def __repr__(self) -> str:
+        return f"<TokenBucket messages={self._messages} bytes={self._bytes}>"
+
+
+def changed(tokens: Tokens | None, rate: Rate | None, capacity: int, now: int) -> Tokens | None:
+    """The dimension under another rate. What was unlimited until now begins full: nothing was counted."""
+    if rate is None:
+        return None
+    if tokens is None:
+        return Tokens(rate, capacity, now)
+    tokens.change(rate, capacity, now)
+    return tokens

@@ -1,0 +1,279 @@
+"""The judge: which requests pass.
+
+`decide` is the hot loop. For each request it looks at all levels of the key and then takes from all, so that a refusal at one level spends
+nothing at another. A request is a run of `count` like ones; how many of them pass is computed, not tried one by one, with the same result.
+
+Threads: `decide` runs on the limiter's threads, `origin`, `key` and `release` on the loop's. They share nothing but the rule set (one
+assignment) and the key's matched levels, which only `decide` touches, under its lock. Everything that looks at buckets takes that lock too.
+
+A level in shadow mode is judged like any other, from what the enforced levels let pass, and only counted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from limiter.keys import Key, Origin, TopicName
+from limiter.ledger import IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level
+from limiter.limit_state import LimitState
+from limiter.limits import SECOND
+from limiter.matching import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from limiter.request import Request
+    from limiter.rules import Effective, Identity, RuleSet
+
+__all__ = ["Judge", "LimitState"]
+
+KEYS_PER_ORIGIN: Final = 65_536  # a guess: more topics than any client uses, at about 1 kB each
+RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
+
+
+class Judge:
+    """Judges requests by a rule set that can be swapped at any moment. Holds at most `max_keys` keys and as many levels."""
+
+    __slots__ = ("_generation", "_in_force", "_key_count", "_ledger", "_lock", "_max_keys", "_origins", "_rules", "_since")
+
+    def __init__(self, rules: RuleSet, max_keys: int = 1_000_000) -> None:
+        self._rules = rules
+        self._in_force = rules  # the rules `decide` went by last
+        self._generation = rules.generation
+        self._since = 0  # when they came into force (monotonic ns of the first decision after)
+        self._ledger = Ledger(max_keys)
+        self._lock = Lock()
+        self._max_keys = max_keys
+        self._key_count = 0
+        self._origins: OrderedDict[tuple[str, str, str, str | None, bytes], Origin] = OrderedDict()
+
+    @property
+    def rules(self) -> RuleSet:
+        return self._rules
+
+    def replace(self, rules: RuleSet) -> None:
+        """Put `rules` in force from the next `decide` on. Keys match anew when they are used; buckets keep their fill in proportion."""
+        self._rules = rules
+
+    # ---- keys, on the loop's thread --------------------------------------------------------------------------------
+
+    def origin(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes = b"/") -> Origin:
+        """The one origin of these; counts a session, to be given back with `release`."""
+        identity = (protocol, listener, client, user, vhost)
+        origin = self._origins.get(identity)
+        if origin is None:
+            origin = Origin(protocol, listener, client, user, vhost)
+            self._origins[identity] = origin
+        origin.sessions += 1
+        return origin
+
+    def release(self, origin: Origin) -> None:
+        """A session of `origin` has ended; with the last one the origin and its keys are forgotten."""
+        if origin.sessions <= 0:
+            return
+        origin.sessions -= 1
+        if origin.sessions == 0:
+            self._forget_keys(origin)
+            self._origins.pop((origin.protocol, origin.listener, origin.client, origin.user, origin.vhost), None)
+
+    def key(self, origin: Origin, raw: bytes, name: TopicName, group: bytes | None = None, operation: str = "produce") -> Key:
+        """The key of `name` from `origin`, remembered in `origin.keys` under `raw`, the bytes by which the session finds it again.
+
+        An origin that names more topics than `KEYS_PER_ORIGIN` begins afresh; beyond `max_keys` the origin that is longest there does.
+        """
+        key = origin.keys.get(raw)
+        if key is not None:
+            return key
+        if len(origin.keys) >= KEYS_PER_ORIGIN:
+            self._forget_keys(origin)
+        if self._key_count >= self._max_keys:
+            self._forget_oldest_keys()
+        key = Key(origin, name, group, operation)
+        origin.keys[raw] = key
+        self._key_count += 1
+        return key
+
+    def _forget_keys(self, origin: Origin) -> None:
+        self._key_count -= len(origin.keys)
+        origin.keys.clear()
+
+    def _forget_oldest_keys(self) -> None:
+        for identity in list(self._origins):
+            origin = self._origins[identity]
+            self._origins.move_to_end(identity)
+            if origin.keys:
+                self._forget_keys(origin)
+                return
+
+    # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
+
+    def decide(self, requests: list[Request], now: int) -> None:
+        """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe."""
+        self._lock.acquire()
+        try:
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            generation = self._generation
+            for request in requests:
+                key = request.key
+                request.wait_ns = 0
+                request.rule = None
+                request.shadow_refused = 0
+                request.bypassed = False
+                if key is None:
+                    request.passed = request.count
+                    continue
+                if key.generation != generation:
+                    self._match(key, now)
+                for level in key.levels:
+                    if level.state != IN_USE or now - level.touched > TOUCH_NS:
+                        self._refresh(key, now)
+                        break
+                self._judge(request, key.levels, now)
+        finally:
+            self._lock.release()
+
+    def _judge(self, request: Request, levels: list[Level], now: int) -> None:
+        count = request.count
+        messages = request.messages
+        size = request.size
+        passed = count
+        shadows = False
+        for level in levels:
+            if level.shadow:
+                shadows = True
+            elif passed > 0:
+                passed = level.available(passed, messages, size, now)
+        request.passed = passed
+        if passed > 0:
+            for level in levels:
+                if not level.shadow:
+                    level.take(passed, messages, size)
+        if passed < count:
+            self._refuse(request, levels, now)
+        if shadows and passed > 0:
+            self._judge_shadows(request, levels, now)
+
+    def _refuse(self, request: Request, levels: list[Level], now: int) -> None:
+        """Say why and for how long. Every level that would not let one more pass has refused, not only the first."""
+        refused = request.count - request.passed
+        longest = 0
+        for level in levels:
+            if not level.shadow and level.wait_ns(request.messages, request.size, now) > 0:
+                level.refuse(refused, request.messages, request.size, now)
+                wait = level.wait_ns(request.messages, request.size, now)
+                if wait > longest:
+                    longest = wait
+                    request.rule = level.rule
+        request.wait_ns = longest
+
+    def _judge_shadows(self, request: Request, levels: list[Level], now: int) -> None:
+        for level in levels:
+            if level.shadow:
+                would = level.available(request.passed, request.messages, request.size, now)
+                if would > 0:
+                    level.take(would, request.messages, request.size)
+                if would < request.passed:
+                    level.refuse(request.passed - would, request.messages, request.size, now)
+                    request.shadow_refused = max(request.shadow_refused, request.passed - would)
+
+    def _adopt(self, now: int) -> None:
+        rules = self._rules
+        self._in_force = rules
+        self._generation = rules.generation
+        self._since = now
+        self._ledger.new_rules(rules)
+
+    def _match(self, key: Key, now: int) -> None:
+        """Find the levels of a key that is new, or was matched under other rules, or lost a level."""
+        origin = key.origin
+        subject = Subject(key.name, key.text, origin.listener, origin.client, origin.user, key.group, key.operation)
+        before = key.levels
+        levels = [
+            self._ledger.level(effective, subject, self._generation, self._since, now, before)
+            for effective in self._in_force.matched(subject)
+            if effective.rule.mode != "off"
+        ]
+        crowded = any(level.state == OVERFLOW for level in levels)
+        if crowded:
+            key.rematch_at = now + RETRY_NS
+            if not any(level.state == OVERFLOW for level in before):
+                self._ledger.overflowed += 1
+        key.levels = levels
+        key.generation = self._generation
+
+    def _refresh(self, key: Key, now: int) -> None:
+        """Keep the order of idleness; match a key again that lost a level, or waits for room of its own."""
+        again = False
+        for level in key.levels:
+            if now - level.touched > TOUCH_NS:
+                self._ledger.touch(level, now)
+            if level.state == OVERFLOW:
+                again = again or now >= key.rematch_at
+            elif level.state != IN_USE:
+                again = True
+        if again:
+            self._match(key, now)
+
+    # ---- what operators ask ----------------------------------------------------------------------------------------
+
+    def states(self, now: int) -> list[LimitState]:
+        """Every limit in use: by a level that is in the ledger and still has a rule. Not sorted."""
+        with self._lock:
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            return [LimitState(level, now) for level in self._ledger.all() if level.generation == self._generation or self._rematch(level)]
+
+    def state(self, name: TopicName, now: int) -> LimitState | None:
+        """The limit of one topic (level `topic`); None where nobody has used it yet: ask `rules.effective` then."""
+        with self._lock:
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            for effective in self._in_force.effective(name):
+                level = self._ledger.get(effective.identity) if effective.per == "topic" else None
+                if level is not None and (level.generation == self._generation or self._rematch(level)):
+                    return LimitState(level, now)
+            return None
+
+    def _rematch(self, level: Level) -> bool:
+        """Bring a level nobody has used since the rules changed under the rules in force; False where none holds for it any more."""
+        if level.state == OVERFLOW:
+            return False
+        effective = self._same(level)
+        if effective is None:
+            return False
+        level.adopt(effective, self._generation, self._since)
+        return True
+
+    def _same(self, level: Level) -> Effective | None:
+        for effective in self._in_force.matched(level.subject):
+            if effective.identity == level.effective.identity and effective.rule.mode != "off":
+                return effective
+        return None
+
+    def usage(self) -> dict[str, int]:
+        """How full the judge is: `keys`, `origins`, `levels`, `max_keys`, and since the start `forgotten` and `overflowed`."""
+        ledger = self._ledger
+        return {
+            "keys": self._key_count,
+            "origins": len(self._origins),
+            "levels": len(ledger),
+            "max_keys": self._max_keys,
+            "forgotten": ledger.forgotten,
+            "overflowed": ledger.overflowed,
+        }
+
+    def fills(self, now: int) -> dict[Identity, float]:
+        """How full each bucket is that is not full, by identity: what `restore` needs after a restart."""
+        with self._lock:
+            return self._ledger.fills(now)
+
+    def restore(self, fills: Mapping[Identity, float], now: int, away_ns: int = 0) -> None:
+        """Begin with these fills, `away_ns` old: a restart gives no free burst."""
+        with self._lock:
+            self._ledger.restore(fills, now - away_ns)
+
+    def __repr__(self) -> str:
+        return f"<Judge revision={self._rules.revision} keys={self._key_count} {self._ledger}>"

@@ -1,0 +1,161 @@
+"""Matching: a rule's `match`, compiled, and what it is compared with.
+
+A `Subject` is everything a rule may look at. It is built once per key and never per message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from limiter.keys import DEFAULT_EXCHANGE
+from limiter.patterns import EXACT, Addresses, Pattern, name_pattern, name_text, plain_address, routing_key_pattern
+from limiter.system_topics import is_system_topic
+
+if TYPE_CHECKING:
+    from limiter.keys import TopicName
+    from limiter.rule import Match
+
+# What a level's bucket is for, in terms of `match`: a rule that looks at nothing else gives every one of these things one limit.
+SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
+    "topic": ("protocol", "vhost", "exchange", "routing_key", "queue", "topic"),
+    "exchange": ("protocol", "vhost", "exchange"),
+    "vhost": ("protocol", "vhost"),
+    "listener": ("protocol", "listener"),
+    "client": ("client",),
+    "user": ("user",),
+    "rule": (),
+}
+
+
+class Subject:
+    """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
+
+    __slots__ = ("client", "exchange", "group", "listener", "name", "operation", "system", "text", "topic", "user", "vhost")
+
+    def __init__(
+        self, name: TopicName, text: str, listener: str | None, client: str | None, user: str | None, group: bytes | None, operation: str
+    ) -> None:
+        self.name = name
+        self.text = text  # of the topic, contract.md 4
+        self.listener = listener
+        self.client = None if client is None else plain_address(client)
+        self.user = user
+        self.group = None if group is None else name_text(group)
+        self.operation = operation
+        self.vhost = name_text(name.vhost)
+        self.exchange = name_text(name.exchange)
+        self.topic = name_text(name.topic)
+        self.system = name.protocol == "rocketmq" and is_system_topic(self.topic)
+
+    def thing(self, per: str) -> str:
+        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user."""
+        if per == "topic":
+            return self.text
+        if per == "exchange":
+            return f"{encoded(self.vhost)}/{encoded(self.exchange or DEFAULT_EXCHANGE)}"
+        if per == "vhost":
+            return encoded(self.vhost)
+        if per == "listener":
+            return self.listener or ""
+        if per == "client":
+            return self.client or ""
+        return self.user or "" if per == "user" else ""
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"
+
+
+class Matcher:
+    """One rule's match, compiled."""
+
+    __slots__ = (
+        "_client",
+        "_exchange",
+        "_group",
+        "_listener",
+        "_operation",
+        "_protocol",
+        "_topic",
+        "_user",
+        "_vhost",
+        "bare",
+        "exact_thing",
+        "exact_topic",
+        "narrows",
+    )  # fmt: skip
+
+    def __init__(self, match: Match, per: str) -> None:
+        self._protocol = "amqp" if per in {"exchange", "vhost"} else match.spoken()  # RocketMQ has neither
+        self._operation = match.operation or "produce"
+        self._listener = optional_pattern(match.listener)
+        self._vhost = optional_pattern(match.vhost)
+        self._exchange = optional_pattern("" if match.queue is not None or match.exchange == DEFAULT_EXCHANGE else match.exchange)
+        self._group = optional_pattern(match.group)
+        self._user = optional_pattern(match.user)
+        self._client = None if match.client is None else Addresses(match.client)
+        self._topic = optional_pattern(match.topic if match.queue is None else match.queue)
+        if match.routing_key is not None:
+            self._topic = routing_key_pattern(match.routing_key)
+        given = match.given()
+        # Says nothing but the protocol, the listener and the operation: the default of its level.
+        self.bare = all(name in {"protocol", "listener", "operation"} for name in given)
+        # One thing can meet this rule and another one of the same level, depending on who asks: the rule then has buckets of its own.
+        self.narrows = any(name not in SETTLED_BY[per] for name in given)
+        self.exact_topic = self._exact_topic()
+        self.exact_thing = self._exact_thing(per)
+
+    def _exact_topic(self) -> tuple[str, str, str, str] | None:
+        """(protocol, vhost or "*", exchange, topic) where the rule names the key exactly; a virtual host left out is any."""
+        if self._topic is None or self._topic.kind != EXACT:
+            return None
+        if self._protocol != "amqp":
+            return "rocketmq", "", "", self._topic.text
+        if self._exchange is None or self._exchange.kind != EXACT:
+            return None
+        if self._vhost is None:
+            return "amqp", "*", self._exchange.text, self._topic.text
+        return ("amqp", self._vhost.text, self._exchange.text, self._topic.text) if self._vhost.kind == EXACT else None
+
+    def _exact_thing(self, per: str) -> str | None:
+        """The thing of its level that the rule names exactly; None: none, or several."""
+        if per == "client":
+            return plain_address(self._client.host()) if self._client is not None and self._client.single else None
+        pattern = {"listener": self._listener, "user": self._user, "vhost": self._vhost}.get(per)
+        if pattern is None or pattern.kind != EXACT:
+            return None
+        return encoded(pattern.text) if per == "vhost" else pattern.text
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether the rule is for `subject`. What is not known of it (None) meets only rules that do not ask, the listener excepted."""
+        if self._protocol is not None and self._protocol != subject.name.protocol:
+            return False
+        if self._operation != subject.operation:
+            return False
+        if subject.system and self.exact_topic is None:
+            return False
+        if self._listener is not None and subject.listener is not None and not self._listener.matches(subject.listener):
+            return False
+        if self._client is not None and (subject.client is None or not self._client.matches(subject.client)):
+            return False
+        return (
+            fits(self._vhost, subject.vhost)
+            and fits(self._exchange, subject.exchange)
+            and fits(self._topic, subject.topic)
+            and fits(self._group, subject.group)
+            and fits(self._user, subject.user)
+        )
+
+
+def encoded(text: str) -> str:
+    return quote(text, safe="", errors="surrogateescape")
+
+
+def optional_pattern(text: str | None) -> Pattern | None:
+    return None if text is None else name_pattern(text)
+
+
+def fits(pattern: Pattern | None, name: str | None) -> bool:
+    if pattern is None:
+        return True
+    return name is not None and pattern.matches(name)

@@ -1,0 +1,254 @@
+"""What a rule says. Which rule holds for a message is `limiter.rules`.
+
+Everything a person can get wrong is found when the value is made, as a `RuleError` that names the field and the way out; the settings
+add file, line and column. Nothing here is looked up while messages flow, except `Rule`'s fields when one was refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from limiter.algorithms import ALGORITHMS
+from limiter.limits import SECOND, UNLIMITED, Limit, Rate, per_second
+from limiter.patterns import Addresses
+
+if TYPE_CHECKING:
+    from limiter.snapshot import Quota
+
+PROTOCOLS: Final = ("amqp", "rocketmq")
+PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user")
+ACTIONS: Final = ("reject", "delay", "drop")
+FALLBACKS: Final = ("delay", "drop")
+MODES: Final = ("enforce", "shadow", "off")
+OPERATIONS: Final = ("produce", "consume")
+REPLIES: Final = ("flow_control", "system_busy")
+NOT_YET: Final = {  # what the contract names and this version cannot do yet: refused, never ignored
+    "per": ("connection",),
+    "action": ("block", "close"),
+    "fallback": ("close",),
+    "algorithm": ("pacing", "warm_up", "concurrency", "adaptive"),
+}
+
+DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (limiter.md 3)
+DEFAULT_MAX_DELAY_NS: Final = SECOND  # limiter.md 4
+MOST_DELAY_NS: Final = 2_500_000_000  # limiter.md 4: RocketMQ's clients time out at 3 s
+MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
+
+AMQP_FIELDS: Final = ("vhost", "exchange", "routing_key", "queue")
+ROCKETMQ_FIELDS: Final = ("topic", "group")
+
+
+class RuleError(ValueError):
+    """What is wrong with a rule: `field` as in `match.topic`, the message with the remedy."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+def check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise RuleError unless `value` is one of `choices`."""
+    if value in choices:
+        return
+    if value in NOT_YET.get(field, ()):
+        raise RuleError(field, f"{value!r} is not supported yet; this version has {', '.join(choices)}")
+    near = get_close_matches(value, choices, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(choices)}"
+    raise RuleError(field, f"{value!r} is unknown; {hint}")
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which messages a rule is for; a field left out (None) matches every message. Patterns: `limiter.patterns`.
+
+    `topic` and `group` are RocketMQ's; `vhost`, `exchange`, `routing_key` and `queue` (a routing key on the default exchange) are AMQP's
+    and say the protocol by themselves. `client` is an address or a network (CIDR). No `operation` means produce.
+    """
+
+    protocol: str | None = None
+    listener: str | None = None
+    vhost: str | None = None
+    exchange: str | None = None
+    topic: str | None = None
+    routing_key: str | None = None
+    queue: str | None = None
+    group: str | None = None
+    user: str | None = None
+    client: str | None = None
+    operation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol is not None:
+            check_choice("match.protocol", self.protocol, PROTOCOLS)
+        if self.operation is not None:
+            check_choice("match.operation", self.operation, OPERATIONS)
+        given = self.given()
+        amqp = [name for name in AMQP_FIELDS if name in given]
+        rocketmq = [name for name in ROCKETMQ_FIELDS if name in given]
+        if self.protocol == "amqp" and rocketmq:
+            remedy = "AMQP's is routing_key (or queue)" if rocketmq[0] == "topic" else "AMQP publishers have none"
+            raise RuleError(f"match.{rocketmq[0]}", f"{rocketmq[0]} is RocketMQ's; {remedy}")
+        if amqp and (self.protocol == "rocketmq" or rocketmq):
+            remedy = "RocketMQ's is topic" if amqp[0] in {"routing_key", "queue"} else "RocketMQ has none"
+            raise RuleError(f"match.{amqp[0]}", f"{amqp[0]} is AMQP's; {remedy}")
+        if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
+            raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
+        if self.client is not None:
+            try:
+                Addresses(self.client)
+            except ValueError as error:
+                raise RuleError("match.client", f"{error}; write an address or a network like 10.0.0.0/8") from None
+
+    def given(self) -> list[str]:
+        """The names of the fields that say something."""
+        pairs = {
+            "protocol": self.protocol, "listener": self.listener, "vhost": self.vhost, "exchange": self.exchange, "topic": self.topic,
+            "routing_key": self.routing_key, "queue": self.queue, "group": self.group, "user": self.user, "client": self.client,
+            "operation": self.operation,
+        }  # fmt: skip
+        return [name for name, value in pairs.items() if value is not None]
+
+    def spoken(self) -> str | None:
+        """The protocol this match is for, said or implied; None: any."""
+        if self.protocol is not None:
+            return self.protocol
+        given = self.given()
+        if any(name in given for name in AMQP_FIELDS):
+            return "amqp"
+        return "rocketmq" if any(name in given for name in ROCKETMQ_FIELDS) else None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: what it is for, what it keeps a bucket for (`per`), the limit, and what happens to what is over it.
+
+    `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay`, because a breaker would
+    turn a short delay into a refusal. `fallback` is what happens where `reject` has no words (AMQP without confirms). `place` is where the
+    rule stands (`limits.yaml:7`). Raises RuleError.
+    """
+
+    name: str
+    match: Match = Match()
+    per: str = "topic"
+    limit: Limit = UNLIMITED
+    algorithm: str = "token_bucket"
+    open_for_ns: int | None = None
+    action: str = "reject"
+    reply: str = "flow_control"
+    max_delay_ns: int = DEFAULT_MAX_DELAY_NS
+    mode: str = "enforce"
+    candidate: Limit | None = None
+    weight: float = 1
+    protected: bool = False
+    place: str = ""
+    fallback: str = "delay"
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise RuleError("name", "a rule needs a name; it is how metrics, refusals and live changes call it")
+        check_choice("per", self.per, PER)
+        check_choice("algorithm", self.algorithm, tuple(ALGORITHMS))
+        check_choice("action", self.action, ACTIONS)
+        check_choice("fallback", self.fallback, FALLBACKS)
+        check_choice("reply", self.reply, REPLIES)
+        check_choice("mode", self.mode, MODES)
+        check_times(self.open_for_ns, self.max_delay_ns)
+        if self.per in {"exchange", "vhost"} and self.match.spoken() == "rocketmq":
+            raise RuleError("per", f"RocketMQ has no {self.per}; say per: topic, client or rule")
+        if self.reply != "flow_control" and self.match.spoken() == "amqp":
+            raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
+        if self.limit.limits_nothing() and self.mode != "off":
+            raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt what it matches")
+        if self.candidate is not None:
+            raise RuleError("candidate", "is not supported yet; run a second rule with mode: shadow and another per: meanwhile")
+        if self.weight != 1 or self.protected:
+            raise RuleError("protected" if self.protected else "weight", "is not supported yet; leave it out")
+
+    def breaker_ns(self) -> int:
+        """How long the breaker stays open; 0: there is none."""
+        if self.open_for_ns is not None:
+            return self.open_for_ns
+        return 0 if self.action == "delay" else DEFAULT_OPEN_FOR_NS
+
+
+def check_times(open_for_ns: int | None, max_delay_ns: int | None) -> None:
+    if open_for_ns is not None and not 0 <= open_for_ns <= MOST_OPEN_FOR_NS:
+        raise RuleError("breaker.open_for", f"{open_for_ns / SECOND:g}s is outside 0s to {MOST_OPEN_FOR_NS // SECOND}s")
+    if max_delay_ns is not None and not 0 < max_delay_ns <= MOST_DELAY_NS:
+        raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 2.5s: RocketMQ's clients give up after 3s")
+
+
+@dataclass(frozen=True)
+class Override:
+    """A live change of one topic's limit, or of one rule's. None keeps what the rule says.
+
+    `expires_at` and `at` are seconds since 1970. Raises RuleError.
+    """
+
+    messages: Rate | None = None
+    bytes: Rate | None = None
+    messages_burst: int | None = None
+    bytes_burst: int | None = None
+    burst_ns: int | None = None
+    action: str | None = None
+    reply: str | None = None
+    open_for_ns: int | None = None
+    max_delay_ns: int | None = None
+    mode: str | None = None
+    expires_at: float | None = None
+    by: str = ""
+    at: float = 0.0
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.action is not None:
+            check_choice("action", self.action, ACTIONS)
+        if self.reply is not None:
+            check_choice("reply", self.reply, REPLIES)
+        if self.mode is not None:
+            check_choice("mode", self.mode, MODES)
+        check_times(self.open_for_ns, self.max_delay_ns)
+        try:
+            self.limit_over(UNLIMITED)
+        except ValueError as error:
+            raise RuleError("burst", str(error)) from None
+
+    def limit_over(self, base: Limit) -> Limit:
+        """The limit where this holds over `base`. A burst given as time replaces the rule's bursts given as tokens."""
+        keeps = self.burst_ns is None
+        return Limit(
+            messages=base.messages if self.messages is None else self.messages,
+            bytes=base.bytes if self.bytes is None else self.bytes,
+            messages_burst=self.messages_burst if self.messages_burst is not None or not keeps else base.messages_burst,
+            bytes_burst=self.bytes_burst if self.bytes_burst is not None or not keeps else base.bytes_burst,
+            burst_ns=base.burst_ns if keeps else self.burst_ns,
+        )
+
+    def over(self, rule: Rule) -> Rule:
+        """`rule` with this change."""
+        limit = self.limit_over(rule.limit)
+        mode = rule.mode if self.mode is None else self.mode
+        return replace(
+            rule,
+            limit=limit,
+            action=rule.action if self.action is None else self.action,
+            reply=rule.reply if self.reply is None else self.reply,
+            open_for_ns=rule.open_for_ns if self.open_for_ns is None else self.open_for_ns,
+            max_delay_ns=rule.max_delay_ns if self.max_delay_ns is None else self.max_delay_ns,
+            mode="off" if limit.limits_nothing() else mode,
+        )
+
+
+def quota_over(rule: Rule, quota: Quota) -> Rule:
+    """`rule` with the limit of a published quota: its rates and bursts where it names them, the rule's elsewhere."""
+    limit = rule.limit
+    if quota.messages is not None:
+        rate, burst = quota.messages
+        limit = replace(limit, messages=per_second(rate), messages_burst=burst or None)
+    if quota.bytes is not None:
+        rate, burst = quota.bytes
+        limit = replace(limit, bytes=per_second(rate), bytes_burst=burst or None)
+    return replace(rule, limit=limit)

@@ -1,0 +1,230 @@
+"""The quota snapshot: the file in which the nightly job tells the gateway what every topic may send (`contract.md` 9).
+
+One canonical form (sorted keys, no spaces, whole numbers as integers), so that equal quotas are equal bytes and a SHA-256 names a
+snapshot. Reading is strict and bounded: whatever is wrong is a `SnapshotError` that names its JSON path, and nothing is half read.
+
+This module is all that `spark_jobs` and the gateway share: standard library only, plain values, no rate or rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+VERSION: Final = 1
+MOST_BYTES: Final = 256 * 2**20  # of a snapshot; 1,000,000 quotas with their evidence are about 250 MB
+MOST_RATE: Final = 10**15  # per second; as limiter.limits
+LONGEST_TOPIC: Final = 4096  # characters; AMQP: three names of 255 bytes, each byte %XX at worst, come to 2297
+PROTOCOLS: Final = ("amqp", "rocketmq")
+
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+
+
+class SnapshotError(ValueError):
+    """What is wrong with a snapshot, and where: `path` as in `quotas[3].messages.rate`."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path or 'snapshot'}: {message}")
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The quota of one topic: (rate per second, burst in tokens) of messages and of bytes; None leaves that dimension to the rules."""
+
+    protocol: str
+    topic: str  # as text, contract.md 4
+    messages: tuple[float, int] | None = None
+    bytes: tuple[float, int] | None = None
+    evidence: dict[str, JSON] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {"protocol": self.protocol, "topic": self.topic, "evidence": self.evidence}
+        for name, pair in (("messages", self.messages), ("bytes", self.bytes)):
+            if pair is not None:
+                found[name] = {"rate": whole(pair[0]), "burst": pair[1]}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All published quotas, and what they were computed from. `quotas` is in order of (protocol, topic), no topic twice."""
+
+    computed_at: str  # RFC 3339, UTC
+    code: str  # version of the program that computed it
+    inputs: tuple[dict[str, JSON], ...] = ()
+    parameters: dict[str, JSON] = field(default_factory=dict, hash=False)
+    quotas: tuple[Quota, ...] = ()
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.quotas, key=lambda quota: (quota.protocol, quota.topic)))
+        object.__setattr__(self, "quotas", ordered)
+        for earlier, later in itertools.pairwise(ordered):
+            if (earlier.protocol, earlier.topic) == (later.protocol, later.topic):
+                raise SnapshotError("quotas", f"{later.protocol} topic {later.topic!r} has two quotas; keep one")
+
+    def to_json(self) -> dict[str, JSON]:
+        return {
+            "version": self.version,
+            "computed_at": self.computed_at,
+            "code": self.code,
+            "inputs": list(self.inputs),
+            "parameters": self.parameters,
+            "quotas": [quota.to_json() for quota in self.quotas],
+        }
+
+    def sha256(self) -> str:
+        """The name of this snapshot: SHA-256 of its canonical bytes, in hexadecimal."""
+        return hashlib.sha256(dump(self)).hexdigest()
+
+
+def whole(number: float) -> int | float:
+    """A rate as JSON writes it: an integer where it is whole."""
+    return int(number) if number == int(number) else number
+
+
+def dump(snapshot: Snapshot) -> bytes:
+    """The canonical bytes, one line. `load(dump(x)) == x`, and equal snapshots are equal bytes.
+
+    Raises SnapshotError where a value is not representable (NaN in the evidence, a negative rate).
+    """
+    document = snapshot.to_json()
+    read_snapshot(document)  # never write what could not be read again
+    text = json.dumps(normal(document, ""), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode() + b"\n"
+
+
+def normal(value: JSON, path: str) -> JSON:
+    """`value` with every whole float as an integer; raises SnapshotError for numbers JSON does not have."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise SnapshotError(path, f"{value} is no number that JSON can write")
+        return whole(value)
+    if isinstance(value, dict):
+        return {name: normal(inner, f"{path}.{name}" if path else name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [normal(inner, f"{path}[{at}]") for at, inner in enumerate(value)]
+    return value
+
+
+def load(data: bytes) -> Snapshot:
+    """Read a snapshot. Raises SnapshotError naming the JSON path; never anything else, whatever the bytes."""
+    if len(data) > MOST_BYTES:
+        raise SnapshotError("", f"{len(data)} bytes, more than the {MOST_BYTES} a snapshot may have")
+    try:
+        document: JSON = json.loads(data, parse_constant=refuse_constant, object_pairs_hook=refuse_twice)
+    except SnapshotError:
+        raise
+    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors, as is a number too long
+        raise SnapshotError("", f"not JSON: {error}") from error
+    return read_snapshot(document)
+
+
+def refuse_constant(text: str) -> JSON:
+    raise SnapshotError("", f"not JSON: {text} is no number")
+
+
+def refuse_twice(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SnapshotError("", f"the key {twice!r} appears twice in one object")
+    return found
+
+
+def read_snapshot(document: JSON) -> Snapshot:
+    """A snapshot from parsed JSON; raises SnapshotError."""
+    top = read_object(document, "", required=("version", "computed_at", "code", "quotas"), optional=("inputs", "parameters"))
+    if top["version"] != VERSION or isinstance(top["version"], bool):
+        raise SnapshotError("version", f"{top['version']!r} is unknown; this gateway reads version {VERSION}")
+    inputs = []
+    for at, entry in enumerate(read_list(top.get("inputs", []), "inputs")):
+        if not isinstance(entry, dict):
+            raise SnapshotError(f"inputs[{at}]", "must be an object")
+        inputs.append(entry)
+    parameters = top.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise SnapshotError("parameters", "must be an object")
+    quotas = tuple(read_quota(entry, f"quotas[{at}]") for at, entry in enumerate(read_list(top["quotas"], "quotas")))
+    normal(document, "")  # numbers that overflow to infinity (1e999) are found here, with their path
+    return Snapshot(
+        computed_at=read_text(top["computed_at"], "computed_at"),
+        code=read_text(top["code"], "code"),
+        inputs=tuple(inputs),
+        parameters=parameters,
+        quotas=quotas,
+    )
+
+
+def read_quota(entry: JSON, path: str) -> Quota:
+    found = read_object(entry, path, required=("protocol", "topic"), optional=("messages", "bytes", "evidence"))
+    protocol = read_text(found["protocol"], f"{path}.protocol")
+    if protocol not in PROTOCOLS:
+        raise SnapshotError(f"{path}.protocol", f"{protocol!r} is unknown; known: {', '.join(PROTOCOLS)}")
+    topic = read_text(found["topic"], f"{path}.topic")
+    if protocol == "amqp" and topic.count("/") != 2:
+        raise SnapshotError(f"{path}.topic", f"{topic!r} must be vhost/exchange/routing_key, each percent-encoded")
+    messages = read_pair(found.get("messages"), f"{path}.messages")
+    size = read_pair(found.get("bytes"), f"{path}.bytes")
+    if messages is None and size is None:
+        raise SnapshotError(path, "limits nothing; give messages or bytes, or leave the topic out")
+    evidence = found.get("evidence", {})
+    if not isinstance(evidence, dict):
+        raise SnapshotError(f"{path}.evidence", "must be an object")
+    return Quota(protocol, topic, messages, size, evidence)
+
+
+def read_pair(value: JSON, path: str) -> tuple[float, int] | None:
+    """A rate with its burst. Rate 0 refuses everything; then the burst may be 0 too."""
+    if value is None:
+        return None
+    found = read_object(value, path, required=("rate", "burst"), optional=())
+    rate, burst = found["rate"], found["burst"]
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not math.isfinite(rate):
+        raise SnapshotError(f"{path}.rate", f"{rate!r} is no rate per second")
+    if not 0 <= rate <= MOST_RATE:
+        raise SnapshotError(f"{path}.rate", f"{rate} is outside 0 to {MOST_RATE}")
+    if isinstance(burst, float) and math.isfinite(burst) and burst == int(burst):
+        burst = int(burst)
+    if isinstance(burst, bool) or not isinstance(burst, int):
+        raise SnapshotError(f"{path}.burst", f"{burst!r} is no whole number of tokens")
+    if not (0 if rate == 0 else 1) <= burst <= MOST_RATE:
+        raise SnapshotError(f"{path}.burst", f"{burst} is outside 1 to {MOST_RATE}")
+    return whole(rate), burst
+
+
+def read_object(value: JSON, path: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, JSON]:
+    if not isinstance(value, dict):
+        raise SnapshotError(path, f"must be an object, not {type(value).__name__}")
+    for name in required:
+        if name not in value:
+            raise SnapshotError(f"{path}.{name}" if path else name, "is missing")
+    for name in value:
+        if name not in required and name not in optional:
+            known = ", ".join((*required, *optional))
+            raise SnapshotError(f"{path}.{name}" if path else name, f"is unknown; known: {known}")
+    return value
+
+
+def read_list(value: JSON, path: str) -> list[JSON]:
+    if not isinstance(value, list):
+        raise SnapshotError(path, f"must be a list, not {type(value).__name__}")
+    return value
+
+
+def read_text(value: JSON, path: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise SnapshotError(path, f"{value!r} must be a text that is not empty")
+    if len(value) > LONGEST_TOPIC:
+        raise SnapshotError(path, f"{len(value)} characters, more than {LONGEST_TOPIC}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise SnapshotError(path, "holds half a surrogate pair, which no UTF-8 file can") from None
+    return value

@@ -1,0 +1,56 @@
+"""The nightly job for `spark-submit`; the options are those of `sluice quotas compute`.
+
+    spark-submit --master spark://host:7077 --py-files sluice.zip spark_jobs/nightly.py \\
+        --log /mnt/access-log --date 2026-11-20 --state /mnt/quota-state -o /mnt/quotas.json
+
+The driver must be able to import `limiter` and `spark_jobs`: from a checkout (this file's own folder is enough), an installed wheel, or
+`--py-files`. The workers need numpy and pyarrow only. Exit codes: 0 done, 1 failed, 2 usage, 5 input missing or too damaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def make_importable() -> None:
+    """Run as a file, Python puts this folder on the path, where our modules would be found under wrong names: its parent is meant."""
+    if sys.path and sys.path[0] and Path(sys.path[0]).resolve() == HERE:
+        sys.path[0] = str(HERE.parent)
+
+
+def arguments() -> argparse.ArgumentParser:
+    from spark_jobs.parameters import WEIGHTINGS, Parameters
+
+    parser = argparse.ArgumentParser(prog="nightly.py", description="Compute quotas from one day of access log.", allow_abbrev=False)
+    parser.add_argument("--log", required=True, help="directory of the access log")
+    parser.add_argument("--date", required=True, help="the day to add, YYYY-MM-DD (UTC)")
+    parser.add_argument("--state", required=True, help="directory of the daily states")
+    parser.add_argument("-o", "--output", required=True, help="the snapshot to write")
+    parser.add_argument("--master", help="Spark master; default: spark-submit's own, or local[*]")
+    parser.add_argument("--previous", help="the snapshot in force, for the guard rails")
+    parser.add_argument("--now", help="moment to write as computed_at (for tests)")
+    for each in fields(Parameters):
+        choices = WEIGHTINGS if each.name == "weighting" else None
+        kind = str if each.name == "weighting" else int
+        text = f"{each.metadata['help']} (default {each.default})".replace("%", "%%")
+        parser.add_argument(f"--{each.name.replace('_', '-')}", type=kind, choices=choices, help=text)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    make_importable()
+    options = vars(arguments().parse_args(argv))
+
+    from spark_jobs.commands import compute
+
+    return compute(**options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

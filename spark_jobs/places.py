@@ -1,0 +1,23 @@
+"""Paths as Spark takes them. Log and state are folders of a file system that the driver and all workers see under the same path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def url(path: Path) -> str:
+    """A path to write to, whatever the cluster's default file system is."""
+    return f"file://{path.resolve()}"
+
+
+def glob_url(path: Path) -> str:
+    """A path to read from: Spark takes those as globs, so what a glob would mean by them is escaped."""
+    return re.sub(r"([\[\]{}*?\\,])", r"\\\1", url(path))
+
+
+def local_folder(option: str, path: Path | str) -> Path:
+    """The folder an option names. Raises ValueError for URLs: object stores and HDFS are read through a mount."""
+    if "://" in str(path):
+        raise ValueError(f"--{option}: {path} is a URL; give a folder that the driver and all workers see under the same path (a mount)")
+    return Path(path)

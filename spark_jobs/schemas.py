@@ -1,0 +1,47 @@
+"""Schemas of everything that is read or written, as constants. A change here is a change of format: raise `STATE_FORMAT`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
+
+STATE_FORMAT: Final = 1
+
+KEY: Final = ["protocol", "topic"]
+QUOTA_KEY: Final = ["protocol", "topic", "dimension"]
+DIMENSIONS: Final = ("messages", "bytes")
+
+CORRUPT: Final = "_corrupt_record"
+
+
+def _fields(**types: str) -> list[StructField]:
+    names = {"s": StringType, "i": IntegerType, "l": LongType, "b": BooleanType}
+    return [StructField(name, names[kind]()) for name, kind in types.items()]
+
+
+# contract.md 6, version 1. A heartbeat line has `heartbeat` and neither topic nor counts.
+LINE: Final = StructType([
+    *_fields(v="i", ts="l", gateway="s", boot="s", seq="l", heartbeat="b"),
+    *_fields(protocol="s", topic="s", client="s", user="s", group="s", operation="s"),
+    *_fields(messages="l", bytes="l", refused_messages="l", refused_bytes="l", delayed_messages="l", dropped_messages="l"),
+    *_fields(bypassed_messages="l", shadow_refused_messages="l", max_100ms_messages="l", revision="l"),
+    StructField(CORRUPT, StringType()),
+])  # fmt: skip
+
+_BUCKET: Final = StructType(_fields(hour="i", bucket="i", seconds="l"))
+_POINT: Final = StructType(_fields(step="i", burst="l"))
+
+# One row per topic and dimension of one day: all that is remembered of it.
+DAILY_STATE: Final = StructType([
+    *_fields(day="s", protocol="s", topic="s", dimension="s", active_seconds="l", total="l", max="l", refused="l", largest="l", peak_100ms="l", span="l"),
+    StructField("histogram", ArrayType(_BUCKET)),
+    StructField("curve", ArrayType(_POINT)),
+])  # fmt: skip
+
+# What each quota rule would have published that night, before the guard rails; and how it fared on the next day seen.
+CANDIDATES: Final = StructType(_fields(protocol="s", topic="s", dimension="s", rule="s", rate="l", burst="l", reason="s"))
+SCORES: Final = StructType(_fields(day="s", protocol="s", topic="s", dimension="s", rule="s", offered="l", refused="l", reserved="l"))
+
+# Quotas in force before: `--previous`.
+PREVIOUS: Final = StructType(_fields(protocol="s", topic="s", dimension="s", previous_rate="l", previous_burst="l"))

@@ -1,0 +1,87 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * A push consumer from the first offset on.
+ *
+ * <pre>Consume NAMESRV GROUP TOPIC EXPECTED SECONDS concurrently|orderly SEND_BACK</pre>
+ *
+ * Ends when EXPECTED different messages were consumed, or after SECONDS. With SEND_BACK = n &gt; 0 the first delivery of every n-th
+ * message (by the last number of its body) fails, so that the client sends it back to its retry topic. Prints
+ * {"consumed": ["RUN-TOPIC-CONNECTION-SEQUENCE", ... in the order of consumption], "sent_back": n, "retried": those that came again}.
+ */
+public final class Consume {
+    public static void main(String[] arguments) throws Exception {
+        int expected = Integer.parseInt(arguments[3]);
+        long deadline = System.nanoTime() + (long) (Double.parseDouble(arguments[4]) * 1e9);
+        int sendBack = Integer.parseInt(arguments[6]);
+        List<String> consumed = Collections.synchronizedList(new ArrayList<>());
+        Set<String> distinct = Collections.synchronizedSet(new TreeSet<>());
+        Set<String> failed = Collections.synchronizedSet(new TreeSet<>());
+        Set<String> retried = Collections.synchronizedSet(new TreeSet<>());
+
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
+        consumer.setNamesrvAddr(arguments[0]);
+        consumer.setInstanceName("consume-" + ProcessHandle.current().pid());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setHeartbeatBrokerInterval(3000);
+        consumer.setPollNameServerInterval(2000);
+        consumer.subscribe(arguments[2], "*");
+        if (arguments[5].equals("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(message -> note(message, consumed, distinct));
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                for (MessageExt message : messages) { // one at a time: consumeMessageBatchMaxSize is 1
+                    String id = id(message);
+                    if (sendBack > 0 && message.getReconsumeTimes() == 0 && number(id) % sendBack == 0 && failed.add(id)) {
+                        context.setDelayLevelWhenNextConsume(1); // one second
+                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                    }
+                    if (message.getReconsumeTimes() > 0) {
+                        retried.add(id);
+                    }
+                    note(message, consumed, distinct);
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        while (distinct.size() < expected && System.nanoTime() < deadline) {
+            Thread.sleep(20);
+        }
+        consumer.shutdown(); // commits the offsets and leaves the group
+        System.out.println("{\"consumed\": " + Produce.array(new ArrayList<>(consumed)) + ", \"sent_back\": " + failed.size()
+            + ", \"retried\": " + Produce.array(new ArrayList<>(retried)) + "}");
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void note(MessageExt message, List<String> consumed, Set<String> distinct) {
+        consumed.add(id(message));
+        distinct.add(id(message));
+    }
+
+    private static String id(MessageExt message) {
+        String body = new String(message.getBody(), StandardCharsets.UTF_8);
+        int end = body.indexOf('.');
+        return end < 0 ? body : body.substring(0, end);
+    }
+
+    private static int number(String id) {
+        return Integer.parseInt(id.substring(id.lastIndexOf('-') + 1));
+    }
+}

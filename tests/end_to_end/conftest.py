@@ -1,0 +1,58 @@
+"""The real brokers, once for the whole run, and gateways in front of them.
+
+RabbitMQ missing is a failure that says how to mend it. RocketMQ comes from Maven Central: where that cannot be reached its tests are
+skipped, loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.rocketmq import RocketMQ
+from support.clients import RocketMQClient
+from support.gateways import Gateway
+from support.java import MavenUnreachableError
+
+StartGateway = Callable[..., Gateway]
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
+    try:
+        broker = RocketMQ(tmp_path_factory.mktemp("rocketmq"))
+    except MavenUnreachableError as error:
+        pytest.skip(f"ROCKETMQ IS NOT TESTED, its jars are not here and Maven Central cannot be reached: {error}")
+    with broker:
+        yield broker
+
+
+@pytest.fixture(scope="session", params=["5.3.3", "4.9.8"])
+def rocketmq_client(request: pytest.FixtureRequest, rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> RocketMQClient:
+    """The Java client, once in the current and once in the old version."""
+    try:
+        return RocketMQClient(request.param, tmp_path_factory.mktemp(f"client-{request.param}"), rocketmq.name_server)
+    except MavenUnreachableError as error:
+        pytest.skip(f"THE ROCKETMQ CLIENT {request.param} IS NOT TESTED, its jars cannot be fetched: {error}")
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """A function that starts gateways: `start_gateway(listeners, rules, **settings)`. At the end each must exit 0 on SIGTERM."""
+    with ExitStack() as running:
+
+        def start(listeners: list[dict[str, object]], rules: list[dict[str, object]], **settings: object) -> Gateway:
+            gateway = Gateway(tmp_path / f"gateway-{len(list(tmp_path.iterdir()))}", listeners, rules, settings)
+            return running.enter_context(gateway)
+
+        yield start

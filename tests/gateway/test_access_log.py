@@ -1,0 +1,131 @@
+"""The access log: names, fields, rolling, and what happens when the disk does not follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.access_log import AccessLog, LogWriter
+from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
+
+NOON = 1_795_262_400  # 2026-11-21T12:00:00Z
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    files = sorted(directory.glob("dt=*/hr=*/*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+def key(client: str = "10.0.0.7") -> Key:
+    return Key(Origin("rocketmq", "rocket", client, None, b""), rocketmq_topic(b"orders"), b"p1", "produce")
+
+
+def tally(**counts: int) -> Tally:
+    made = Tally()
+    for name, value in counts.items():
+        setattr(made, name, value)
+    return made
+
+
+def open_log(directory: Path, roll_every_s: int = 300, roll_bytes: int = 1 << 20) -> AccessLog:
+    log = AccessLog(directory, "orders-sidecar", "6f1c", roll_every_s, roll_bytes)
+    log.start()
+    return log
+
+
+def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.revision = 42
+    log.add(key(), tally(messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
+    log.add(key(), tally(messages=12, bytes=3210, peak_100ms=12))
+    log.stop(NOON, 5)
+    assert lines(tmp_path) == [
+        {
+            "v": 1, "ts": NOON, "gateway": "orders-sidecar", "boot": "6f1c", "seq": 0, "protocol": "rocketmq", "topic": "orders",
+            "client": "10.0.0.7", "user": None, "group": "p1", "operation": "produce", "messages": 412, "bytes": 93210,
+            "refused_messages": 12, "refused_bytes": 2710, "delayed_messages": 0, "dropped_messages": 0, "bypassed_messages": 0,
+            "shadow_refused_messages": 0, "max_100ms_messages": 97, "revision": 42,
+        },
+        {"v": 1, "ts": NOON, "gateway": "orders-sidecar", "boot": "6f1c", "seq": 1, "heartbeat": True, "revision": 42},
+    ]  # fmt: skip
+
+
+def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    amqp = Key(Origin("amqp", "rabbit", "10.0.0.9", "shop", b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
+    for each in (key("10.0.0.1"), key("10.0.0.2"), amqp):
+        log.add(each, tally(messages=1))
+    log.stop(NOON, 5)
+    found = {(line["topic"], line["client"], line["user"]) for line in lines(tmp_path) if "topic" in line}
+    assert found == {("orders", "10.0.0.1", None), ("orders", "10.0.0.2", None), ("%2F/orders/a.%FF", "10.0.0.9", "shop")}
+
+
+def test_files_are_named_by_hour_and_rolled_by_age_size_and_hour(tmp_path: Path) -> None:
+    log = open_log(tmp_path, roll_every_s=10)
+    for second in (NOON, NOON + 9, NOON + 10, NOON + 3600):
+        log.close_second(second)
+    log.stop(NOON + 3601, 5)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/*")) == [
+        "dt=2026-11-21/hr=12/orders-sidecar-6f1c-000000.jsonl",
+        "dt=2026-11-21/hr=12/orders-sidecar-6f1c-000001.jsonl",
+        "dt=2026-11-21/hr=13/orders-sidecar-6f1c-000002.jsonl",
+    ]
+
+
+def test_a_full_file_is_rolled(tmp_path: Path) -> None:
+    log = open_log(tmp_path, roll_bytes=150)
+    for second in range(NOON, NOON + 4):
+        log.close_second(second)
+    log.stop(NOON + 4, 5)
+    assert len(list(tmp_path.glob("*/*/*.jsonl"))) == 3
+
+
+def test_what_a_crash_left_open_is_closed_at_the_next_start_of_the_same_gateway(tmp_path: Path) -> None:
+    folder = tmp_path / "dt=2026-11-21/hr=11"
+    folder.mkdir(parents=True)
+    (folder / "orders-sidecar-dead-000003.jsonl.open").write_text("{}\n")
+    (folder / "orders-sidecar-2-beef-000000.jsonl.open").write_text("{}\n")  # another gateway, still writing
+    open_log(tmp_path).stop(NOON, 5)
+    assert sorted(path.name for path in folder.iterdir()) == ["orders-sidecar-2-beef-000000.jsonl.open", "orders-sidecar-dead-000003.jsonl"]
+
+
+def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", 300, 1 << 20)  # the writer is not started: the disk hangs
+    for second in range(NOON, NOON + 64 + 3):
+        log.close_second(second)
+    assert log.lost_lines == 3
+    log.start()  # the disk is back
+    writer = log._writer
+    while not writer._queue.empty():
+        pass
+    log.stop(NOON + 100, 5)
+    numbers = [line["seq"] for line in lines(tmp_path)]
+    assert numbers == [*range(64), 67]
+
+
+def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path: Path) -> None:
+    blocked = tmp_path / "log"
+    blocked.write_text("a file where the directory should be")
+    reports: list[str] = []
+    log = AccessLog(blocked, "orders-sidecar", "6f1c", 300, 1 << 20)
+    log.on_problem(reports.append)
+    log.start()
+    log.close_second(NOON)
+    while not reports:
+        pass
+    blocked.unlink()
+    log.stop(NOON + 1, 5)
+    assert log.failed_writes == 1
+    assert "access_log: off" in reports[0]
+    assert [line["ts"] for line in lines(blocked)] == [NOON + 1]
+
+
+@pytest.mark.parametrize(("name", "safe"), [("orders-sidecar", "orders-sidecar"), ("a/b c", "a_b_c"), ("", "sluice")])
+def test_the_gateway_name_is_safe_in_a_file_name(tmp_path: Path, name: str, safe: str) -> None:
+    AccessLog(tmp_path, name, "b00t", 300, 1 << 20).stop(NOON, 0.1)
+    writer = AccessLog(tmp_path, name, "b00t", 300, 1 << 20)._writer
+    assert isinstance(writer, LogWriter)
+    assert writer.stem == f"{safe}-b00t"

@@ -1,0 +1,98 @@
+"""A channel over a real socket pair: what it sends, remembers and bounds."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.channel import Channel
+
+BUFFER = memoryview(bytearray(65536))
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    yield channel, theirs
+    channel.close()
+    theirs.close()
+
+
+def test_queued_slices_arrive_in_order_as_one_stream(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    channel.queue(b"__one__", 2, 5)
+    channel.queue(b"two", 0, 3)
+    channel.queue(b"three!", 0, 5)
+    channel.flush(7)
+    assert peer.recv(100) == b"onetwothree"
+    assert channel.backlog == 0
+    assert channel.sent_at == 7
+
+
+def test_what_the_socket_does_not_take_stays_and_goes_on_where_it_stopped(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    data = bytes(range(256)) * 8192
+    channel.queue(data, 0, len(data))
+    channel.queue(b"end", 0, 3)
+    channel.flush(1)
+    assert not channel.writable
+    assert 0 < channel.backlog < len(data)
+    got = bytearray()
+    while len(got) < len(data) + 3:
+        got += peer.recv(1 << 20)
+        channel.writable = True  # what the loop does on EPOLLOUT
+        channel.flush(2)
+    assert bytes(got) == data + b"end"
+
+
+def test_a_short_read_empties_the_socket_without_a_second_call(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    peer.sendall(b"hello")
+    assert channel.receive(BUFFER, 3) == 5
+    assert bytes(BUFFER[3:8]) == b"hello"
+    assert not channel.readable
+    assert not channel.eof
+
+
+def test_reading_goes_on_after_a_short_read_when_the_peer_has_hung_up(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    peer.sendall(b"last words")
+    peer.close()
+    channel.hung_up = True
+    assert channel.receive(BUFFER, 0) == 10
+    assert channel.readable
+    assert channel.receive(BUFFER, 0) == 0
+    assert channel.eof
+
+
+def test_nothing_to_read_is_not_the_end(pair: tuple[Channel, socket.socket]) -> None:
+    channel, _ = pair
+    assert channel.receive(BUFFER, 0) == 0
+    assert not channel.eof
+    assert not channel.readable
+
+
+def test_fin_waits_for_the_backlog(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    channel.queue(b"before the end", 0, 14)
+    channel.shut_down()
+    assert not channel.shut
+    channel.flush(1)
+    channel.shut_down()
+    assert channel.shut
+    assert peer.recv(100) == b"before the end"
+    assert peer.recv(100) == b""
+
+
+def test_a_broken_socket_keeps_its_error_and_drops_what_cannot_be_sent(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    peer.close()
+    for _ in range(3):
+        channel.queue(b"x" * 100, 0, 100)
+        channel.flush(1)
+    assert isinstance(channel.error, OSError)
+    assert channel.backlog == 0
+    assert not channel.readable

@@ -1,0 +1,220 @@
+"""The gateway as its users have it: the installed `sluice` command in a process of its own, spoken to over HTTP and the command line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from support.processes import LOOPBACK, Process, free_ports, resident_bytes
+
+
+def command() -> list[str]:
+    """`sluice`: the console script beside this interpreter, or what SLUICE_COMMAND says (to try a source tree without installing it)."""
+    given = os.environ.get("SLUICE_COMMAND")
+    if given:
+        return shlex.split(given)
+    script = Path(sys.executable).with_name("sluice")
+    if not script.exists():
+        raise FileNotFoundError(f"{script} is not there: run `make install`, or set SLUICE_COMMAND")
+    return [str(script)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer of the admin API."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def etag(self) -> str:
+        return self.headers["etag"]
+
+
+class Gateway:
+    """One gateway with its own configuration, state and log in `directory`. A context manager; leaving it demands an orderly exit 0."""
+
+    def __init__(
+        self, directory: Path, listeners: list[dict[str, object]], rules: list[dict[str, object]], settings: dict[str, object] | None = None
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.config = directory / "sluice.yaml"
+        self.rules_file = directory / "limits.yaml"
+        self.admin_port = free_ports(1)[0]
+        self.write_rules(rules)
+        configuration: dict[str, object] = {
+            "version": 1,
+            "gateway": {"name": "end-to-end", "state_directory": "state"},
+            "listeners": listeners,
+            "admin": {"bind": f"{LOOPBACK}:{self.admin_port}"},
+            "access_log": {"directory": "access-log", "roll_every": "5min", "roll_size": "128MiB"},
+            "rules_file": "limits.yaml",
+        }
+        configuration |= settings or {}
+        self.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self._process: Process | None = None
+        self._starts = 0
+
+    def write_rules(self, rules: list[dict[str, object]]) -> None:
+        self.rules_file.write_text(yaml.safe_dump({"rules": rules}, sort_keys=False))
+
+    # ---- its life ----------------------------------------------------------------------------------------------------
+
+    def start(self, *, until: str = "/readyz", within: float = 15.0) -> float:
+        """Start and wait until `until` answers 200. Returns the seconds from the start of the process to that."""
+        self._starts += 1
+        started = time.monotonic()
+        self._process = Process(
+            [*command(), "run", "-c", self.config], log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory
+        )
+        self._process.wait_until(lambda: self.answers(until), within=within, what=f"sluice run: {until}")
+        return time.monotonic() - started
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def stop(self, *, within: float = 20.0) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.popen.send_signal(signal.SIGTERM)
+        try:
+            return self.process.popen.wait(within)
+        except subprocess.TimeoutExpired:
+            self.process.stop(grace=0, number=signal.SIGKILL)
+            raise AssertionError(f"sluice did not end within {within:g} s after SIGTERM\n{self.log()[-3000:]}") from None
+
+    def kill(self) -> None:
+        self.process.stop(grace=0, number=signal.SIGKILL)
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.alive()
+
+    def log(self) -> str:
+        """Everything the running gateway has written to stderr so far (and to stdout, which should stay empty)."""
+        return self.process.output()
+
+    def resident_bytes(self) -> int:
+        return resident_bytes(self.process.pid)
+
+    def __enter__(self) -> Gateway:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if not self.alive():
+            return
+        if kind is not None:
+            self.kill()
+            return
+        code = self.stop()
+        assert code == 0, f"sluice ended with {code} after SIGTERM\n{self.log()[-3000:]}"
+
+    # ---- its admin API -----------------------------------------------------------------------------------------------
+
+    @property
+    def admin(self) -> str:
+        return f"http://{LOOPBACK}:{self.admin_port}"
+
+    @property
+    def token(self) -> str:
+        return (self.directory / "state" / "admin.token").read_text().strip()
+
+    def request(self, method: str, path: str, body: object = None, *, authorised: bool = True, **headers: str) -> Answer:
+        """One request on a connection of its own. Header names are written with underscores: `If_Match=...`."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=10)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if authorised:
+            sent["Authorization"] = f"Bearer {self.token}"
+        content = None
+        if body is not None:
+            content = json.dumps(body)
+            sent.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, body=content, headers=sent)
+            response = connection.getresponse()
+            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read().decode())
+        finally:
+            connection.close()
+
+    def answers(self, path: str) -> bool:
+        try:
+            return self.request("GET", path, authorised=False).status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def get(self, path: str) -> Any:
+        answer = self.request("GET", path)
+        assert answer.status == 200, answer
+        return answer.json
+
+    def put(self, path: str, body: object) -> Answer:
+        """Change something as a careful operator does: read, then write under the version that was read."""
+        seen = self.request("GET", path)
+        assert seen.status == 200, seen
+        answer = self.request("PUT", path, body, If_Match=seen.etag)
+        assert 200 <= answer.status < 300, answer
+        return answer
+
+    def port(self, listener: str) -> int:
+        """The port a listener really has (the configuration may say 0)."""
+        listeners = self.get("/v1/listeners")
+        found = listeners if isinstance(listeners, list) else listeners["listeners"]
+        bind = next(str(one["bind"]) for one in found if one["name"] == listener)
+        return int(bind.rpartition(":")[2])
+
+    def amqp_url(self, listener: str = "rabbit") -> str:
+        return f"amqp://guest:guest@{LOOPBACK}:{self.port(listener)}/%2F"
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample of /metrics by its full name, labels included as they are printed."""
+        answer = self.request("GET", "/metrics")
+        assert answer.status == 200, answer
+        samples = (line.rpartition(" ") for line in answer.text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    # ---- its command line --------------------------------------------------------------------------------------------
+
+    def cli(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run `sluice WORDS` against this gateway; `check` demands exit code 0."""
+        environment = os.environ | {
+            "SLUICE_ADMIN": self.admin,
+            "SLUICE_TOKEN_FILE": str(self.directory / "state" / "admin.token"),
+            "NO_COLOR": "1",
+        }
+        done = subprocess.run(
+            [*command(), *words], env=environment, capture_output=True, text=True, check=False, timeout=60, cwd=self.directory
+        )
+        assert not check or done.returncode == 0, f"sluice {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def __repr__(self) -> str:
+        return f"<Gateway {self._process} {self.admin}>"
+
+
+def amqp_listener(upstream: str, **more: object) -> dict[str, object]:
+    """A listener for RabbitMQ on a free port."""
+    return {"name": "rabbit", "protocol": "amqp", "bind": f"{LOOPBACK}:0", "upstream": upstream, **more}
+
+
+def limit_path(protocol: str, *words: str) -> str:
+    """`/v1/limits/...` of a topic: one word for RocketMQ; vhost, exchange and routing key for AMQP."""
+    return f"/v1/limits/{protocol}/" + "/".join(quote(word, safe="") for word in words)

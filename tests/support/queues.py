@@ -1,0 +1,58 @@
+"""A queue at the broker itself, never through the gateway: where tests look up what has really arrived."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pika
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Queue:
+    """A fresh, unbound or bound queue; deleted at the end. The default exchange routes to it by its name."""
+
+    def __init__(self, url: str, name: str, *, exchange: str | None = None, keys: tuple[str, ...] = ()) -> None:
+        self.url = url
+        self.name = name
+        self.exchange = exchange
+        self.keys = keys
+        self._connection: Any = None
+        self._channel: Any = None
+
+    def __enter__(self) -> Queue:
+        self._connection = pika.BlockingConnection(pika.URLParameters(self.url + "?heartbeat=0"))
+        self._channel = self._connection.channel()
+        self._channel.queue_declare(self.name, durable=False)
+        self._channel.queue_purge(self.name)
+        if self.exchange is not None:
+            self._channel.exchange_declare(self.exchange, "topic", durable=False)
+            for key in self.keys:
+                self._channel.queue_bind(self.name, self.exchange, key)
+        return self
+
+    def depth(self) -> int:
+        """Messages ready in the queue."""
+        return int(self._channel.queue_declare(self.name, passive=True).method.message_count)
+
+    def messages(self, *, idle_s: float = 0.5) -> Iterator[tuple[Any, bytes]]:
+        """Take everything out: (properties, body) in order, until nothing has come for `idle_s` and the queue is empty."""
+        for method, properties, body in self._channel.consume(self.name, auto_ack=True, inactivity_timeout=idle_s):
+            if method is None:
+                if self.depth() == 0:
+                    break
+                continue
+            yield properties, body
+        self._channel.cancel()
+
+    def drain(self) -> list[str]:
+        """The message ids of everything in the queue, in order; they are taken out."""
+        return [str(properties.message_id) for properties, _ in self.messages()]
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection.is_open:
+            self._channel.queue_delete(self.name)
+            if self.exchange is not None:
+                self._channel.exchange_delete(self.exchange)
+            self._connection.close()

@@ -1,0 +1,95 @@
+"""Who may import whom (`docs/architecture.md`), read from the source with `ast`: a forbidden import fails here with its line."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OURS = ("limiter", "gateway", "admin", "spark_jobs")
+
+# package -> what of ours it may import
+ALLOWED = {
+    "limiter": ("limiter",),
+    "gateway": ("gateway", "limiter"),
+    "admin": ("admin", "limiter"),
+    "spark_jobs": ("spark_jobs", "limiter.snapshot"),
+}
+COMPOSERS = {  # these files put the rooms together or serve the command line
+    "gateway/app.py": ("gateway", "limiter", "admin"),
+    "gateway/cli": ("gateway", "limiter", "spark_jobs"),
+}
+
+# Inside gateway, from the lowest to the highest; a file may import its own rank and below. The longest matching name counts.
+RANKS: dict[str, int] = {
+    "gateway.protocols.octets": 0, "gateway.messages": 0, "gateway.conversation": 1, "gateway.accounts": 1, "gateway.pipeline": 1,
+    "gateway.channel": 1, "gateway.metrics": 2, "gateway.log": 1, "gateway.access_log": 2, "gateway.build": 1, "gateway.settings": 1,
+    "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
+    "gateway.sweep": 7, "gateway.event_loop": 8, "gateway.listeners": 8, "gateway.view": 9, "gateway.app": 9, "gateway.cli": 10,
+}  # fmt: skip
+TRIO_ALLOWED = ("gateway/event_loop.py", "gateway/listeners.py", "gateway/app.py", "admin/")
+LIMITER_MAY_USE = sys.stdlib_module_names
+
+
+def files() -> list[Path]:
+    return sorted(path for package in OURS for path in (ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Every module `path` imports, with the line; `from a import b` counts as a.b when that is a module, else as a."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.extend((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                place = ROOT / whole.replace(".", "/")
+                found.append((node.lineno, whole if place.with_suffix(".py").exists() or place.is_dir() else node.module))
+    return found
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def rank(module: str) -> int:
+    best = max((name for name in RANKS if within(module, name)), key=len, default=None)
+    assert best is not None, f"{module}: give it a rank in RANKS (and a line in docs/architecture.md)"
+    return RANKS[best]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_stay_within_the_rules(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    package = name.partition("/")[0]
+    allowed = next((rule for prefix, rule in COMPOSERS.items() if name.startswith(prefix)), ALLOWED[package])
+    for line, module in imports(path):
+        top = module.partition(".")[0]
+        if top in OURS:
+            assert any(within(module, permitted) for permitted in allowed), f"{name}:{line}: {package} may not import {module}"
+        elif package == "limiter":
+            assert top in LIMITER_MAY_USE, f"{name}:{line}: limiter uses the standard library only, not {module}"
+        if top == "trio":
+            assert name.startswith(TRIO_ALLOWED), f"{name}:{line}: trio belongs to the outer ring"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "gateway").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_lower_rooms_never_import_higher_ones(path: Path) -> None:
+    own = str(path.relative_to(ROOT)).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    if own == "gateway":
+        return
+    for line, module in imports(path):
+        if within(module, "gateway") and module != "gateway":
+            assert rank(module) <= rank(own), f"{path.name}:{line}: {own} (rank {rank(own)}) imports {module} (rank {rank(module)})"
+
+
+def test_the_rules_catch_a_forbidden_import(tmp_path: Path) -> None:
+    source = tmp_path / "bad.py"
+    source.write_text("from gateway import app\nimport limiter.judge\n")
+    assert imports(source) == [(1, "gateway.app"), (2, "limiter.judge")]
