@@ -6,9 +6,9 @@ buffer. So pipelined requests are looked at as strictly as the first, and are an
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -31,8 +31,6 @@ FIXED_HEADERS: Final = [
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 ]
-
-_log = logging.getLogger("sluice.admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ class Exchange:
             return
         body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
         headers.append(("Content-Length", str(len(body))))
-        out = connection.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+        out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         if body and method != "HEAD":
             out += connection.send(h11.Data(data=body)) or b""
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
@@ -149,7 +147,7 @@ class Exchange:
     async def _stream_out(self, connection: h11.Connection, answer: Answer, headers: list[tuple[str, str]], method: str) -> None:
         """Write an iterator of text, giving the loop a turn after each of its pieces. Its failure cuts the answer short, visibly."""
         assert isinstance(answer.body, Iterator)
-        out = connection.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+        out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         gathered = bytearray()
         for piece in answer.body if method != "HEAD" else ():
             gathered += piece.encode()
@@ -222,6 +220,10 @@ class Body:
         for _ in self._decoded():
             return False
         return self._connection.their_state in (h11.DONE, h11.MUST_CLOSE)
+
+
+def _phrase(status: int) -> bytes:
+    return HTTPStatus(status).phrase.encode()
 
 
 async def _no_body(most: int) -> bytes:

@@ -11,6 +11,7 @@ lead to an empty file after a power cut, without the second the rename itself co
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -80,10 +81,8 @@ def replace(files: FileSystem, path: Path, data: bytes, *, keep_previous: bool =
             files.link(path, previous(path))
         files.rename(draft, path)
     except OSError:
-        try:
+        with contextlib.suppress(OSError):  # the next draft truncates it
             files.unlink(draft)
-        except OSError:
-            pass  # the next draft truncates it
         raise
     files.sync_folder(path.parent)
 

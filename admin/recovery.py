@@ -50,7 +50,7 @@ def load_state(files: FileSystem, path: Path, journal: Journal, warnings: list[s
     except (OSError, StateError) as error:
         raise StateError(
             f"{path}: {fault}; and {before} cannot take its place: {error}. "
-            f"Restore one of them from a backup, or move both aside to start without live changes (the rules of the configuration hold then)"
+            "Restore one of them from a backup, or move both aside to start without live changes (the configuration's rules hold then)"
         ) from error
     aside = _keep_aside(path)
     state = _replay(state, journal)

@@ -12,6 +12,7 @@ A request is not read further than needed: who may not ask is told so before the
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +22,7 @@ from typing import Final, TypeAlias
 import trio
 import trio.abc
 
+from admin import log
 from admin.exchange import Deadlines, Exchange, SlowPeerError
 from admin.http import Head, RefusedError
 from admin.routing import Answer
@@ -28,8 +30,6 @@ from admin.routing import Answer
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 MOST_CONNECTIONS: Final = 64  # reliability.md F53
-
-_log = logging.getLogger("sluice.admin")
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
 Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable[Answer]]  # (head or what was wrong, body, peer's address)
@@ -93,7 +93,7 @@ class Server:
                 if error.errno not in ACCEPT_ERRORS:
                     raise
                 if not warned:
-                    _log.warning("the admin server cannot accept connections: %s", error.strerror)
+                    log.event(logging.WARNING, "admin_accept_failed", err=error.strerror)
                     warned = True
                 await trio.sleep(0.1)
                 continue
@@ -129,8 +129,8 @@ class Server:
             self.counts.too_slow += 1
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the client went away
-        except Exception:
-            _log.exception("a connection of the admin server failed")
+        except Exception as error:
+            log.failure("admin_connection_failed", error)
         finally:
             self.open.pop(exchange, None)
             await trio.aclose_forcefully(stream)
@@ -143,10 +143,8 @@ class Server:
 
 
 async def _send_quietly(stream: trio.abc.Stream, data: bytes) -> None:
-    try:
+    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await stream.send_all(data)
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
 
 
 def peer_address(stream: trio.abc.Stream) -> str:

@@ -114,10 +114,9 @@ def parse_time(text: str) -> float:
 
 def key_target(name: TopicName) -> str:
     """`limits/rocketmq/orders`, `limits/amqp/%2F/orders/order.created`: also the path of the key in the API, below /v1/."""
+    parts = [name.topic]
     if name.protocol == "amqp":
         parts = [name.vhost, name.exchange or DEFAULT_EXCHANGE.encode(), name.topic]
-    else:
-        parts = [name.topic]
     return "/".join(["limits", name.protocol, *(quote_from_bytes(part, safe="") for part in parts)])
 
 
@@ -179,7 +178,8 @@ class State:
         return [Change(target, as_json(self.get(target)), as_json(after)) for target, after in edits]
 
     def __repr__(self) -> str:
-        return f"<State revision={self.revision} {len(self.keys)} keys, {len(self.rules)} rules, quotas={self.quotas and self.quotas.sha256[:8]}>"
+        quotas = "none" if self.quotas is None else self.quotas.sha256[:8]
+        return f"<State revision={self.revision} {len(self.keys)} keys, {len(self.rules)} rules, quotas={quotas}>"
 
 
 def as_json(stored: Stored | None) -> dict[str, Any] | None:
@@ -211,11 +211,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_state(state: State) -> bytes:
     """The state as its file holds it: JSON, with a SHA-256 over the bytes of its inner object."""
-    inner = msgspec.json.encode(
-        _File(
-            VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules), state.quotas, list(state.snapshots)
-        )  # fmt: skip
-    )
+    file = _File(VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules), state.quotas, list(state.snapshots))
+    inner = msgspec.json.encode(file)
     return _HEAD + hashlib.sha256(inner).hexdigest().encode() + _MIDDLE + inner + b"}\n"
 
 

@@ -10,6 +10,7 @@ so a file holds lines of one hour only. A file left `.open` by a crash is closed
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from limiter.keys import Key, Tally
 
@@ -26,6 +27,14 @@ QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stal
 
 Counts = list[int]
 Place = tuple[str, str, str, str | None, str | None, str]  # protocol, topic, client, user, group, operation
+
+
+class Rolling(NamedTuple):
+    """When a file is closed, and when none is written."""
+
+    every_s: int
+    size: int  # bytes
+    low_watermark: int  # free bytes on the disk below which nothing is written
 
 
 def safe_name(gateway: str) -> str:
@@ -36,14 +45,14 @@ def safe_name(gateway: str) -> str:
 class AccessLog:
     """Collects counters for the running second and hands full seconds to the writer."""
 
-    def __init__(self, directory: Path, gateway: str, boot: str, roll_every_s: int, roll_bytes: int) -> None:
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling) -> None:
         self.gateway = gateway
         self.boot = boot
         self.seq = 0
         self.revision = 0  # of the limits in force
         self.lost_lines = 0
         self._second: dict[Place, Counts] = {}
-        self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", roll_every_s, roll_bytes)
+        self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", rolling)
 
     def start(self) -> None:
         self._writer.start()
@@ -99,12 +108,11 @@ class AccessLog:
 class LogWriter(threading.Thread):
     """The thread that owns the file."""
 
-    def __init__(self, directory: Path, stem: str, roll_every_s: int, roll_bytes: int) -> None:
+    def __init__(self, directory: Path, stem: str, rolling: Rolling) -> None:
         super().__init__(name="access-log", daemon=True)
         self.directory = directory
         self.stem = stem
-        self.roll_every_s = roll_every_s
-        self.roll_bytes = roll_bytes
+        self.rolling = rolling
         self.failed_writes = 0
         self.failed_lines = 0
         self.report: Callable[[str], None] = lambda _: None
@@ -145,6 +153,10 @@ class LogWriter(threading.Thread):
         self._close()
 
     def _write(self, second: int, data: bytes) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        free = os.statvfs(self.directory)
+        if free.f_bavail * free.f_frsize < self.rolling.low_watermark:
+            raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
         if self._file is None or self._must_roll(second):
             self._close()
             self._open(second)
@@ -155,7 +167,7 @@ class LogWriter(threading.Thread):
 
     def _must_roll(self, second: int) -> bool:
         age = second - self._opened_second
-        return age >= self.roll_every_s or self._size >= self.roll_bytes or second // 3600 != self._opened_second // 3600
+        return age >= self.rolling.every_s or self._size >= self.rolling.size or second // 3600 != self._opened_second // 3600
 
     def _open(self, second: int) -> None:
         when = datetime.fromtimestamp(second, UTC)

@@ -24,8 +24,9 @@ import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, metrics, view
-from gateway.access_log import AccessLog
+from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
+from gateway.build import build
 from gateway.assembly import Place, Shared
 from gateway.channel import Channel
 from gateway.event_loop import EventLoop
@@ -34,6 +35,7 @@ from gateway.session import Session
 from gateway.sweep import Sweeper, now_ns
 from limiter.executor import Executor
 from limiter.judge import Judge
+from limiter.units import format_byte_rate, format_rate
 
 if TYPE_CHECKING:
     import socket
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from admin.store import Store
     from gateway.settings import Settings
     from limiter.keys import Key, Tally
+    from limiter.limits import Limit
     from limiter.rules import RuleSet
 
 DRAIN_S: Final = 30.0  # reliability.md A5
@@ -69,6 +72,7 @@ class Gateway:
         self.lag = metrics.Histogram(metrics.LAG_BUCKETS)
         self.overhead = metrics.Histogram(metrics.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
+        store.enforce = self.enforce
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         limiter = settings.limiter
         self.executor = Executor(self.judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed)
@@ -92,7 +96,10 @@ class Gateway:
         if settings is None:
             return None
         access_log = AccessLog(
-            settings.directory, self.settings.gateway.name, self.boot, settings.roll_every_ns // 1_000_000_000, settings.roll_size
+            settings.directory,
+            self.settings.gateway.name,
+            self.boot,
+            Rolling(settings.roll_every_ns // 1_000_000_000, settings.roll_size, self.settings.disk.low_watermark),
         )
         access_log.revision = self.store.revision
         access_log.on_problem(lambda problem: log.event(logging.ERROR, "access_log_failed", err=problem))
@@ -103,7 +110,15 @@ class Gateway:
 
     def _handover(self, listener: Listener, client: socket.socket, address: tuple[str, int], upstream: socket.socket) -> None:
         self._numbers += 1
-        session = Session(self._numbers, Channel(client), address, Channel(upstream), listener.place, self.shared)
+        try:
+            session = Session(self._numbers, Channel(client), address, Channel(upstream), listener.place, self.shared)
+        except Exception as error:  # let it crash: this client only
+            client.close()
+            upstream.close()
+            listener.active -= 1
+            listener.count_closed("gateway_error")
+            log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
+            return
         self.sweeper.add(session, now_ns())
         if self.draining:
             session.begin_drain()
@@ -144,7 +159,7 @@ class Gateway:
         refused = tally.refused + tally.dropped
         self.limit_events.add(
             origin.listener, origin.protocol, key.text, origin.client, origin.user, refused,
-            rule=rule.name, limit=str(rule.limit), rate=tally.received, delayed=tally.delayed, retry_after_ms=round(tally.retry_after_ns / 1e6, 3),
+            rule=rule.name, limit=limit_text(rule.limit), rate=tally.received, delayed=tally.delayed, retry_after_ms=round(tally.retry_after_ns / 1e6, 3),
         )  # fmt: skip
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -199,8 +214,8 @@ class Gateway:
         except ConfigError as error:
             self.last_reload_ok = False
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
-            raise ReloadFailedError([str(problem) for problem in error.problems]) from error
-        difference = self.settings.diff(settings)
+            raise ReloadFailedError([str(problem) for problem in error.errors]) from error
+        difference: dict[str, object] = dict(self.settings.diff(settings))
         self.settings = self.settings.with_rules(settings)
         self.store.replace_file_rules(settings.rules)
         self.enforce(self.store.rules())
@@ -252,7 +267,7 @@ class Gateway:
                 logging.INFO, "listening", listener=listener.name, protocol=listener.protocol,
                 bind=view.address(*listener.address), upstream=view.address(*listener.upstream),
             )  # fmt: skip
-        log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=view.build().kind)
+        log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind)
 
     async def _watch_signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -285,21 +300,38 @@ class Gateway:
         previous = now_ns()
         while True:
             await trio.sleep(max(0.0, second + 1 - time.time()))
-            current = int(time.time())
             now = now_ns()
-            self.accounts.fold(now)
-            self.accounts.tick(max((now - previous) / 1e9, 1e-6))
+            try:
+                self._close_second(second, max((now - previous) / 1e9, 1e-6), now)
+            except Exception as error:  # a fault in bookkeeping must not take the data plane down
+                log.failure("bookkeeping_failed", error)
             previous = now
-            self.limit_events.tick()
-            if self.access_log is not None:
-                self.access_log.close_second(second)
+            current = int(time.time())
             second = max(second + 1, current) if current >= second else current  # the wall clock may jump
-            expiry = self.store.next_expiry
-            if expiry is not None and time.time() >= expiry:
-                self.enforce(self.store.rules())
+            await self._expire()
             for listener in self.listening.values():
                 if listener.upstream_ok is False:
                     await listener.probe()
+
+    async def _expire(self) -> None:
+        """Live changes that were made for a time only."""
+        from admin.store import WriteFailedError
+
+        expiry = self.store.next_expiry
+        if expiry is None or time.time() < expiry:
+            return
+        self.enforce(self.store.rules())
+        try:
+            await self.store.expire()
+        except WriteFailedError as error:  # it does not hold any more all the same; tried again within a second
+            log.event(logging.ERROR, "state_write_failed", err=str(error))
+
+    def _close_second(self, second: int, elapsed_s: float, now: int) -> None:
+        self.accounts.fold(now)
+        self.accounts.tick(elapsed_s)
+        self.limit_events.tick()
+        if self.access_log is not None:
+            self.access_log.close_second(second)
 
     async def _probe_lag(self) -> None:
         while True:
@@ -349,6 +381,12 @@ class Gateway:
         with trio.move_on_after(FAREWELL_S):
             while sessions:
                 await trio.sleep(0.01)
+
+
+def limit_text(limit: Limit) -> str:
+    """A limit as people write it: `500/s, 10MiB/s`."""
+    messages = [] if limit.messages is None else [format_rate(limit.messages)]
+    return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
 
 
 def run(settings: Settings) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from gateway.accounts import OTHER, Accounts, TopicTotals
 
@@ -53,7 +53,7 @@ def escape(value: str) -> str:
 
 def line(name: str, labels: Labels, value: float) -> str:
     inner = ",".join(f'{label}="{escape(text)}"' for label, text in labels)
-    number = repr(value) if isinstance(value, float) and not value.is_integer() else str(int(value))
+    number = str(int(value)) if value == int(value) else repr(value)
     return f"{name}{{{inner}}} {number}\n" if inner else f"{name} {number}\n"
 
 
@@ -70,17 +70,27 @@ def histogram(name: str, text: str, source: Histogram) -> Iterator[str]:
         yield line(name + suffix, labels, value)
 
 
+class TopicMetric(NamedTuple):
+    """A metric with one series per topic."""
+
+    name: str
+    kind: str
+    text: str
+    labels: Labels
+    value: Callable[[TopicTotals], int]
+
+
 TOPIC_METRICS: Final = (
-    ("sluice_messages_received_total", "counter", "Messages decoded, by topic.", (), lambda t: t.received),
-    ("sluice_messages_forwarded_total", "counter", "Messages passed on to the broker.", (), lambda t: t.forwarded),
-    ("sluice_messages_refused_total", "counter", "Messages refused natively.", (("reason", "limit"),), lambda t: t.refused),
-    ("sluice_messages_delayed_total", "counter", "Messages held at least once.", (), lambda t: t.delayed),
-    ("sluice_messages_dropped_total", "counter", "Messages dropped without an answer.", (), lambda t: t.dropped),
-    ("sluice_messages_bypassed_total", "counter", "Messages passed without a verdict.", (), lambda t: t.bypassed),
-    ("sluice_messages_abandoned_total", "counter", "Messages whose client or broker went away before they were settled.", (), lambda t: t.abandoned),
-    ("sluice_messages_shadow_refused_total", "counter", "Messages a rule in shadow mode would have refused.", (), lambda t: t.shadow_refused),
-    ("sluice_messages_waiting", "gauge", "Messages with the judge or held.", (), lambda t: t.waiting),
-    ("sluice_message_bytes_total", "counter", "Bytes of messages passed on to the broker.", (("direction", "produce"),), lambda t: t.bytes),
+    TopicMetric("sluice_messages_received_total", "counter", "Messages decoded, by topic.", (), lambda t: t.received),
+    TopicMetric("sluice_messages_forwarded_total", "counter", "Messages passed on to the broker.", (), lambda t: t.forwarded),
+    TopicMetric("sluice_messages_refused_total", "counter", "Messages refused natively.", (("reason", "limit"),), lambda t: t.refused),
+    TopicMetric("sluice_messages_delayed_total", "counter", "Messages held at least once.", (), lambda t: t.delayed),
+    TopicMetric("sluice_messages_dropped_total", "counter", "Messages dropped without an answer.", (), lambda t: t.dropped),
+    TopicMetric("sluice_messages_bypassed_total", "counter", "Messages passed without a verdict.", (), lambda t: t.bypassed),
+    TopicMetric("sluice_messages_abandoned_total", "counter", "Messages whose client or broker went away before they were settled.", (), lambda t: t.abandoned),
+    TopicMetric("sluice_messages_shadow_refused_total", "counter", "Messages a rule in shadow mode would have refused.", (), lambda t: t.shadow_refused),
+    TopicMetric("sluice_messages_waiting", "gauge", "Messages with the judge or held.", (), lambda t: t.waiting),
+    TopicMetric("sluice_message_bytes_total", "counter", "Bytes of messages passed on to the broker.", (("direction", "produce"),), lambda t: t.bytes),
 )  # fmt: skip
 
 
@@ -100,8 +110,9 @@ def shown(accounts: Accounts) -> list[TopicTotals]:
 def topic_lines(accounts: Accounts) -> Iterator[str]:
     """Every per-topic metric. `accounts` was folded just before."""
     topics = shown(accounts)
-    for name, kind, text, extra, value in TOPIC_METRICS:
-        yield from family(name, kind, text, (((("protocol", t.protocol), ("topic", t.text), *extra), value(t)) for t in topics))
+    for metric in TOPIC_METRICS:
+        samples = (((("protocol", t.protocol), ("topic", t.text), *metric.labels), metric.value(t)) for t in topics)
+        yield from family(metric.name, metric.kind, metric.text, samples)
 
 
 def process_lines() -> Iterator[str]:

@@ -49,7 +49,8 @@ class Session:
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total
         self.detail = ""  # one line for the log
         self.opened_at = 0
-        self.first_end_at = 0  # when the first side's end had been passed on
+        self.first_end = ""  # whose end came first: "client" or "broker"
+        self.first_end_at = 0  # when
         self.draining = False
         self.last_relayed_at = 0
 
@@ -86,6 +87,9 @@ class Session:
     def _settle_turn(self, now: int) -> None:
         """Send what is to be sent, then say what is wanted next."""
         self._send(now)
+        if self.conversation.abandoned:
+            self._abandon(self.conversation.abandoned)
+            self.conversation.abandoned = []
         self.due = self.conversation.next_due if self.batch is None else NEVER
         self.again = (self.batch is None and self._wants_client()) or (self.upstream.readable and self._may_relay())
         self._end(now)
@@ -184,22 +188,21 @@ class Session:
         """Pass each side's end on when nothing is in flight before it; notice when both are through."""
         client = self.client
         upstream = self.upstream
+        if not self.first_end and (client.eof or upstream.eof or client.error is not None or upstream.error is not None):
+            self.first_end = "client" if client.eof or client.error is not None else "broker"
+            self.first_end_at = now
         if client.error is not None or upstream.error is not None:
-            self._finish("client" if client.error is not None else "broker", str(client.error or upstream.error))
+            # After an end from either side, a reset of the other is only an end without ceremony.
+            self._finish(self.first_end, "" if client.eof or upstream.eof else str(client.error or upstream.error))
             return
-        if client.eof and not upstream.shut and self.batch is None and not self.decode.pending:
-            if not self.conversation.holds_close():
-                upstream.shut_down()
-                self.first_end_at = self.first_end_at or now
-            elif self.first_end_at == 0:
-                self.first_end_at = now
-        if upstream.eof and not client.shut and client.backlog == 0:
+        if client.eof and self.batch is None and not self.decode.pending and not self.conversation.holds_close():
+            upstream.shut_down()
+        if upstream.eof:
             client.shut_down()
-            self.first_end_at = self.first_end_at or now
         if client.eof and upstream.eof and client.backlog == 0 and (upstream.backlog == 0 or client.shut):
-            self._finish("client" if upstream.shut else "broker", "")
+            self._finish(self.first_end, "")
         elif self.conversation.draining and client.backlog == 0 and (client.eof or upstream.eof):
-            self._finish(self.cause or "drain", "")
+            self._finish(self.first_end, "")
 
     def tick(self, now: int) -> None:
         """A few times a second: heartbeats for the broker, deadlines."""
@@ -210,7 +213,7 @@ class Session:
                 self.upstream.queue(beat, 0, len(beat))
                 self.upstream.flush(now)
         if self.first_end_at and now - self.first_end_at > LINGER_NS:
-            self._finish("client" if self.client.eof else "broker", "the other side did not close in time")
+            self._finish(self.first_end or self.cause, "the other side did not close in time")
         elif self.client.received == 0 and now - self.opened_at > self.place.handshake_ns:
             self._finish("handshake_timeout", "the client said nothing")
 

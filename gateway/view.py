@@ -172,8 +172,8 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
     for session in gateway.sweeper.sessions.values():
         blocked["reader"] += session.decode.credit.blocked_ns(now)
         blocked["limiter"] += session.forward.credit.blocked_ns(now)
-    samples = [((("stage", stage),), ns / 1e9) for stage, ns in blocked.items()]
-    yield from family("sluice_credit_blocked_seconds_total", "counter", "Time a stage waited for credit, summed over connections.", samples)
+    seconds = [((("stage", stage),), ns / 1e9) for stage, ns in blocked.items()]
+    yield from family("sluice_credit_blocked_seconds_total", "counter", "Time a stage waited for credit, summed over connections.", seconds)
     executor = gateway.executor
     yield from family(
         "sluice_limiter_rejections_total", "counter", "Submissions the limiter's full queue turned away.", [((), executor.rejected)]

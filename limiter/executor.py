@@ -1,7 +1,7 @@
 """The limiter's own executor: the judge runs off the I/O path.
 
-One submission per sweep of the loop goes to one thread's bounded queue; when it is judged it goes to the list of done ones, and one write to
-an eventfd wakes the loop, which collects them all. Writes are saved while the loop has not collected yet.
+One submission per sweep of the loop goes to one thread's bounded queue; when it is judged it goes to the list of done ones, and one write
+to an eventfd wakes the loop, which collects them all. Writes are saved while the loop has not collected yet.
 
 What can go wrong, and what happens then (`limiter.md` 5). Whatever it is, a submission always comes back, judged or passed:
 
@@ -18,6 +18,7 @@ Threads and counters: every counter has one writer, so none needs a lock; deques
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -146,7 +147,7 @@ class Executor:
     def collect(self) -> list[Submission]:
         """Take all submissions that are done, in the order in which they were."""
         if self._fd >= 0:
-            try:
+            try:  # noqa: SIM105  -- contextlib.suppress costs more than the system call, once per sweep
                 os.eventfd_read(self._fd)
             except BlockingIOError:
                 pass
@@ -158,7 +159,10 @@ class Executor:
         return found
 
     def close(self, deadline_s: float = 1.0) -> bool:
-        """Judge what is queued, then end the threads; False where one did not end in time (it is a daemon and dies with us)."""
+        """Judge what is queued, end the threads, give the eventfd back; False where one did not end in time (it dies with the process).
+
+        `collect` still returns what was judged. May be called again.
+        """
         if not self._closed:
             self._closed = True
             for worker in self._workers:
@@ -167,13 +171,11 @@ class Executor:
         for worker in self._workers:
             assert worker.thread is not None
             worker.thread.join(max(0.0, end - time.monotonic()))
-        return not any(worker.thread is not None and worker.thread.is_alive() for worker in self._workers)
-
-    def release(self) -> None:
-        """Give the eventfd back, after the loop has forgotten it. Not where `close` was False: a late thread would write to a stranger."""
-        if self._fd >= 0 and self._closed and not any(worker.thread is not None and worker.thread.is_alive() for worker in self._workers):
+        ended = not any(worker.thread is not None and worker.thread.is_alive() for worker in self._workers)
+        if ended and self._fd >= 0:  # a late thread would write to a stranger's descriptor: then it stays open
             os.close(self._fd)
             self._fd = INLINE
+        return ended
 
     def _least_loaded(self) -> Worker:
         """The worker with the fewest requests queued; among equals the one whose turn it is."""
@@ -208,15 +210,13 @@ class Executor:
         except BaseException as error:
             bypass(submission.requests)
             if self._on_error is not None and self._told.acquire(blocking=False):
-                try:
+                with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(error)
-                except Exception:  # noqa: S110  -- telling is a courtesy; the failure itself is counted
-                    pass
             return False
         return True
 
     def _wake(self) -> None:
-        if not self._woken:
+        if not self._woken and self._fd >= 0:
             self._woken = True
             os.eventfd_write(self._fd, 1)
 

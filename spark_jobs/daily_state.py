@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date as calendar_date
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.arrival_curve import curves
@@ -29,12 +30,14 @@ def daily_state(usage: DataFrame, observed: DataFrame, date: str) -> DataFrame:
     return joined.withColumn("day", F.lit(date)).select(*DAILY_STATE.fieldNames())
 
 
-def remembered(states: DataFrame, date: str, days: int, half_life_days: int) -> DataFrame:
-    """The states of several days, as seen at the end of `date`: adds `age` (days), `weight` (2^20 for age 0, half of it every half-life; whole,
-    so that sums do not depend on their order), `weekday` (0 = Monday) and `memory`, the number of days remembered."""
+def remembered(states: DataFrame, date: str, memory: int, half_life_days: int) -> DataFrame:
+    """The states of `memory` days as seen at the end of `date`, all days of a topic in one partition, so later steps need no shuffle.
+
+    Adds `weight` (2^20 for this day, half of it every half-life; whole, so that sums do not depend on their order), `weekday` (0 = Monday),
+    `days` on which the topic was active, and `memory`.
+    """
     age = F.datediff(F.lit(calendar_date.fromisoformat(date)), F.to_date("day"))
-    weight = F.greatest(F.lit(1), F.round(F.pow(F.lit(2.0), F.lit(20.0) - F.col("age") / half_life_days))).cast("long")
-    return (
-        states.withColumn("age", age.cast("int")).withColumn("weight", weight)
-        .withColumn("weekday", F.weekday(F.to_date("day"))).withColumn("memory", F.lit(days))
-    )  # fmt: skip
+    weight = F.greatest(F.lit(1), F.round(F.pow(F.lit(2.0), F.lit(20.0) - age / half_life_days)).cast("long"))
+    days = F.count("*").over(Window.partitionBy(*QUOTA_KEY))
+    rows = states.withColumn("weight", weight).withColumn("weekday", F.weekday(F.to_date("day"))).withColumn("memory", F.lit(memory))
+    return rows.repartition(*QUOTA_KEY).withColumn("days", days)

@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from limiter.snapshot import LONGEST_TOPIC, PROTOCOLS
-from spark_jobs.schemas import KEY
+from spark_jobs.schemas import KEY, QUOTA_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,5 +77,5 @@ def ticks(lines: DataFrame) -> DataFrame:
 
 
 def with_ticks(usage: DataFrame, observed: DataFrame) -> DataFrame:
-    """Adds `tick` to each row. Every second in use is an observed one, so no row is lost."""
-    return usage.join(F.broadcast(observed), "second")
+    """Adds `tick` to each row, all rows of a topic and dimension in one partition. Every second in use is an observed one, so no row is lost."""
+    return usage.join(F.broadcast(observed), "second").repartition(*QUOTA_KEY)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.conversation import Conversation
+from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 
 PROTOCOLS: Final[dict[str, type[Conversation]]] = {
+    "amqp": AmqpConversation,
     "rocketmq": RocketmqConversation,
 }

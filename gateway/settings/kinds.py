@@ -386,7 +386,7 @@ class NotYet(NamedTuple):
         if isinstance(node, Scalar) and (node.null or node.text in self.harmless):
             return
         shown = f"{node.text}: " if isinstance(node, Scalar) and node.text.isprintable() and len(node.text) < 20 else ""
-        remedy = self.remedy or (f"set {key}: {self.harmless[0]}" if self.harmless else f"remove {key}")
+        remedy = self.remedy or f"remove {key}"
         raise Invalid(f"{shown}{self.what} not supported yet", remedy)
 
     def schema(self) -> dict[str, JSON]:

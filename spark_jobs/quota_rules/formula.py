@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.parameters import Parameters
-from spark_jobs.percentiles import percentile, weighted_buckets
+from spark_jobs.percentiles import percentiles, weighted_buckets
 from spark_jobs.schemas import QUOTA_KEY
 
 if TYPE_CHECKING:
@@ -25,15 +25,13 @@ def formula(memory: DataFrame, parameters: Parameters) -> DataFrame:
     weekend_or_not = F.when(F.col("weekday") >= 5, 24).otherwise(0) + F.col("hour")
     hour_class = F.when(F.col("memory") >= DAYS_FOR_HOUR_OF_WEEK, hour_of_week).otherwise(weekend_or_not)
     classes = weighted_buckets(memory, parameters.weighting).withColumn("hour_class", hour_class)
-    each = percentile(classes, [*QUOTA_KEY, "hour_class"], parameters.percentile_permille)
-    worst = each.groupBy(*QUOTA_KEY).agg(F.max("value").alias("value"))
-    days = memory.groupBy(*QUOTA_KEY).agg(F.count_distinct("day").alias("days"))
+    each = percentiles(classes, [*QUOTA_KEY, "days", "hour_class"], {"value": parameters.percentile_permille})
+    worst = each.groupBy(*QUOTA_KEY, "days").agg(F.max("value").alias("value"))
     # Whole numbers up to the division: the same on every machine. At least 1: by seconds, a sparse topic's percentile is 0.
     exact = F.col("value") * (100 + parameters.margin_percent) * (F.col("days") + 1) / (F.lit(100) * F.col("days"))
-    name = f"p{parameters.percentile_permille / 10:g}"
-    reason = F.concat(
-        F.lit(f"{name} of {'the load' if parameters.weighting == 'load' else 'all seconds'} in the worst class of hours, +{parameters.margin_percent} %, "),
-        F.format_string("+%d %% for a history of %d days", F.ceil(F.lit(100) / F.col("days")), F.col("days")),
-    )
     rate = F.greatest(F.lit(1), F.ceil(exact)).cast("long")
-    return worst.join(days, QUOTA_KEY).select(*QUOTA_KEY, rate.alias("rate"), F.lit(None).cast("long").alias("burst"), reason.alias("reason"))
+    of = "the load" if parameters.weighting == "load" else "all seconds"
+    percentile = f"p{parameters.percentile_permille / 10:g} of {of} in the worst class of hours"
+    short = F.format_string("+%d %% for a history of %d days", F.ceil(F.lit(100) / F.col("days")), F.col("days"))
+    reason = F.concat(F.lit(f"{percentile}, +{parameters.margin_percent} %, "), short)
+    return worst.select(*QUOTA_KEY, rate.alias("rate"), F.lit(None).cast("long").alias("burst"), reason.alias("reason"))

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.access_log import AccessLog, LogWriter
+from gateway.access_log import AccessLog, LogWriter, Rolling
 from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
 
+ROLLING = Rolling(300, 1 << 20, 0)
 NOON = 1_795_262_400  # 2026-11-21T12:00:00Z
 
 
@@ -31,7 +32,7 @@ def tally(**counts: int) -> Tally:
 
 
 def open_log(directory: Path, roll_every_s: int = 300, roll_bytes: int = 1 << 20) -> AccessLog:
-    log = AccessLog(directory, "orders-sidecar", "6f1c", roll_every_s, roll_bytes)
+    log = AccessLog(directory, "orders-sidecar", "6f1c", Rolling(roll_every_s, roll_bytes, 0))
     log.start()
     return log
 
@@ -93,7 +94,7 @@ def test_what_a_crash_left_open_is_closed_at_the_next_start_of_the_same_gateway(
 
 
 def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: Path) -> None:
-    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", 300, 1 << 20)  # the writer is not started: the disk hangs
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: the disk hangs
     for second in range(NOON, NOON + 64 + 3):
         log.close_second(second)
     assert log.lost_lines == 3
@@ -110,7 +111,7 @@ def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path
     blocked = tmp_path / "log"
     blocked.write_text("a file where the directory should be")
     reports: list[str] = []
-    log = AccessLog(blocked, "orders-sidecar", "6f1c", 300, 1 << 20)
+    log = AccessLog(blocked, "orders-sidecar", "6f1c", ROLLING)
     log.on_problem(reports.append)
     log.start()
     log.close_second(NOON)
@@ -125,7 +126,17 @@ def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path
 
 @pytest.mark.parametrize(("name", "safe"), [("orders-sidecar", "orders-sidecar"), ("a/b c", "a_b_c"), ("", "sluice")])
 def test_the_gateway_name_is_safe_in_a_file_name(tmp_path: Path, name: str, safe: str) -> None:
-    AccessLog(tmp_path, name, "b00t", 300, 1 << 20).stop(NOON, 0.1)
-    writer = AccessLog(tmp_path, name, "b00t", 300, 1 << 20)._writer
+    AccessLog(tmp_path, name, "b00t", ROLLING).stop(NOON, 0.1)
+    writer = AccessLog(tmp_path, name, "b00t", ROLLING)._writer
     assert isinstance(writer, LogWriter)
     assert writer.stem == f"{safe}-b00t"
+
+
+def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) -> None:
+    reports: list[str] = []
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1 << 60))
+    log.on_problem(reports.append)
+    log.start()
+    log.stop(NOON, 5)
+    assert list(tmp_path.iterdir()) == []
+    assert "disk.low_watermark" in reports[0]

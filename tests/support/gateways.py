@@ -16,6 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from support.processes import LOOPBACK, Process, free_ports, resident_bytes
 
@@ -184,12 +186,21 @@ class Gateway:
     def amqp_url(self, listener: str = "rabbit") -> str:
         return f"amqp://guest:guest@{LOOPBACK}:{self.port(listener)}/%2F"
 
-    def metrics(self) -> dict[str, float]:
-        """Every sample of /metrics by its full name, labels included as they are printed."""
+    def samples(self) -> list[Sample]:
+        """Every sample of /metrics, as the reference implementation's parser reads it."""
         answer = self.request("GET", "/metrics")
         assert answer.status == 200, answer
-        samples = (line.rpartition(" ") for line in answer.text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, _, value in samples}
+        return [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+
+    def messages_by_fate(self, protocol: str, topic: str) -> dict[str, float]:
+        """What became of a topic's messages, from one scrape: received, forwarded, refused, dropped, abandoned, waiting."""
+        names = {f"sluice_messages_{fate}_total": fate for fate in ("received", "forwarded", "refused", "dropped", "abandoned")}
+        names["sluice_messages_waiting"] = "waiting"
+        fates = dict.fromkeys(names.values(), 0.0)
+        for sample in self.samples():
+            if sample.name in names and sample.labels.get("topic") == topic and sample.labels.get("protocol", protocol) == protocol:
+                fates[names[sample.name]] += sample.value
+        return fates
 
     # ---- its command line --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ def frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
     return struct.pack(">II", 4 + len(header) + len(body), kind << 24 | len(header)) + header + body
 
 
-def json_header(code: int, extra: Mapping[str, Value] | None, *, opaque: int = 1, flag: int = 0, language: str = "JAVA", version: int = 479) -> bytes:
+def json_header(
+    code: int, extra: Mapping[str, Value] | None, *, opaque: int = 1, flag: int = 0, language: str = "JAVA", version: int = 479
+) -> bytes:
     """As fastjson writes it in the Java client: keys sorted, no blanks."""
     fields: dict[str, object] = {"code": code}
     if extra is not None:
@@ -25,7 +27,9 @@ def json_header(code: int, extra: Mapping[str, Value] | None, *, opaque: int = 1
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def binary_header(code: int, extra: Mapping[str, Value] | None, *, opaque: int = 1, flag: int = 0, language: int = 0, version: int = 479) -> bytes:
+def binary_header(
+    code: int, extra: Mapping[str, Value] | None, *, opaque: int = 1, flag: int = 0, language: int = 0, version: int = 479
+) -> bytes:
     entries = b""
     for name, value in (extra or {}).items():
         if value is None:
@@ -61,7 +65,17 @@ def send(
     names = LONG if code in (10, 324) else SHORT
     extra: dict[str, Value] = {names["group"]: group, names["topic"]: topic}
     if names is SHORT:
-        extra |= {"c": "TBW102", "d": "4", "e": str(opaque % 4), "f": "0", "g": str(born), "h": "0", "i": properties, "j": "0", "k": "false"}
+        extra |= {
+            "c": "TBW102",
+            "d": "4",
+            "e": str(opaque % 4),
+            "f": "0",
+            "g": str(born),
+            "h": "0",
+            "i": properties,
+            "j": "0",
+            "k": "false",
+        }
         extra |= {"m": as_text(batch), "n": "broker-a"}
     else:
         extra |= {"defaultTopic": "TBW102", "queueId": opaque % 4, "properties": properties, "batch": as_text(batch)}

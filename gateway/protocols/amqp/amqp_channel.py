@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from gateway.messages import REQUEST, Part
+from gateway.messages import NEVER, REQUEST, Part
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
@@ -112,7 +112,7 @@ class AmqpChannel:
 
     def due(self) -> int:
         """When the first parked part is to be judged again."""
-        return self.parked[0].due
+        return self.parked[0].due if self.parked else NEVER
 
     def take(self, now: int, room: int, parts: list[Part]) -> int:
         """Take the requests at the front whose time has come, about `room`; returns what is left of the room."""
@@ -139,5 +139,7 @@ class AmqpChannel:
         return parts
 
     def __repr__(self) -> str:
-        state = "dead" if self.dead else "closed by broker" if self.broker_closed else "held" if self.parked or self.taken else "open"
-        return f"<AmqpChannel {self.number} {state if self.opened or self.broker_closed else 'closed'} {self.confirms} parked={len(self.parked)}>"
+        state = "open" if self.opened else "closed"
+        if self.broker_closed:
+            state = "dead" if self.dead else "closed by the broker"
+        return f"<AmqpChannel {self.number} {state} {self.confirms} parked={len(self.parked)} taken={self.taken}>"

@@ -13,6 +13,8 @@ What a broker may do wrong is only policed where it would confuse the gateway or
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from gateway.messages import ProtocolError
@@ -37,10 +39,13 @@ from gateway.protocols.amqp.frames import (
     OVERHEAD,
     SMALLEST,
     broker_error,
-    confirmation,
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.octets import u16, u32, u64
+
+MULTIPLE: Final = b"\x01\xce"  # the end of a confirm frame
+SINGLE: Final = b"\x00\xce"
+MANY_PIECES: Final = 16  # more pieces than this of one read are joined: a copy costs less than so many buffers (a guess)
 
 
 class BrokerStream:
@@ -85,12 +90,14 @@ class BrokerStream:
         if self.opaque:
             out.append(data)
             return
-        run = 0
+        before = len(out)
         try:
             run = self._walk(data, out)
         except ProtocolError:
             self.rest.clear()
             raise
+        if len(out) - before > MANY_PIECES:
+            out[before:] = [b"".join(out[before:])]
         if run < len(data):
             self.rest.append(data[run:])
             self.rest_size = len(data) - run
@@ -105,9 +112,7 @@ class BrokerStream:
         limit: i64 = self.handshake.broker_limit
         wrong = ""
         if self.frame_left > 0:
-            pos = self.frame_left
-            if pos > end:
-                pos = end
+            pos = min(self.frame_left, end)
             self.frame_left -= pos
             if self.frame_left == 0 and data[pos - 1] != END:
                 self.frame_left = 1  # the client is left within a frame
@@ -171,7 +176,9 @@ class BrokerStream:
                             raise
                         if instead is not None:
                             out.append(data[run:pos])
-                            out.extend([confirmation(method, lane, tag, multiple=multiple) for tag, multiple in instead])
+                            head = data[pos : pos + 11]
+                            for tag, multiple in instead:
+                                out.append(head + tag.to_bytes(8, "big") + (MULTIPLE if multiple else SINGLE))
                             run = stop
                 elif method in (BASIC_DELIVER, BASIC_RETURN, BASIC_GET_OK):
                     channel.down_left = -1
@@ -180,12 +187,11 @@ class BrokerStream:
                     if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
                         self._on_close(method, channel)
                         number = -1
-            elif kind == HEADER:
-                if channel is not None:
-                    if size < 12:
-                        wrong = f"a content header of {size} bytes"
-                        break
-                    channel.down_left = max(u64(data, pos + 11), 0)
+            elif kind == HEADER and channel is not None:
+                if size < 12:
+                    wrong = f"a content header of {size} bytes"
+                    break
+                channel.down_left = max(u64(data, pos + 11), 0)
             pos = stop
         if run < pos:
             out.append(data if run == 0 and pos == end else data[run:pos])
@@ -229,4 +235,5 @@ class BrokerStream:
                 del self.speaking[channel.number]
 
     def __repr__(self) -> str:
-        return f"<BrokerStream {'within a frame' if self.frame_left else 'at a boundary'} rest={self.rest_size} speaking={len(self.speaking)}>"
+        place = "within a frame" if self.frame_left else "at a boundary"
+        return f"<BrokerStream {place} rest={self.rest_size} speaking={len(self.speaking)}>"

@@ -1,11 +1,7 @@
 """The client's bytes, cut into parts.
 
-What is looked at is decided frame by frame, where the frame lies; nothing is copied but the short key of a publish. Three speeds:
-
-* `_run`: the tight loop for a stream of small publishes on one channel, each whole in the buffer. One part grows while key and size stay
-  the same; a publish costs a dozen reads of integers and one dictionary look-up.
-* `_publish`: a publish that is not whole: a body in many frames or still on its way, a header not there yet.
-* `decode`: everything else, one frame at a time.
+Frames are looked at where they lie, one by one, and nothing is copied; publishes have a faster way of their own (`publishes.py`).
+Frames of one kind that follow one another on one channel make one part.
 
 A publish is offered to the judge as soon as its header is there, because then its cost is known; a small body is waited for, so that a
 stream of small messages does not fall into halves at the end of each read. A method whose header does not follow at once (frames of
@@ -22,7 +18,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.conversation import Circumstances
-from gateway.messages import BODY, PLAIN, REQUEST, Part
+from gateway.messages import BODY, PLAIN, Part
 from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
@@ -38,7 +34,6 @@ from gateway.protocols.amqp.frames import (
     CONNECTION_OPEN,
     CONNECTION_START_OK,
     CONNECTION_TUNE_OK,
-    CONTENT_OF_BASIC,
     END,
     FRAME_ERROR,
     HEADER,
@@ -52,8 +47,8 @@ from gateway.protocols.amqp.frames import (
     client_error,
 )
 from gateway.protocols.amqp.handshake import Handshake, greeting
-from gateway.protocols.octets import u16, u32, u64
-from limiter.keys import Key, Origin, amqp_topic
+from gateway.protocols.amqp.publishes import Publishes, too_large
+from gateway.protocols.octets import u16, u32
 
 WHOLE_FRAME: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
 SMALL_BODY: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
@@ -70,11 +65,10 @@ class ClientStream:
         self.circumstances = circumstances
         self.channels = channels
         self.handshake = handshake
-        self.origin: Origin | None = None
+        self.publishes = Publishes(circumstances, handshake)
         self.need = 1
         self.greeted = False
         self.closing = False  # connection.close was said by either side: nothing is judged any more
-        self.room: i64 = 0
         self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
         self.frame_lane = 0
         self.frame_ends_content = False
@@ -91,14 +85,15 @@ class ClientStream:
             pos += 8
         if self.frame_left > 0:
             pos = self._flow(data, pos, end, parts)
-        self.room = room
+        publishes = self.publishes
+        publishes.room = room
         handshake = self.handshake
         last: Part | None = None  # grows while frames of its kind and channel follow one another
         channel: AmqpChannel | None = None
         channel_number: i64 = -1
         frames: i64 = FRAMES_PER_CALL
         self.need = 1
-        while pos < end and self.room > 0 and frames > 0:
+        while pos < end and publishes.room > 0 and frames > 0:
             if end - pos < 7:
                 self.need = SMALLEST
                 break
@@ -108,7 +103,7 @@ class ClientStream:
             size: i64 = u32(data, pos + 3)
             limit: i64 = handshake.limit
             if size > limit:
-                raise client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {lane}, at most {limit} were agreed on", "frame_too_large")
+                raise too_large(size, lane, limit)
             stop: i64 = pos + size + OVERHEAD
             if stop > end and (kind != BODY_FRAME or size <= WHOLE_FRAME):
                 self._check_kind(kind, lane, size)
@@ -144,10 +139,11 @@ class ClientStream:
                 if method == BASIC_PUBLISH:
                     last = None
                     before: i64 = pos
-                    pos = self._run(data, pos, end, channel, parts)
+                    pos = publishes.run(data, pos, end, channel, parts)
                     if pos == before:
-                        pos = self._publish(data, pos, stop, end, channel, parts)
+                        pos = publishes.one(data, pos, stop, end, channel, parts)
                         if pos == before:
+                            self.need = publishes.need
                             break
                     continue
                 if method in WATCHED:
@@ -161,7 +157,7 @@ class ClientStream:
                 if channel.awaits != AWAITS_HEADER:
                     raise client_error(UNEXPECTED_FRAME, f"a content header on channel {lane} without a publish")
                 last = None
-                self._join_header(data, pos, stop, channel, parts)
+                publishes.join_header(data, pos, stop, channel, parts)
                 pos = stop
                 continue
             elif kind == BODY_FRAME:
@@ -194,159 +190,6 @@ class ClientStream:
                 parts.append(last)
             pos = stop
         return pos
-
-    # ---- publishes -------------------------------------------------------------------------------------------------
-
-    def _run(self, data: bytes, pos: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
-        """As many publishes of `channel` as lie whole, one behind the other, from `pos` on; returns where that ends (or `pos`)."""
-        origin = self.origin
-        if origin is None:
-            raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
-        keys = origin.keys
-        lane: i64 = channel.number
-        limit: i64 = self.handshake.limit
-        room: i64 = self.room
-        part: Part | None = None
-        key: Key | None = None
-        raw = b""
-        size: i64 = -1
-        count: i64 = 0
-        while room > 0 and pos + 39 <= end:  # 17 for the shortest publish, 22 for the shortest header
-            if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_PUBLISH:
-                break
-            header: i64 = pos + u32(data, pos + 3) + OVERHEAD
-            names: i64 = pos + 14 + data[pos + 13]  # where the routing key's length is
-            if names >= end:
-                break
-            names += data[names] + 1  # where the bits are
-            if names + 2 != header or header + 22 > end or data[header - 1] != END:
-                break
-            body: i64 = header + u32(data, header + 3) + OVERHEAD
-            body_size: i64 = u64(data, header + 11)
-            if data[header] != HEADER or u16(data, header + 1) != lane or u32(data, header + 7) != CONTENT_OF_BASIC:
-                break
-            if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
-                break
-            stop: i64 = body
-            if body_size != 0:
-                if body_size < 0 or body_size > limit:
-                    break
-                stop += body_size + OVERHEAD
-                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != lane or u32(data, body + 3) != body_size:
-                    break
-                if data[stop - 1] != END:
-                    break
-            found = data[pos + 13 : names]
-            if found != raw:
-                raw = found
-                other = keys.get(found)
-                if other is None:
-                    other = self._new_key(origin, found)
-                if other is not key or part is None:
-                    key = other
-                    size = -1
-            if size != body_size:
-                if part is not None:
-                    part.end = pos
-                    part.count = count
-                size = body_size
-                count = 0
-                part = Part(REQUEST, lane, data, pos, pos, key, 0, 1, body_size)
-                parts.append(part)
-            count += 1
-            room -= 1
-            pos = stop
-        if part is not None:
-            part.end = pos
-            part.count = count
-        self.room = room
-        return pos
-
-    def _publish(self, data: bytes, pos: i64, stop: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
-        """The publish at `pos`, its method frame whole (up to `stop`), the rest perhaps not. Returns `pos` when it must wait (`need`)."""
-        self._names(data, pos, stop)  # raises where they do not fit
-        if end - stop < 7:
-            self.need = stop - pos + SMALLEST
-            return pos
-        if data[stop] != HEADER or u16(data, stop + 1) != channel.number:
-            channel.method = data[pos:stop]
-            channel.awaits = AWAITS_HEADER
-            return stop
-        size: i64 = u32(data, stop + 3)
-        limit: i64 = self.handshake.limit
-        if size > limit:
-            raise client_error(
-                FRAME_ERROR, f"a content header of {size} bytes on channel {channel.number}, at most {limit} were agreed on", "frame_too_large"
-            )
-        header: i64 = stop
-        stop += size + OVERHEAD
-        if stop > end:
-            self.need = stop - pos
-            return pos
-        if data[stop - 1] != END:
-            raise client_error(FRAME_ERROR, f"a frame on channel {channel.number} does not end with 0xCE")
-        body_size = self._body_size(data, header, size, channel)
-        if 0 < body_size <= SMALL_BODY:
-            if end - stop < 7:
-                self.need = stop - pos + SMALLEST
-                return pos
-            if data[stop] == BODY_FRAME and u16(data, stop + 1) == channel.number and u32(data, stop + 3) == body_size:
-                whole: i64 = stop + body_size + OVERHEAD
-                if whole > end:
-                    self.need = whole - pos
-                    return pos
-        self._begin_content(data, pos, stop, body_size, data[pos + 13 : header - 2], channel, parts)
-        return stop
-
-    def _join_header(self, data: bytes, pos: i64, stop: i64, channel: AmqpChannel, parts: list[Part]) -> None:
-        """The content header of a publish that had to wait for it."""
-        body_size = self._body_size(data, pos, stop - pos - OVERHEAD, channel)
-        method = channel.method
-        channel.method = b""
-        joined = method + data[pos:stop]
-        self._begin_content(joined, 0, len(joined), body_size, method[13:-2], channel, parts)
-
-    def _begin_content(
-        self, data: bytes, pos: i64, stop: i64, body_size: i64, raw: bytes, channel: AmqpChannel, parts: list[Part]
-    ) -> None:
-        """Offer the publish whose method and header are `data[pos:stop]`; its body, if any, follows as BODY parts."""
-        origin = self.origin
-        if origin is None:
-            raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
-        key = origin.keys.get(raw)
-        if key is None:
-            key = self._new_key(origin, raw)
-        parts.append(Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0))
-        channel.left = body_size
-        channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
-        self.room -= 1
-
-    def _new_key(self, origin: Origin, raw: bytes) -> Key:
-        """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""
-        middle = 1 + raw[0]
-        assert origin.vhost is not None
-        return self.circumstances.judge.key(origin, raw, amqp_topic(origin.vhost, raw[1:middle], raw[middle + 1 :]))
-
-    def _names(self, data: bytes, pos: i64, stop: i64) -> None:
-        """Check that exchange and routing key fill the publish at `pos` exactly."""
-        names: i64 = pos + 14
-        if names < stop:
-            names += data[names - 1]
-        if names < stop:
-            names += data[names] + 1
-        if names + 2 != stop:
-            raise client_error(SYNTAX_ERROR, "the names in basic.publish do not fit its frame")
-
-    def _body_size(self, data: bytes, pos: i64, size: i64, channel: AmqpChannel) -> i64:
-        """The body size announced by the header frame at `pos` with `size` bytes of payload."""
-        if size < 14:
-            raise client_error(SYNTAX_ERROR, f"a content header of {size} bytes on channel {channel.number}")
-        if u32(data, pos + 7) != CONTENT_OF_BASIC:
-            raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel.number} that is not of class 60, weight 0")
-        body_size = u64(data, pos + 11)
-        if body_size < 0:
-            raise client_error(SYNTAX_ERROR, f"a body of 2**63 bytes or more on channel {channel.number}")
-        return body_size
 
     # ---- everything else -------------------------------------------------------------------------------------------
 
@@ -396,9 +239,9 @@ class ClientStream:
 
     def _open(self, arguments: bytes) -> None:
         vhost = self.handshake.open(arguments)
-        if self.origin is None:
+        if self.publishes.origin is None:
             told = self.circumstances
-            self.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost)
+            self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost)
 
     # ---- frames too large to wait for ------------------------------------------------------------------------------
 
@@ -413,9 +256,7 @@ class ClientStream:
 
     def _flow(self, data: bytes, pos: i64, end: i64, parts: list[Part]) -> i64:
         """More of the frame that is flowing through."""
-        stop: i64 = pos + self.frame_left
-        if stop > end:
-            stop = end
+        stop: i64 = min(pos + self.frame_left, end)
         if stop == pos:
             return pos
         self.frame_left -= stop - pos
@@ -426,5 +267,5 @@ class ClientStream:
         return stop
 
     def __repr__(self) -> str:
-        state = "closing" if self.closing else "open" if self.origin is not None else "greeted" if self.greeted else "new"
+        state = "closing" if self.closing else "open" if self.publishes.origin is not None else "greeted" if self.greeted else "new"
         return f"<ClientStream {state} channels={len(self.channels)} frame_left={self.frame_left}>"

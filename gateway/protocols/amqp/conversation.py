@@ -408,7 +408,7 @@ class AmqpConversation(Conversation):
         return to_client, to_broker
 
     def ended(self) -> None:
-        origin = self.client_stream.origin
+        origin = self.client_stream.publishes.origin
         if origin is not None and not self._over:
             self.circumstances.judge.release(origin)
         self._over = True

@@ -166,6 +166,6 @@ def _properties(table: bytes) -> dict[str, str]:
         return {}
     try:
         _, properties = pamqp.decode.field_table(table)
-    except Exception:  # noqa: BLE001  # pamqp raises whatever it trips over: ValueError, struct.error, UnicodeDecodeError, RecursionError
+    except Exception:  # pamqp raises whatever it trips over: ValueError, struct.error, UnicodeDecodeError, RecursionError
         return {}
     return {name: str(properties[name])[:SHOWN_CHARACTERS] for name in SHOWN if name in properties}

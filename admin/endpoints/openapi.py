@@ -1,0 +1,22 @@
+"""`/v1/openapi.json`: the description of this API, made from ROUTES and the types of their bodies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from admin.auth import Role
+from admin.context import Context
+from admin.openapi import document
+from admin.routing import Answer, Route
+
+
+async def get(context: Context) -> Answer:
+    del context
+    from admin.endpoints import ROUTES as ALL
+
+    return Answer(document(ALL))
+
+
+ROUTES: Final[list[Route]] = [
+    Route("GET", "/v1/openapi.json", Role.VIEWER, get, "This API as an OpenAPI 3.1 document", answer=dict[str, object])
+]

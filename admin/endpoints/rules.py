@@ -1,0 +1,100 @@
+"""`/v1/rules`: the configuration's rules, and the live change of one. Live changes of keys stay when a rule's limit changes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from admin.auth import Role
+from admin.bodies import Circumstances, LimitBody, decode, override
+from admin.context import Context
+from admin.preconditions import etag, require_match
+from admin.problems import not_found
+from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.state import StoredOverride, rule_target
+from admin.views import Preview, RuleList, RuleView, rule_view
+
+
+def name_of(context: Context) -> str:
+    return context.request.path["name"].decode(errors="surrogateescape")
+
+
+def views(context: Context) -> list[RuleView]:
+    store = context.store
+    rules, unfit = store.rules(), store.unfit()
+    held = rules.rule_overrides
+    found = []
+    for file_rule in store.file_rules:
+        stored = store.state.rules.get(file_rule.name)
+        expired = stored is not None and file_rule.name not in held and file_rule.name not in unfit
+        rule = rules.rule(file_rule.name) or file_rule
+        found.append(rule_view(rule, file_rule, None if expired else stored, unfit.get(file_rule.name)))
+    return found
+
+
+def view(context: Context, name: str) -> RuleView:
+    for found in views(context):
+        if found.name == name:
+            return found
+    raise not_found(f"no rule of the configuration is called {name!r}; GET /v1/rules lists them")
+
+
+def configured(context: Context, name: str) -> tuple[Any, ...]:
+    """What a rule's ETag is made of; of a rule that is gone its live change is left."""
+    known = [found for found in views(context) if found.name == name]
+    return (known, context.store.state.rules.get(name))
+
+
+def answer(context: Context, name: str) -> Answer:
+    return Answer(view(context, name), etag=etag(configured(context, name)))
+
+
+async def list_rules(context: Context) -> Answer:
+    known = {rule.name for rule in context.store.file_rules}
+    orphans = {name: stored for name, stored in context.store.state.rules.items() if name not in known}
+    found = RuleList(views(context), orphans, context.store.revision)
+    return Answer(found, etag=etag((found.items, orphans)))
+
+
+async def get(context: Context) -> Answer:
+    return answer(context, name_of(context))
+
+
+async def put(context: Context) -> Answer:
+    name = name_of(context)
+    view(context, name)
+    body = decode(context.request.body, LimitBody)
+    about = Circumstances(context.request.actor.name, context.wall_clock(), context.reason)
+
+    def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
+        require_match(context.request, etag(configured(context, name)))
+        return [(rule_target(name), override(body, None, about))], None
+
+    done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
+    return Answer(done) if isinstance(done, Preview) else answer(context, name)
+
+
+async def delete(context: Context) -> Answer:
+    name = name_of(context)
+
+    def edit() -> tuple[list[tuple[str, None]], None]:
+        require_match(context.request, etag(configured(context, name)))
+        if name not in context.store.state.rules:
+            raise not_found(f"the rule {name!r} is not changed live; there is nothing to take back")
+        return [(rule_target(name), None)], None
+
+    done = await context.change(edit)
+    if isinstance(done, Preview):
+        return Answer(done)
+    if all(rule.name != name for rule in context.store.file_rules):
+        return await list_rules(context)  # the rule itself is gone
+    return answer(context, name)
+
+
+ROUTES: Final[list[Route]] = [
+    Route("GET", "/v1/rules", Role.VIEWER, list_rules, "All rules, in the order of the configuration", answer=RuleList),
+    Route("GET", "/v1/rules/{name}", Role.VIEWER, get, "One rule: as it holds, as the file has it", answer=RuleView),
+    Route("PUT", "/v1/rules/{name}", Role.OPERATOR, put, "Change a rule's limit live", answer=RuleView | Preview, body=LimitBody,
+          parameters=WRITE_PARAMETERS, conditional=True),
+    Route("DELETE", "/v1/rules/{name}", Role.OPERATOR, delete, "Return a rule to what the file says", answer=RuleView | RuleList | Preview,
+          parameters=WRITE_PARAMETERS, conditional=True),
+]  # fmt: skip

@@ -1,0 +1,288 @@
+"""Views: the answers of the API as types. OpenAPI is made from them, and they say what leaves the gateway and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from admin.journal import Change, Entry
+from admin.state import PublishedQuotas, StoredOverride, format_time, key_target
+from limiter.units import format_byte_rate, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from limiter.limit_state import LimitState
+    from limiter.limits import Limit
+    from limiter.rule import Rule
+    from limiter.rules import Effective
+
+
+class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A limit as people write it, and as numbers. Absent: unlimited. Bursts are in tokens: what may pass at once."""
+
+    messages: str | None = None
+    bytes: str | None = None
+    messages_per_second: float | None = None
+    bytes_per_second: float | None = None
+    messages_burst: int | None = None
+    bytes_burst: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """A limit in use, now. Rates are those of the topic (null at other levels); totals count since the limit came into use."""
+
+    fill: float
+    breaker: str
+    wait_ms: float
+    admitted: int
+    admitted_bytes: int
+    refused: int
+    shadow_refused: int
+    last_refused: str | None
+    received_per_second: float | None = None
+    forwarded_per_second: float | None = None
+    refused_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+
+class Level(msgspec.Struct, frozen=True):
+    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default."""
+
+    per: str
+    thing: str
+    origin: str
+    rule: str
+    place: str
+    limit: LimitText
+    action: str
+    reply: str
+    mode: str
+    open_for: str
+    max_delay: str
+    by: str = ""
+    at: str | None = None
+    reason: str = ""
+    expires: str | None = None
+    usage: Usage | None = None
+
+
+class KeyLimit(msgspec.Struct, frozen=True):
+    """The limits of one key: what holds per level, and its live change if there is one."""
+
+    protocol: str
+    topic: str
+    path: str
+    revision: int
+    override: StoredOverride | None
+    levels: list[Level]
+
+
+class LimitInUse(msgspec.Struct, frozen=True):
+    """An item of the list: one limit in use, or changed live. `path` leads to the key (null where the level is no topic's)."""
+
+    protocol: str
+    path: str | None
+    overflow: bool
+    level: Level
+
+
+class LimitPage(msgspec.Struct, frozen=True):
+    """One page; `next` is the cursor of the following one."""
+
+    items: list[LimitInUse]
+    next: str | None
+    total: int
+
+
+class RuleView(msgspec.Struct, frozen=True):
+    """A rule: as it holds, as the file has it, and its live change. `unfit` says why a live change does not hold."""
+
+    name: str
+    place: str
+    per: str
+    match: dict[str, str]
+    algorithm: str
+    limit: LimitText
+    action: str
+    reply: str
+    mode: str
+    open_for: str
+    max_delay: str
+    fallback: str
+    file_limit: LimitText
+    origin: str
+    override: StoredOverride | None = None
+    unfit: str | None = None
+
+
+class RuleList(msgspec.Struct, frozen=True):
+    """All rules in file order, and live changes whose rule is gone."""
+
+    items: list[RuleView]
+    orphans: dict[str, StoredOverride]
+    revision: int
+
+
+class TopicChange(msgspec.Struct, frozen=True):
+    """What a change would do to one topic."""
+
+    protocol: str
+    topic: str
+    before: list[Level]
+    after: list[Level]
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The answer of a dry run. `topics_affected` counts topics in use (and named) whose limit would differ; the first 100 are shown."""
+
+    would_be_revision: int
+    changes: list[Change]
+    topics_affected: int
+    topics: list[TopicChange]
+    dry_run: bool = True
+
+
+class QuotasPublished(msgspec.Struct, frozen=True):
+    """Quotas are published: who, when, and how many topics have one."""
+
+    published: PublishedQuotas
+    revision: int
+
+
+class HistoryPage(msgspec.Struct, frozen=True):
+    """Changes, the latest first. `revision` is the current one, `oldest` the first that is still kept."""
+
+    items: list[Entry]
+    next: str | None
+    revision: int
+    oldest: int | None
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One change, and the current revision."""
+
+    entry: Entry
+    revision: int
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A page of what the gateway tells about itself."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+    total: int
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    """Journal lines of every outcome, the latest first."""
+
+    items: list[Entry]
+    next: str | None
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It was done."""
+
+    done: str
+
+
+class Live(msgspec.Struct, frozen=True):
+    """The process is alive: its loop took a turn, in this many milliseconds."""
+
+    status: str
+    turn_ms: float
+
+
+class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether traffic is served; reasons are told to whoever presents a token."""
+
+    ready: bool
+    reasons: list[str] = []
+
+
+# ---- making them ----------------------------------------------------------------------------------------------------
+
+
+def limit_text(limit: Limit) -> LimitText:
+    messages, size = limit.messages, limit.bytes
+    return LimitText(
+        messages=None if messages is None else format_rate(messages),
+        bytes=None if size is None else format_byte_rate(size),
+        messages_per_second=None if messages is None else messages.per_second,
+        bytes_per_second=None if size is None else size.per_second,
+        messages_burst=None if messages is None else limit.messages_capacity(),
+        bytes_burst=None if size is None else limit.bytes_capacity(),
+    )
+
+
+def level_of(effective: Effective, usage: Usage | None = None) -> Level:
+    rule = effective.rule
+    return Level(
+        per=effective.per,
+        thing=effective.thing,
+        origin=effective.origin,
+        rule=rule.name,
+        place=effective.place,
+        limit=limit_text(rule.limit),
+        action=rule.action,
+        reply=rule.reply,
+        mode=rule.mode,
+        open_for=format_duration(rule.breaker_ns()),
+        max_delay=format_duration(rule.max_delay_ns),
+        by=effective.by,
+        at=format_time(effective.at) if effective.at else None,
+        reason=effective.reason,
+        expires=None if effective.expires_at is None else format_time(effective.expires_at),
+        usage=usage,
+    )
+
+
+def levels_of(effectives: Iterable[Effective]) -> list[Level]:
+    return [level_of(effective) for effective in effectives]
+
+
+def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[[int], float]) -> Usage:
+    """`rates` is the topic's item of the gateway's own list; `time_of` tells the time of day at a monotonic moment."""
+    told = rates or {}
+    return Usage(
+        fill=round(state.fill, 4),
+        breaker=state.breaker,
+        wait_ms=round(state.wait_ns / 1e6, 3),
+        admitted=state.admitted,
+        admitted_bytes=state.admitted_bytes,
+        refused=state.refused,
+        shadow_refused=state.shadow_refused,
+        last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
+        received_per_second=told.get("received_per_second"),
+        forwarded_per_second=told.get("forwarded_per_second"),
+        refused_per_second=told.get("refused_per_second"),
+        bytes_per_second=told.get("bytes_per_second"),
+    )
+
+
+def in_use(state: LimitState, usage: Usage) -> LimitInUse:
+    path = None if state.name is None else f"/v1/{key_target(state.name)}"
+    return LimitInUse(state.protocol, path, state.overflow, level_of(state.effective, usage))
+
+
+def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit: str | None) -> RuleView:
+    match = rule.match
+    return RuleView(
+        name=rule.name,
+        place=rule.place,
+        per=rule.per,
+        match={name: str(getattr(match, name)) for name in match.given()},
+        algorithm=rule.algorithm,
+        limit=limit_text(rule.limit),
+        action=rule.action,
+        reply=rule.reply,
+        mode=rule.mode,
+        open_for=format_duration(rule.breaker_ns()),
+        max_delay=format_duration(rule.max_delay_ns),
+        fallback=rule.fallback,
+        file_limit=limit_text(file_rule.limit),
+        origin="override" if stored is not None and unfit is None else "file",
+        override=stored,
+        unfit=unfit,
+    )

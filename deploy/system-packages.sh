@@ -1,0 +1,55 @@
+#!/bin/sh
+# Installs what the named parts need from Debian, and only what is missing.
+#
+#   sh deploy/system-packages.sh python compiler java maven go rabbitmq haproxy
+#
+# Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
+# Services that come with packages are not started (a private broker is started by whoever needs one).
+set -eu
+
+PYTHON=${PYTHON:-python3}
+missing=""
+
+for part in "$@"; do
+    case $part in
+    python)   "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3 python3-venv" ;;
+    compiler) command -v cc >/dev/null || missing="$missing gcc libc6-dev"
+              header="$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null || true)/Python.h"
+              [ -f "$header" ] || missing="$missing python3-dev" ;;
+    java)     javac --version 2>/dev/null | grep -Eq '^javac (1[7-9]|[2-9][0-9])' || missing="$missing openjdk-17-jdk-headless" ;;
+    maven)    command -v mvn >/dev/null || missing="$missing maven" ;;
+    go)       command -v go >/dev/null || missing="$missing golang-go" ;;
+    rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server" ;;
+    haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
+    *)        echo "system-packages.sh: unknown part: $part" >&2; exit 2 ;;
+    esac
+done
+
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "Missing on this machine:$missing" >&2
+    echo "Install them (on Debian, as root: apt-get install --no-install-recommends$missing) and run this again." >&2
+    exit 1
+fi
+
+# Debian asks this file whether a package may start its service. Ours says no, and is taken away again; one that is there is respected.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' HUP INT TERM
+fi
+
+log=$(mktemp)
+echo "Installing:$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086  # a list of words
+if ! { apt-get -q -y update && apt-get -q -y install --no-install-recommends $missing; } >"$log" 2>&1; then
+    tail -n 20 "$log" | sed -E 's#(https?|ftp)://[^ ]*#(package source)#g' >&2
+    rm -f "$log"
+    echo "apt-get could not install:$missing" >&2
+    exit 1
+fi
+rm -f "$log"

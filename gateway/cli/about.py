@@ -1,0 +1,37 @@
+"""`sluice version` and `completion`."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import metadata
+
+import click
+
+from gateway.cli.output import emit
+from gateway.cli.verbs import Verb, output_option
+
+
+@click.command(cls=Verb, example="sluice version -o json")
+@output_option
+def version(form: str) -> None:
+    """The version, and which build runs: compiled or pure Python."""
+    from gateway.build import build
+
+    facts = build()
+    found: dict[str, object] = {"sluice": facts.version, "build": facts.kind, "python": facts.python, "trio": metadata.version("trio")}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found["pyspark"] = metadata.version("pyspark")
+    emit(form, found)
+
+
+@click.command(cls=Verb, example="sluice completion bash > /etc/bash_completion.d/sluice\nsluice completion zsh > ~/.zfunc/_sluice")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """A script that completes verbs and options in your shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    made = kind(ctx.find_root().command, {}, "sluice", "_SLUICE_COMPLETE")
+    click.echo(made.source_template % made.source_vars())

@@ -1,0 +1,82 @@
+"""`sluice history`: who changed what, when and why; and back."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from gateway.cli.client import path
+from gateway.cli.output import Column, cell
+from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
+
+
+def _targets(item: dict[str, Any]) -> object:
+    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
+    first = ", ".join(str(change.get("target")) for change in changes[:3])
+    return f"{first} and {len(changes) - 3} more" if len(changes) > 3 else first
+
+
+def _became(item: dict[str, Any]) -> object:
+    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
+    if len(changes) != 1:
+        return f"{len(changes)} changes"
+    return f"{_brief(changes[0].get('before'))} -> {_brief(changes[0].get('after'))}"
+
+
+def _brief(stored: object) -> str:
+    if not isinstance(stored, dict):
+        return "none"
+    return cell({name: value for name, value in stored.items() if name not in {"by", "at", "reason", "sha256"}})
+
+
+COLUMNS: Final[list[Column]] = [
+    ("revision", lambda item: item.get("revision")),
+    ("at", lambda item: item.get("at")),
+    ("by", lambda item: item.get("by")),
+    ("action", lambda item: item.get("action")),
+    ("what", _targets),
+    ("change", _became),
+    ("reason", lambda item: item.get("reason")),
+]
+
+
+@click.group(cls=Group, example="sluice history list")
+def history() -> None:
+    """Every change of limits, rules and quotas: who, when, why, before, after."""
+
+
+@history.command("list", example="sluice history list --limit 20")
+@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, the latest first.")
+@remote
+def list_(remote: Remote, most: int) -> None:
+    """Changes, the latest first."""
+    remote.emit(list(remote.client.items("/v1/history", most=most)), COLUMNS)
+
+
+@history.command(example="sluice history show 42")
+@click.argument("revision", type=click.IntRange(min=0))
+@remote
+def show(remote: Remote, revision: int) -> None:
+    """One change, with what was before and after."""
+    remote.emit(remote.client.ask("GET", path("history", str(revision))).body)
+
+
+@history.command(example="sluice history rollback 41 --reason 'limit too low'")
+@click.argument("revision", type=click.IntRange(min=0))
+@changing
+@remote
+def rollback(remote: Remote, change: Change, revision: int) -> None:
+    """Make limits, rules and quotas as they were at a revision. A new revision is made; nothing is forgotten."""
+    change.confirm(f"Return limits, rules and quotas of {remote.url} to revision {revision}?")
+    roll_back(remote, change, revision)
+
+
+def roll_back(remote: Remote, change: Change, revision: int) -> None:
+    """POST the rollback, seen against the history as it is now."""
+    client = remote.client
+    seen = client.ask("GET", "/v1/history", query={"limit": "1"}) if change.if_version is None else None
+    body = {"reason": change.reason} if change.reason else {}
+    reply = client.ask("POST", f"/v1/history/{revision}:rollback", query=change.query(), body=body, if_match=change.if_match(seen))
+    remote.emit(reply.body)
+    said(change, f"return to revision {revision}")

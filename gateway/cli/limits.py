@@ -1,0 +1,258 @@
+"""`sluice limits` and `sluice rules`: look at limits and change them live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from gateway.cli.client import Reply, listed, path
+from gateway.cli.exits import NOT_FOUND, USAGE, CommandError
+from gateway.cli.output import Column, column
+from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
+from limiter.rule import ACTIONS, MODES, REPLIES
+from limiter.units import parse_byte_rate, parse_duration, parse_rate, parse_size
+
+LEVELS: Final[list[Column]] = [
+    column("per", "per"),
+    column("for", "thing"),
+    column("messages", "limit.messages"),
+    column("burst", "limit.messages_burst"),
+    column("bytes", "limit.bytes"),
+    column("burst", "limit.bytes_burst"),
+    column("action", "action"),
+    column("mode", "mode"),
+    column("origin", "origin"),
+    column("rule", "rule"),
+    column("place", "place"),
+    column("by", "by"),
+    column("at", "at"),
+    column("until", "expires"),
+    column("reason", "reason"),
+]
+IN_USE: Final[list[Column]] = [
+    column("protocol", "protocol"),
+    column("per", "level.per"),
+    column("for", "level.thing"),
+    column("messages", "level.limit.messages"),
+    column("bytes", "level.limit.bytes"),
+    column("origin", "level.origin"),
+    column("rule", "level.rule"),
+    column("received/s", "level.usage.received_per_second"),
+    column("refused/s", "level.usage.refused_per_second"),
+    column("refused", "level.usage.refused"),
+    column("fill", "level.usage.fill"),
+    column("breaker", "level.usage.breaker"),
+    column("last refused", "level.usage.last_refused"),
+]
+RULES: Final[list[Column]] = [
+    column("rule", "name"),
+    column("match", "match"),
+    column("per", "per"),
+    column("messages", "limit.messages"),
+    column("bytes", "limit.bytes"),
+    column("action", "action"),
+    column("mode", "mode"),
+    column("origin", "origin"),
+    column("place", "place"),
+    column("by", "override.by"),
+    column("reason", "override.reason"),
+]
+
+
+def _checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A check of an option's value, with the units' own words."""
+
+    def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse(value)
+            except ValueError as error:
+                raise click.BadParameter(str(error)) from None
+        return value
+
+    return check
+
+
+def _expires(text: str) -> None:
+    if not text[:4].isdigit() or text[4:5] != "-":  # else a time, which the gateway reads
+        parse_duration(text)
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What a live change may say."""
+    options = (
+        click.option("--messages", metavar="RATE", callback=_checked(parse_rate), help="Messages, e.g. 500/s, 30k/min; 0/s refuses all."),
+        click.option("--bytes", "size", metavar="RATE", callback=_checked(parse_byte_rate), help="Bytes, e.g. 5MiB/s."),
+        click.option("--burst", metavar="TIME", callback=_checked(parse_duration), help="How much at once, as a time of the rate, e.g. 2s."),
+        click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="How many messages at once."),
+        click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="How many bytes at once, e.g. 1MiB."),
+        click.option("--action", type=click.Choice(ACTIONS), help="What happens to what is over the limit."),
+        click.option("--reply", type=click.Choice(REPLIES), help="How RocketMQ clients are refused."),
+        click.option("--mode", type=click.Choice(MODES), help="shadow: counted, never enforced."),
+        click.option("--open-for", metavar="TIME", callback=_checked(parse_duration), help="The breaker's time; 0s: none."),
+        click.option("--max-delay", metavar="TIME", callback=_checked(parse_duration), help="With action delay: how long at most."),
+        click.option("--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30min, or 2026-11-21T12:00:00Z."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _body(change: Change, said_: dict[str, Any]) -> dict[str, Any]:
+    """The body of a PUT from the options given; raises CommandError where they say nothing."""
+    tokens = {"messages": said_.pop("burst_messages"), "bytes": said_.pop("burst_bytes")}
+    tokens = {name: value for name, value in tokens.items() if value is not None}
+    if tokens and said_["burst"] is not None:
+        raise CommandError(USAGE, "--burst is a time, --burst-messages and --burst-bytes are tokens: say one or the other")
+    said_["bytes"] = said_.pop("size")
+    body = {name: value for name, value in {**said_, "burst": said_["burst"] or tokens or None}.items() if value is not None}
+    if not set(body) - {"expires"}:
+        raise CommandError(USAGE, "say what the limit shall be, e.g. --messages 500/s")
+    return {**body, **({"reason": change.reason} if change.reason else {})}
+
+
+def key_path(words: tuple[str, ...]) -> str:
+    """`rocketmq TOPIC` or `amqp VHOST EXCHANGE ROUTING_KEY`, raw, as the path of the key. Raises CommandError."""
+    protocol, *rest = words
+    if protocol == "rocketmq":
+        if len(rest) == 1 and rest[0]:
+            return path("limits", "rocketmq", rest[0])
+        raise CommandError(USAGE, "a RocketMQ key is one topic: sluice limits get rocketmq orders")
+    if protocol == "amqp":
+        if len(rest) == 3 and rest[0]:
+            return path("limits", "amqp", rest[0], rest[1] or "amq.default", rest[2])
+        raise CommandError(USAGE, "an AMQP key is vhost, exchange and routing key: sluice limits get amqp / orders order.created")
+    raise CommandError(USAGE, f"{protocol}: no such protocol; say rocketmq or amqp")
+
+
+KEY: Final = click.argument("key", nargs=-1, required=True, metavar="rocketmq TOPIC | amqp VHOST EXCHANGE ROUTING_KEY")
+
+
+def show_key(remote: Remote, reply: Reply) -> None:
+    """A key's limits: a row for each level; in JSON and YAML also the version for --if-version."""
+    _show(remote, reply, lambda body: body.get("levels"), LEVELS)
+
+
+def _show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: list[Column]) -> None:
+    body = reply.body
+    if remote.form == "table" and isinstance(body, dict) and isinstance(rows(body), list):
+        remote.emit(rows(body), shown)
+    elif remote.form != "table" and isinstance(body, dict) and reply.etag:
+        remote.emit({**body, "version": reply.etag.strip('"')})
+    else:
+        remote.emit(body)
+
+
+@click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
+def limits() -> None:
+    """The limit of each topic: what holds, why, and how full; change it live."""
+
+
+@limits.command("list", example="sluice limits list --sort refused\nsluice limits list --protocol amqp -q order -o json")
+@click.option("--protocol", type=click.Choice(["amqp", "rocketmq"]), help="Only this protocol's.")
+@click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
+@click.option("--sort", type=click.Choice(["name", "fill", "rate", "refused", "last_refused"]), default="name", show_default=True, help="Order.")
+@click.option("--limit", "most", type=click.IntRange(min=1), help="At most so many.")
+@remote
+def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, most: int | None) -> None:
+    """Limits in use, or changed live."""
+    wanted = {"protocol": protocol or "", "q": query or "", "sort": sort}
+    found = list(remote.client.items("/v1/limits", {name: value for name, value in wanted.items() if value}, most=most))
+    remote.emit(found, IN_USE)
+
+
+@limits.command(example="sluice limits get rocketmq orders\nsluice limits get amqp / amq.default jobs -o yaml")
+@KEY
+@remote
+def get(remote: Remote, key: tuple[str, ...]) -> None:
+    """What holds for a key, used or not, and where it comes from."""
+    show_key(remote, remote.client.ask("GET", key_path(key)))
+
+
+@limits.command(
+    "set",
+    example="sluice limits set rocketmq orders --messages 500/s --bytes 5MiB/s --burst 2s --reason 'incident 12'\n"
+    "sluice limits set amqp / orders order.created --messages 100/s --for 30min",
+)
+@KEY
+@limit_options
+@changing
+@remote
+def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -> None:
+    """Change the limit of a key live. What is not said is as the rule says; an earlier live change of the key is replaced."""
+    target = key_path(key)
+    body = _body(change, options)
+    client = remote.client
+    seen = client.ask("GET", target) if change.if_version is None else None
+    reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
+    show_key(remote, reply)
+    said(change, f"limit of {' '.join(key)} changed")
+
+
+@limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'")
+@KEY
+@changing
+@remote
+def unset(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
+    """Take the live change of a key back; the rules hold again."""
+    target = key_path(key)
+    client = remote.client
+    seen = client.ask("GET", target) if change.if_version is None else None
+    reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
+    show_key(remote, reply)
+    said(change, f"live change of {' '.join(key)} taken back")
+
+
+@click.group(cls=Group, example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
+def rules() -> None:
+    """The rules of the configuration: look at them, change one's limit live."""
+
+
+@rules.command("list", example="sluice rules list")
+@remote
+def list_rules(remote: Remote) -> None:
+    """All rules, in the order in which they are tried."""
+    body = remote.client.ask("GET", "/v1/rules").body
+    remote.emit(listed(body) if remote.form == "table" else body, RULES)
+
+
+@rules.command("set", example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
+@click.argument("name")
+@limit_options
+@changing
+@remote
+def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
+    """Change a rule's limit live. Live changes of keys stay as they are."""
+    body = _body(change, options)
+    client = remote.client
+    target = path("rules", name)
+    seen = client.ask("GET", target) if change.if_version is None else None
+    reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
+    _show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
+    said(change, f"rule {name} changed")
+
+
+@rules.command(example="sluice rules reset rocketmq-topics")
+@click.argument("name")
+@changing
+@remote
+def reset(remote: Remote, change: Change, name: str) -> None:
+    """Return a rule to what the file says."""
+    client = remote.client
+    target = path("rules", name)
+    if_match = change.if_match(_seen_rule(client.ask, target) if change.if_version is None else None)
+    reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
+    _show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
+    said(change, f"rule {name} returned to the file's limit")
+
+
+def _seen_rule(ask: Callable[..., Reply], target: str) -> Reply | None:
+    """The rule as it is; None where the file has it no more, but a live change of it may be left."""
+    try:
+        return ask("GET", target)
+    except CommandError as error:
+        if error.exit_code != NOT_FOUND:
+            raise
+        return None

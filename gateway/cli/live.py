@@ -1,0 +1,111 @@
+"""`sluice topics`, `connections`, `health`, `reload`, `drain`: a running gateway, seen and told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from gateway.cli.client import AdminClient
+from gateway.cli.exits import FAILED, OK, UNREACHABLE, CommandError
+from gateway.cli.output import Column, column, talk
+from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
+
+TOPICS: Final[list[Column]] = [
+    column("protocol", "protocol"),
+    column("topic", "topic"),
+    column("received/s", "received_per_second"),
+    column("forwarded/s", "forwarded_per_second"),
+    column("refused/s", "refused_per_second"),
+    column("bytes/s", "bytes_per_second"),
+    column("received", "received"),
+    column("forwarded", "forwarded"),
+    column("refused", "refused"),
+    column("dropped", "dropped"),
+    column("abandoned", "abandoned"),
+    column("waiting", "waiting"),
+]
+CONNECTIONS: Final[list[Column]] = [
+    column("id", "id"),
+    column("listener", "listener"),
+    column("client", "client"),
+    column("user", "user"),
+    column("state", "state"),
+    column("bottleneck", "bottleneck"),
+    column("held", "held_bytes", "held"),
+    column("age s", "age_seconds", "age"),
+]
+
+
+@click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
+@click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
+@remote
+def topics(remote: Remote, query: str | None) -> None:
+    """Topics seen lately: received, forwarded, refused, now and in all."""
+    remote.emit(list(remote.client.items("/v1/topics", {"q": query} if query else None)), TOPICS)
+
+
+@click.group(cls=Group, example="sluice connections list")
+def connections() -> None:
+    """Connections of clients."""
+
+
+@connections.command("list", example="sluice connections list -q 10.0.0.7")
+@click.option("-q", "--query", metavar="TEXT", help="Only those whose client, user or listener has this in it.")
+@remote
+def list_(remote: Remote, query: str | None) -> None:
+    """Connections, each with its state and what holds it up."""
+    remote.emit(list(remote.client.items("/v1/connections", {"q": query} if query else None)), CONNECTIONS)
+
+
+@click.command(cls=Verb, example="sluice health && echo ready")
+@remote
+@click.pass_context
+def health(ctx: click.Context, remote: Remote) -> None:
+    """Whether the gateway is ready: exit 0 ready, 1 not ready, 4 not reachable."""
+    client = _client(remote)
+    try:
+        body = client.ask("GET", "/readyz").body
+    except CommandError as error:
+        if error.exit_code == UNREACHABLE:
+            raise
+        talk(f"{client.url} is not ready")
+        if remote.form != "table":
+            remote.emit({"ready": False, "reason": error.message})
+        else:
+            error.show()
+        ctx.exit(FAILED)
+    remote.emit(body if isinstance(body, dict) else {"ready": True})
+    ctx.exit(OK)
+
+
+def _client(remote: Remote) -> AdminClient:
+    """Probes need no token: a file that cannot be read is no reason to be unhealthy."""
+    try:
+        return remote.client
+    except CommandError:
+        return AdminClient(remote.url, None, remote.timeout_s)
+
+
+@click.command(cls=Verb, example="sluice reload --reason 'rule for invoices'")
+@changing
+@remote
+def reload(remote: Remote, change: Change) -> None:
+    """Have the gateway read its configuration again. Rules are in force at once; what needs a restart is named. A bad file changes nothing."""
+    remote.emit(remote.client.ask("POST", "/v1/config:reload", query=change.query()).body)
+    said(change, "configuration read again")
+
+
+@click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'")
+@changing
+@remote
+def drain(remote: Remote, change: Change) -> None:
+    """Have the gateway stop gracefully: no new connections, what is in flight is finished, then it ends."""
+    change.confirm(f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere.")
+    if change.dry_run:
+        status = remote.client.ask("GET", "/v1/status").body
+        remote.emit({"connections": status.get("connections") if isinstance(status, dict) else None, "draining": False})
+    else:
+        body = {"confirm": True, **({"reason": change.reason} if change.reason else {})}
+        remote.emit(remote.client.ask("POST", "/v1/drain", body=body).body)
+    said(change, "draining begun")

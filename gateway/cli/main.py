@@ -1,0 +1,62 @@
+"""The entry point of `sluice`: the verbs, and how a run of it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from gateway.cli.exits import INTERRUPTED, OK
+from gateway.cli.verbs import Group
+
+# A verb's module is imported when the verb is used, so that `sluice run` starts fast.
+VERBS: Final = {
+    "run": "gateway.cli.local:run",
+    "check": "gateway.cli.local:check",
+    "config": "gateway.cli.local:config",
+    "limits": "gateway.cli.limits:limits",
+    "rules": "gateway.cli.limits:rules",
+    "topics": "gateway.cli.live:topics",
+    "connections": "gateway.cli.live:connections",
+    "history": "gateway.cli.history:history",
+    "quotas": "gateway.cli.quotas:quotas",
+    "reload": "gateway.cli.live:reload",
+    "drain": "gateway.cli.live:drain",
+    "health": "gateway.cli.live:health",
+    "token": "gateway.cli.local:token",
+    "version": "gateway.cli.about:version",
+    "completion": "gateway.cli.about:completion",
+}
+
+
+@click.group(cls=Group, late=VERBS, example="sluice run -c config/sluice.yaml\nsluice limits set rocketmq orders --messages 500/s")
+def sluice() -> None:
+    """A gateway that keeps one topic's flood from hurting the others on a RocketMQ or RabbitMQ broker.
+
+    \b
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration invalid, 4 gateway unreachable, 5 not authorised,
+    6 conflict, 7 not found, 8 refused by policy, 130 interrupted.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Never a traceback for what a user can do."""
+    try:
+        result = sluice.main(None if args is None else list(args), prog_name="sluice", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    return result if isinstance(result, int) else OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

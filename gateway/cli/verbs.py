@@ -1,0 +1,178 @@
+"""What all verbs share: groups that suggest, help that ends with an example, and the common options."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from gateway.cli.client import AdminClient, Reply, token_for
+from gateway.cli.exits import FAILED, USAGE, CommandError
+from gateway.cli.output import Column, clean, emit, talk
+
+DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _write_example(formatter: click.HelpFormatter, example: str) -> None:
+    if example:
+        with formatter.section("Example" if "\n" not in example.strip() else "Examples"):
+            for line in example.strip().splitlines():
+                formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
+
+
+class Verb(click.Command):
+    """A command whose help ends with an example."""
+
+    def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.example = example
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_example(formatter, self.example)
+
+
+class Group(click.Group):
+    """A group of verbs: suggests when the verb is unknown, imports a verb's module when it is asked for."""
+
+    command_class = Verb
+
+    def __init__(self, *args: Any, example: str, late: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.example = example
+        self.late = dict(late or {})  # verb -> "module:attribute"
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.late, *(name for name in super().list_commands(ctx) if name not in self.late)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        where = self.late.get(cmd_name)
+        if where is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = where.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if self.get_command(ctx, word) is None and not word.startswith("-") and not ctx.resilient_parsing:
+            known = self.list_commands(ctx)
+            near = difflib.get_close_matches(word, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}."
+            ctx.fail(f"no such command '{clean(word)}'; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_example(formatter, self.example)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The gateway a verb talks to, and how it shows what it hears."""
+
+    url: str
+    token_file: Path | None
+    timeout_s: float
+    form: str  # table, json or yaml
+
+    @property
+    def client(self) -> AdminClient:
+        return AdminClient(self.url, token_for(self.url, self.token_file, os.environ), self.timeout_s)
+
+    def emit(self, value: Any, shown: list[Column] | None = None) -> None:
+        emit(self.form, value, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a change is to be made."""
+
+    dry_run: bool
+    if_version: str | None
+    reason: str | None
+    yes: bool
+
+    def query(self) -> dict[str, str]:
+        return {"dry_run": "1" if self.dry_run else "", "reason": self.reason or ""}
+
+    def if_match(self, seen: Reply | None) -> str | None:
+        """The version the change is for: what the user says, else what was just read."""
+        if self.if_version is not None:
+            return self.if_version if self.if_version.startswith(('"', "W/", "*")) else f'"{self.if_version}"'
+        return seen.etag or None if seen is not None else None
+
+    def confirm(self, question: str) -> None:
+        """Ask, unless --yes or --dry-run; without a terminal to ask on, only --yes will do. Raises CommandError."""
+        if self.yes or self.dry_run:
+            return
+        if not sys.stdin.isatty():
+            raise CommandError(USAGE, f"{question} Nobody to ask here: say --yes.")
+        if not click.confirm(clean(question), err=True):
+            raise CommandError(FAILED, "nothing was changed")
+
+
+def output_option(command: F) -> F:
+    return click.option(
+        "-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="How to show it."
+    )(command)
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
+    """`10s`, `500ms`, or a number of seconds."""
+    from limiter.units import parse_duration
+
+    text = value or "10s"
+    try:
+        seconds = parse_duration(text if not text.replace(".", "", 1).isdigit() else f"{text}s") / 1e9
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if not 0 < seconds <= 86400:
+        raise click.BadParameter(f"{text} is outside 0s to 24h")
+    return seconds
+
+
+def remote(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options to reach a gateway; the command gets `remote: Remote`."""
+
+    @output_option
+    @click.option("--timeout", callback=_seconds, metavar="TIME", help="How long to wait for an answer.  [default: 10s]")
+    @click.option(
+        "--token-file",
+        envvar="SLUICE_TOKEN_FILE",
+        type=click.Path(path_type=Path),
+        help="File with the bearer token (or SLUICE_TOKEN_FILE, or the token in SLUICE_TOKEN); default: the local gateway's state/admin.token.",
+    )
+    @click.option("--admin", envvar="SLUICE_ADMIN", metavar="URL", default=DEFAULT_ADMIN, show_default=True, help="Admin API (or SLUICE_ADMIN).")
+    @functools.wraps(command)
+    def wrapped(*args: Any, admin: str, token_file: Path | None, timeout: float, form: str, **kwargs: Any) -> Any:
+        return command(*args, remote=Remote(admin, token_file, timeout, form), **kwargs)
+
+    return wrapped
+
+
+def changing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of verbs that change something; the command gets `change: Change`."""
+
+    @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+    @click.option("--if-version", metavar="ETAG", help="Only if it is still this version (as shown by -o json, or an ETag).")
+    @click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
+    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, dry_run: bool, if_version: str | None, reason: str | None, yes: bool, **kwargs: Any) -> Any:
+        return command(*args, change=Change(dry_run, if_version, reason, yes), **kwargs)
+
+    return wrapped
+
+
+def said(change: Change, done: str) -> None:
+    """Tell the person what was done, or would have been."""
+    talk(f"dry run: {done} would be done" if change.dry_run else f"{done}: done")

@@ -1,0 +1,202 @@
+"""Publishes: from frames to requests the judge can weigh.
+
+Two speeds. `run` is the tight loop for a stream of publishes on one channel, each whole in the buffer: one part grows while key and
+size stay the same, and a publish costs two dozen reads of octets and a comparison with the key before it, or one dictionary look-up.
+Whatever looks unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a
+header that is not there yet, names that do not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.conversation import Circumstances
+from gateway.messages import REQUEST, Part, ProtocolError
+from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.protocols.amqp.frames import (
+    BASIC_PUBLISH,
+    BODY_FRAME,
+    COMMAND_INVALID,
+    CONTENT_OF_BASIC,
+    END,
+    FRAME_ERROR,
+    HEADER,
+    METHOD,
+    OVERHEAD,
+    SMALLEST,
+    SYNTAX_ERROR,
+    UNEXPECTED_FRAME,
+    client_error,
+)
+from gateway.protocols.amqp.handshake import Handshake
+from gateway.protocols.octets import u16, u32, u64
+from limiter.keys import Key, Origin, amqp_topic
+
+SMALL_BODY: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
+
+
+def too_large(size: int, lane: int, limit: int) -> ProtocolError:
+    return client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {lane}, at most {limit} were agreed on", "frame_too_large")
+
+
+class Publishes:
+    """Cuts the publishes of a connection. `room` counts down with each; `need` says what `one` waits for."""
+
+    def __init__(self, circumstances: Circumstances, handshake: Handshake) -> None:
+        self.circumstances = circumstances
+        self.handshake = handshake
+        self.origin: Origin | None = None  # known from connection.open on
+        self.room: i64 = 0
+        self.need = 0
+
+    def run(self, data: bytes, pos: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
+        """As many publishes of `channel` as lie whole, one behind the other, from `pos` on; returns where that ends (or `pos`)."""
+        origin = self.origin
+        if origin is None:
+            raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
+        keys = origin.keys
+        lane: i64 = channel.number
+        limit: i64 = self.handshake.limit
+        room: i64 = self.room
+        part: Part | None = None
+        key: Key | None = None
+        raw = b""
+        size: i64 = -1
+        count: i64 = 0
+        while room > 0 and pos + 39 <= end:  # 17 for the shortest publish, 22 for the shortest header
+            if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_PUBLISH:
+                break
+            header: i64 = pos + u32(data, pos + 3) + OVERHEAD
+            names: i64 = pos + 14 + data[pos + 13]  # where the routing key's length is
+            if names >= end:
+                break
+            names += data[names] + 1  # where the bits are
+            if names + 2 != header or header + 22 > end or data[header - 1] != END:
+                break
+            body: i64 = header + u32(data, header + 3) + OVERHEAD
+            body_size: i64 = u64(data, header + 11)
+            if data[header] != HEADER or u16(data, header + 1) != lane or u32(data, header + 7) != CONTENT_OF_BASIC:
+                break
+            if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
+                break
+            stop: i64 = body
+            if body_size != 0:
+                if body_size < 0 or body_size > limit:
+                    break
+                stop += body_size + OVERHEAD
+                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != lane or u32(data, body + 3) != body_size:
+                    break
+                if data[stop - 1] != END:
+                    break
+            found = data[pos + 13 : names]
+            if found != raw:
+                raw = found
+                other = keys.get(found)
+                if other is None:
+                    other = self._new_key(origin, found)
+                if other is not key or part is None:
+                    key = other
+                    size = -1
+            if size != body_size:
+                if part is not None:
+                    part.end = pos
+                    part.count = count
+                size = body_size
+                count = 0
+                part = Part(REQUEST, lane, data, pos, pos, key, 0, 1, body_size)
+                parts.append(part)
+            count += 1
+            room -= 1
+            pos = stop
+        if part is not None:
+            part.end = pos
+            part.count = count
+        self.room = room
+        return pos
+
+    def one(self, data: bytes, pos: i64, stop: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
+        """The publish at `pos`, its method frame whole (up to `stop`), the rest perhaps not. Returns `pos` when it must wait (`need`)."""
+        self._names(data, pos, stop)  # raises where they do not fit
+        if end - stop < 7:
+            self.need = stop - pos + SMALLEST
+            return pos
+        if data[stop] != HEADER or u16(data, stop + 1) != channel.number:
+            channel.method = data[pos:stop]
+            channel.awaits = AWAITS_HEADER
+            return stop
+        size: i64 = u32(data, stop + 3)
+        limit: i64 = self.handshake.limit
+        if size > limit:
+            raise too_large(size, channel.number, limit)
+        header: i64 = stop
+        stop += size + OVERHEAD
+        if stop > end:
+            self.need = stop - pos
+            return pos
+        if data[stop - 1] != END:
+            raise client_error(FRAME_ERROR, f"a frame on channel {channel.number} does not end with 0xCE")
+        body_size = self._body_size(data, header, size, channel)
+        if 0 < body_size <= SMALL_BODY:
+            if end - stop < 7:
+                self.need = stop - pos + SMALLEST
+                return pos
+            if data[stop] == BODY_FRAME and u16(data, stop + 1) == channel.number and u32(data, stop + 3) == body_size:
+                whole: i64 = stop + body_size + OVERHEAD
+                if whole > end:
+                    self.need = whole - pos
+                    return pos
+        self._begin_content(data, pos, stop, body_size, data[pos + 13 : header - 2], channel, parts)
+        return stop
+
+    def join_header(self, data: bytes, pos: i64, stop: i64, channel: AmqpChannel, parts: list[Part]) -> None:
+        """The content header of a publish that had to wait for it."""
+        body_size = self._body_size(data, pos, stop - pos - OVERHEAD, channel)
+        method = channel.method
+        channel.method = b""
+        joined = method + data[pos:stop]
+        self._begin_content(joined, 0, len(joined), body_size, method[13:-2], channel, parts)
+
+    def _begin_content(self, data: bytes, pos: i64, stop: i64, body_size: i64, raw: bytes, channel: AmqpChannel, parts: list[Part]) -> None:
+        """Offer the publish whose method and header are `data[pos:stop]`; its body, if any, follows as BODY parts."""
+        origin = self.origin
+        if origin is None:
+            raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
+        key = origin.keys.get(raw)
+        if key is None:
+            key = self._new_key(origin, raw)
+        parts.append(Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0))
+        channel.left = body_size
+        channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
+        self.room -= 1
+
+    def _new_key(self, origin: Origin, raw: bytes) -> Key:
+        """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""
+        middle = 1 + raw[0]
+        assert origin.vhost is not None
+        return self.circumstances.judge.key(origin, raw, amqp_topic(origin.vhost, raw[1:middle], raw[middle + 1 :]))
+
+    def _names(self, data: bytes, pos: i64, stop: i64) -> None:
+        """Check that exchange and routing key fill the publish at `pos` exactly."""
+        names: i64 = pos + 14
+        if names < stop:
+            names += data[names - 1]
+        if names < stop:
+            names += data[names] + 1
+        if names + 2 != stop:
+            raise client_error(SYNTAX_ERROR, "the names in basic.publish do not fit its frame")
+
+    def _body_size(self, data: bytes, pos: i64, size: i64, channel: AmqpChannel) -> i64:
+        """The body size announced by the header frame at `pos` with `size` bytes of payload."""
+        if size < 14:
+            raise client_error(SYNTAX_ERROR, f"a content header of {size} bytes on channel {channel.number}")
+        if u32(data, pos + 7) != CONTENT_OF_BASIC:
+            raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel.number} that is not of class 60, weight 0")
+        body_size = u64(data, pos + 11)
+        if body_size < 0:
+            raise client_error(SYNTAX_ERROR, f"a body of 2**63 bytes or more on channel {channel.number}")
+        return body_size
+
+    def __repr__(self) -> str:
+        return f"<Publishes origin={self.origin}>"

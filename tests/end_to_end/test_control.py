@@ -1,0 +1,176 @@
+"""Limits changed while messages flow: in force at once, kept over a restart, never half written, whatever moment the process dies at."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import random
+import statistics
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients import go_publish
+from support.gateways import Answer, Gateway, amqp_listener, limit_path
+from support.processes import LOOPBACK, free_ports
+from support.queues import Queue
+from support.rates import passed_between
+
+pytestmark = pytest.mark.rabbitmq
+
+SHARP: dict[str, object] = {"breaker": {"open_for": "0s"}}  # without volleys, so that half a second can be looked at
+
+
+def rule(rate: str) -> dict[str, object]:
+    limit = {"messages": rate, "burst": "100ms"}
+    return {"name": "default", "match": {"protocol": "amqp"}, "per": "topic", "limit": limit, **SHARP}
+
+
+def passed_per_second(published: dict[int, int], start: float, seconds: float) -> float:
+    return passed_between(published, start, start + seconds) / seconds
+
+
+@pytest.mark.parametrize("how", ["command line", "http"])
+def test_a_limit_changed_during_a_flood_holds_within_half_a_second_and_after_a_restart(rabbitmq: RabbitMQ, start_gateway, how: str) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1000/s")])
+    with Queue(rabbitmq.url, "changed") as queue:
+        path = limit_path("amqp", "/", "amq.default", queue.name)
+        flood = go_publish(gateway.amqp_url(), "", queue.name, "flood", connections=2, seconds=7, rate=2000)
+        time.sleep(2.5)
+        before = time.time()
+        if how == "http":
+            gateway.put(path, {"messages": "200/s", "reason": "test"})
+        else:
+            gateway.cli("limits", "set", "amqp", "/", "amq.default", queue.name, "--messages", "200/s", "--reason", "test")
+        changed = time.time()
+        published = flood.result()
+        queue.drain()
+        assert passed_per_second(published.acked_per_100ms, before - 1.5, 1.5) == pytest.approx(1000, rel=0.15)
+        assert passed_per_second(published.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(200, rel=0.15)
+
+        stored = gateway.get(path)
+        assert gateway.stop() == 0
+        gateway.start()
+        assert gateway.get(path)["override"] == stored["override"]
+        published = go_publish(gateway.amqp_url(), "", queue.name, "again", seconds=3, rate=2000).result()
+        assert published.count("A") <= 200 * published.elapsed_s + 100 + 1
+        assert published.count("A") >= 0.9 * 200 * 3
+
+
+def test_a_default_changed_live_leaves_overrides_alone(rabbitmq: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1000/s")])
+    with Queue(rabbitmq.url, "overridden") as special, Queue(rabbitmq.url, "ordinary") as ordinary:
+        gateway.cli("limits", "set", "amqp", "/", "amq.default", special.name, "--messages", "600/s", "--reason", "test")
+        floods = [go_publish(gateway.amqp_url(), "", one.name, "flood", seconds=6, rate=2500) for one in (special, ordinary)]
+        time.sleep(2)
+        gateway.cli("rules", "set", "default", "--messages", "300/s", "--reason", "test")
+        changed = time.time()
+        of_special, of_ordinary = (flood.result() for flood in floods)
+    assert passed_per_second(of_special.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(600, rel=0.15)
+    assert passed_per_second(of_ordinary.acked_per_100ms, changed - 1.2, 1.0) == pytest.approx(1000, rel=0.15)
+    assert passed_per_second(of_ordinary.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(300, rel=0.15)
+
+
+class Operator(threading.Thread):
+    """Changes a limit and the published quotas again and again, each change with a number that says which it was."""
+
+    def __init__(self, gateway: Gateway, numbers: itertools.count[int]) -> None:
+        super().__init__(daemon=True)
+        self.gateway = gateway
+        self.numbers = numbers
+        self.tried = {"limit": 0, "quotas": 0}
+        self.acknowledged = {"limit": 0, "quotas": 0}
+        self.surprise: Answer | None = None
+
+    def run(self) -> None:
+        try:
+            while True:
+                number = next(self.numbers)
+                self.change("limit", "/v1/limits/rocketmq/orders?force=1", limit_body(number), number)
+                self.change("quotas", "/v1/quotas?force=1", quotas_body(number), number)
+        except (OSError, http.client.HTTPException):
+            return  # the gateway was killed
+
+    def change(self, what: str, path: str, body: object, number: int) -> None:
+        self.tried[what] = number
+        answer = self.gateway.request("PUT", path, body)
+        if not 200 <= answer.status < 300:
+            self.surprise = answer
+            raise http.client.HTTPException(answer)
+        self.acknowledged[what] = number
+
+
+def limit_body(number: int) -> dict[str, object]:
+    return {"messages": f"{1000 + number}/s", "bytes": f"{5000 + number}B/s", "reason": f"change {number}"}
+
+
+def quotas_body(number: int) -> dict[str, object]:
+    quotas = [
+        {
+            "protocol": "rocketmq",
+            "topic": f"topic-{index}",
+            "messages": {"rate": 1000 + number, "burst": 2000 + number},
+            "bytes": {"rate": 5000 + number, "burst": 6000 + number},
+            "evidence": {"days": 1, "p50": 1, "p99": 1, "max": 1, "would_refuse": 0.0, "reason": "test"},
+        }
+        for index in range(40)
+    ]
+    return {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "inputs": [], "parameters": {}, "quotas": quotas}
+
+
+def number_in_force(gateway: Gateway) -> dict[str, int]:
+    """Which change the limit and the quotas are from; fails where parts of two changes are mixed."""
+    override: dict[str, Any] | None = gateway.get("/v1/limits/rocketmq/orders")["override"]
+    limit = 0
+    if override is not None:
+        limit = int(override["reason"].split()[1])
+        shown = {name: int(str(override[name]).split("/")[0].rstrip("B")) for name in ("messages", "bytes")}
+        assert shown == {"messages": 1000 + limit, "bytes": 5000 + limit}
+    quotas = gateway.get("/v1/quotas")["quotas"]
+    published = 0
+    if quotas:
+        published = quotas[0]["messages"]["rate"] - 1000
+        assert quotas == quotas_body(published)["quotas"]
+    return {"limit": limit, "quotas": published}
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_again(tmp_path) -> None:
+    """50 times: SIGKILL at a random moment during a stream of changes. Acknowledged changes are there, no change is there in part."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    broker, listener = free_ports(2)
+    gateway = Gateway(
+        tmp_path / "gateway",
+        [{"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{listener}", "upstream": f"{LOOPBACK}:{broker}"}],
+        [{"name": "default", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "2000/s"}}],
+    )
+    numbers = itertools.count(1)
+    starts = [gateway.start(until="/livez")]
+    before = {"limit": 0, "quotas": 0}
+    changes = 0
+    for _ in range(50):
+        operator = Operator(gateway, numbers)
+        operator.acknowledged |= before
+        operator.tried |= before
+        operator.start()
+        time.sleep(moments.uniform(0.0, 0.15))
+        gateway.kill()
+        operator.join(5)
+        assert operator.surprise is None
+        starts.append(gateway.start(until="/livez"))
+        now = number_in_force(gateway)
+        for what, number in now.items():
+            assert number in {operator.acknowledged[what], operator.tried[what]}, (
+                f"{what}: {operator.acknowledged}, {operator.tried}, {now}"
+            )
+            changes += number != before[what]
+        before = now
+    assert gateway.stop() == 0
+    assert changes > 25, "too few changes went through for the test to say anything"
+    assert statistics.median(starts) < 1.0, starts
+    assert max(starts) < 3.0, starts  # alone on this machine no start takes a second; a noisy neighbour may slow a single one

@@ -1,0 +1,48 @@
+"""A broker that hangs must leave the gateway's memory flat, however many publishers push, and nothing may be lost by it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients import go_publish
+from support.gateways import Gateway, amqp_listener
+from support.processes import wait_until
+from support.queues import Queue
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
+
+PUBLISHERS = 50
+BUDGET = 512 * 1024
+BODY = 16 * 1024
+
+
+def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")],
+        [{"name": "all", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "1M/s"}}],
+        memory={"per_connection": f"{BUDGET // 1024}KiB"},
+    )
+    with Queue(rabbitmq.url, "stalled") as queue:
+        warm = go_publish(gateway.amqp_url(), "", queue.name, "warm", connections=PUBLISHERS, count=20, size=BODY).result()
+        assert warm.count("A") == 20 * PUBLISHERS
+        base = gateway.resident_bytes()
+        flood = go_publish(
+            gateway.amqp_url(), "", queue.name, "flood", connections=PUBLISHERS, seconds=6, rate=200, size=BODY, window=0, patience=60
+        )
+        wait_until(lambda: queue.depth() > 21 * PUBLISHERS, within=10, what="the flood's first messages")
+        rabbitmq.pause()
+        try:
+            sizes = []
+            for _ in range(16):
+                time.sleep(0.25)
+                sizes.append(gateway.resident_bytes())
+        finally:
+            rabbitmq.resume()
+        published = flood.result()
+        arrived = queue.drain()
+    assert max(sizes) - base < PUBLISHERS * BUDGET
+    assert published.count("A") == published.sent
+    assert sorted(arrived) == sorted([*warm.ids("A"), *published.ids("A")])

@@ -1,0 +1,315 @@
+"""The judge: verdicts over all levels, against a brute-force model and in examples."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limiter.judge import KEYS_PER_ORIGIN, Judge
+from limiter.keys import rocketmq_topic
+from limiter.limits import NEVER
+from limiter.request import Request
+from limiter.rules import Override
+from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
+from support.limiter_model import ModelJudge, ModelLevel
+
+BEGIN = 5 * SECOND
+
+some_rates = st.none() | st.builds(Rate, st.sampled_from([0, 1, 3, 10, 50, 1000]), st.sampled_from([SECOND, 7 * SECOND]))
+some_limits = st.builds(Limit, messages=some_rates, bytes=some_rates, messages_burst=st.none() | st.integers(1, 30)).filter(
+    lambda limit: not limit.limits_nothing()
+)
+some_levels = st.lists(
+    st.tuples(some_limits, st.sampled_from([0, SECOND // 100, SECOND, 5 * SECOND]), st.sampled_from(["enforce", "enforce", "shadow"])),
+    min_size=1,
+    max_size=3,
+)
+some_asks = st.lists(
+    st.tuples(
+        st.integers(0, 50_000_000) | st.sampled_from([0, 1, SECOND, 3 * SECOND]),
+        st.integers(1, 25),
+        st.integers(1, 6),
+        st.sampled_from([0, 1, 40, 700]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(levels=some_levels, asks=some_asks, waits=st.booleans())
+def test_verdicts_are_those_of_the_brute_force_model(
+    levels: list[tuple[Limit, int, str]], asks: list[tuple[int, int, int, int]], waits: bool
+) -> None:
+    """Runs, levels that add up, breakers, debts, shadows: as many pass as one by one, and every wait is true to the nanosecond."""
+    rules = tuple(
+        Rule(per, per=per, limit=limit, open_for_ns=open_for_ns, mode=mode)
+        for per, (limit, open_for_ns, mode) in zip(("topic", "client", "listener"), levels, strict=False)
+    )
+    judge = Judge(RuleSet(rules))
+    key = key_of(judge, "orders")
+    model = ModelJudge([ModelLevel(limit, open_for, BEGIN, shadow=mode == "shadow") for limit, open_for, mode in levels])
+    now = BEGIN
+    hint = 0
+    for later, count, messages, size in asks:
+        now += hint if waits and 0 < hint < 10**15 else later
+        request = ask(judge, key, now, count=count, messages=messages, size=size)
+        answers = [model.ask(messages, size, now) for _ in range(count)]
+        assert request.passed == sum(passed for passed, _ in answers)
+        assert all(passed for passed, _ in answers[: request.passed])
+        assert request.shadow_refused == sum(refused for _, refused in answers)
+        hint = request.wait_ns
+        if request.passed == count:
+            assert (request.wait_ns, request.rule) == (0, None)
+        else:
+            assert request.rule is not None
+            if hint < 10**17:
+                assert not model.would_pass(messages, size, now + hint - 1)
+                assert model.would_pass(messages, size, now + hint)
+
+
+def test_a_refusal_at_one_level_spends_nothing_at_another() -> None:
+    judge = judge_of(per_topic(100, open_for_ns=0), Rule("clients", per="client", limit=Limit(messages=Rate(10))))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, BEGIN, count=50).passed == 10
+    other_client = key_of(judge, "orders", client="10.0.0.2")
+    third_client = key_of(judge, "orders", client="10.0.0.3")
+    assert ask(judge, other_client, BEGIN, count=10).passed == 10
+    assert ask(judge, third_client, BEGIN, count=10).passed == 10
+    state = judge.state(rocketmq_topic(b"orders"), BEGIN)
+    assert state is not None
+    assert (state.admitted, state.refused) == (30, 0)  # 40 were refused for their client, none of them charged to the topic
+
+
+def test_the_rule_named_is_the_one_that_makes_wait_longest() -> None:
+    judge = judge_of(
+        per_topic(1, open_for_ns=0),
+        Rule("clients", per="client", limit=Limit(messages=Rate(1, 10 * SECOND)), open_for_ns=0),
+    )
+    refused = ask(judge, key_of(judge, "orders"), BEGIN, count=2)
+    assert refused.passed == 1
+    assert refused.rule is not None
+    assert (refused.rule.name, refused.wait_ns) == ("clients", 10 * SECOND)
+
+
+def test_what_no_rule_matches_passes() -> None:
+    judge = judge_of(per_topic(1, match=Match(topic="other")))
+    assert ask(judge, key_of(judge, "orders"), BEGIN, count=10**6).passed == 10**6
+    assert ask(judge, None, BEGIN, count=7).passed == 7
+
+
+def test_a_batch_costs_its_messages() -> None:
+    judge = judge_of(per_topic(100))
+    assert ask(judge, key_of(judge, "orders"), BEGIN, count=10, messages=32).passed == 3
+
+
+def test_a_verdict_is_written_anew_each_time() -> None:
+    judge = judge_of(per_topic(1))
+    request = Request(key_of(judge, "orders"), 2, 1, 0)
+    request.bypassed = True
+    judge.decide([request], BEGIN)
+    assert (request.passed, request.bypassed, request.rule is None) == (1, False, False)
+    request.count = 1
+    judge.decide([request], BEGIN + SECOND)
+    assert (request.passed, request.wait_ns, request.rule) == (1, 0, None)
+
+
+def test_zero_refuses_everything() -> None:
+    judge = judge_of(per_topic(0))
+    refused = ask(judge, key_of(judge, "orders"), BEGIN)
+    assert (refused.passed, refused.wait_ns) == (0, NEVER)
+
+
+def test_shadow_counts_and_never_refuses() -> None:
+    judge = judge_of(per_topic(10, mode="shadow"))
+    request = ask(judge, key_of(judge, "orders"), BEGIN, count=25)
+    assert (request.passed, request.shadow_refused, request.rule) == (25, 15, None)
+    state = judge.state(rocketmq_topic(b"orders"), BEGIN)
+    assert state is not None
+    assert (state.admitted, state.refused, state.shadow_refused, state.breaker) == (10, 0, 15, "open")
+
+
+def test_a_shadow_sees_what_the_enforced_levels_let_pass() -> None:
+    judge = judge_of(per_topic(10), Rule("all", per="rule", limit=Limit(messages=Rate(8)), mode="shadow"))
+    request = ask(judge, key_of(judge, "orders"), BEGIN, count=25)
+    assert (request.passed, request.shadow_refused) == (10, 2)
+
+
+def test_off_exempts() -> None:
+    judge = judge_of(Rule("vip", match=Match(topic="vip"), mode="off"), per_topic(1))
+    assert ask(judge, key_of(judge, "vip"), BEGIN, count=1000).passed == 1000
+    assert ask(judge, key_of(judge, "orders"), BEGIN, count=1000).passed == 1
+
+
+@pytest.mark.parametrize(
+    ("per", "same", "other"),
+    [
+        ("topic", {"listener": "vip", "client": "10.9.9.9", "user": "u"}, {"topic": "b"}),
+        ("client", {"topic": "b", "listener": "vip"}, {"client": "10.0.0.2"}),
+        ("user", {"topic": "b", "client": "10.0.0.2"}, {"user": "bob"}),
+        ("listener", {"topic": "b", "client": "10.0.0.2"}, {"listener": "vip"}),
+        ("rule", {"topic": "b", "client": "10.0.0.2", "listener": "vip", "user": "u"}, None),
+    ],
+)
+def test_per_says_what_shares_a_bucket(per: str, same: dict[str, str], other: dict[str, str] | None) -> None:
+    judge = judge_of(Rule("r", per=per, limit=Limit(messages=Rate(10))))
+    ask(judge, key_of(judge, topic="a"), BEGIN, count=10)
+    assert ask(judge, key_of(judge, **({"topic": "a"} | same)), BEGIN).passed == 0
+    if other is not None:
+        assert ask(judge, key_of(judge, **({"topic": "a"} | other)), BEGIN).passed == 1
+
+
+def test_a_new_limit_holds_from_the_next_batch_and_keeps_the_fill() -> None:
+    judge = judge_of(per_topic(1000, open_for_ns=0))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, BEGIN, count=750).passed == 750
+    judge.replace(RuleSet((per_topic(100, open_for_ns=0),)))
+    assert ask(judge, key, BEGIN, count=1000).passed == 25
+
+
+def test_raising_the_limit_closes_an_open_breaker() -> None:
+    judge = judge_of(per_topic(10, open_for_ns=SECOND))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, BEGIN, count=20).passed == 10
+    judge.replace(RuleSet((per_topic(1000, open_for_ns=SECOND),)))
+    assert ask(judge, key, BEGIN).passed == 0  # still empty: no free burst
+    judge.replace(RuleSet((per_topic(2000, open_for_ns=SECOND),)))
+    assert ask(judge, key, BEGIN + SECOND // 10, count=1000).passed == 200  # a tenth full by then, and a tenth it stays
+    assert ask(judge, key, BEGIN + 2 * SECOND, count=3000).passed == 2000
+
+
+def test_an_unchanged_limit_keeps_bucket_and_breaker_over_a_reload() -> None:
+    judge = judge_of(per_topic(10))
+    key = key_of(judge, "orders")
+    ask(judge, key, BEGIN, count=20)
+    judge.replace(RuleSet((per_topic(10),)))
+    refused = ask(judge, key, BEGIN + SECOND // 2)
+    assert (refused.passed, refused.wait_ns) == (0, SECOND // 2)
+
+
+@pytest.mark.parametrize("match", [Match(), Match(listener="l"), Match(client="10.0.0.0/8")])
+def test_an_override_buys_no_burst_and_is_one_bucket_for_all(match: Match) -> None:
+    """Also where the rule asks for a listener or client, so that the override moves the topic from a bucket of its own to a shared one."""
+    rules = (per_topic(100, match=match, open_for_ns=0),)
+    judge = Judge(RuleSet(rules))
+    key = key_of(judge, "orders")
+    ask(judge, key, BEGIN, count=90)
+    judge.replace(RuleSet(rules, overrides={rocketmq_topic(b"orders"): Override(messages=Rate(1000))}))
+    assert ask(judge, key, BEGIN, count=1000).passed == 100
+    assert ask(judge, key_of(judge, "orders", client="10.0.0.9"), BEGIN).passed == 0
+
+
+def test_a_rule_that_asks_for_the_client_keeps_its_own_bucket_per_topic() -> None:
+    judge = judge_of(
+        Rule("few", match=Match(client="10.0.0.7"), limit=Limit(messages=Rate(5))),
+        Rule("many", limit=Limit(messages=Rate(100))),
+    )
+    assert ask(judge, key_of(judge, "orders", client="10.0.0.7"), BEGIN, count=50).passed == 5
+    assert ask(judge, key_of(judge, "orders", client="10.0.0.8"), BEGIN, count=500).passed == 100
+
+
+def test_states_show_what_holds_now_even_for_topics_nobody_used_since() -> None:
+    judge = judge_of(per_topic(100))
+    ask(judge, key_of(judge, "orders"), BEGIN, count=150)
+    change = Override(messages=Rate(7), by="alice", reason="incident 12", at=1000.0)
+    judge.replace(RuleSet((per_topic(100),), overrides={rocketmq_topic(b"orders"): change}))
+    (state,) = judge.states(BEGIN)
+    assert state.effective.limit.messages == Rate(7)
+    assert (state.effective.origin, state.effective.by, state.effective.reason, state.effective.at) == (
+        "override",
+        "alice",
+        "incident 12",
+        1000.0,
+    )
+    assert (state.thing, state.per, state.admitted, state.refused, state.last_refused_at) == ("orders", "topic", 100, 50, BEGIN)
+    judge.replace(RuleSet(()))
+    assert judge.states(BEGIN) == []
+
+
+def test_state_tells_fill_breaker_and_wait() -> None:
+    judge = judge_of(per_topic(100))
+    key = key_of(judge, "orders")
+    assert judge.state(rocketmq_topic(b"orders"), BEGIN) is None
+    ask(judge, key, BEGIN, count=75)
+    state = judge.state(rocketmq_topic(b"orders"), BEGIN)
+    assert state is not None
+    assert (state.fill, state.breaker, state.wait_ns, state.last_refused_at) == (0.25, "closed", 0, None)
+    ask(judge, key, BEGIN, count=75)
+    state = judge.state(rocketmq_topic(b"orders"), BEGIN + SECOND // 4)
+    assert state is not None
+    assert (state.fill, state.breaker, state.wait_ns) == (0.25, "open", 3 * SECOND // 4)
+
+
+def test_a_restart_gives_no_free_burst() -> None:
+    before = judge_of(per_topic(100))
+    ask(before, key_of(before, "orders"), BEGIN, count=100)
+    ask(before, key_of(before, "idle"), BEGIN - 10 * SECOND, count=1)
+    fills = before.fills(BEGIN)
+    assert fills == {("topic", "", "rocketmq", "orders"): 0.0}
+    after = judge_of(per_topic(100))
+    after.restore(fills, now=50 * SECOND, away_ns=SECOND // 10)
+    assert ask(after, key_of(after, "orders"), 50 * SECOND, count=100).passed == 10
+    assert ask(after, key_of(after, "idle"), 50 * SECOND, count=100).passed == 100
+
+
+def test_origins_are_shared_and_forgotten_with_their_last_session() -> None:
+    judge = judge_of()
+    first = judge.origin("rocketmq", "l", "10.0.0.1", None)
+    assert judge.origin("rocketmq", "l", "10.0.0.1", None) is first
+    key = judge.key(first, b"t", rocketmq_topic(b"t"))
+    assert judge.key(first, b"t", rocketmq_topic(b"t")) is key
+    judge.release(first)
+    assert judge.usage()["keys"] == 1
+    judge.release(first)
+    judge.release(first)  # once too often: no harm
+    assert (judge.usage()["keys"], judge.usage()["origins"]) == (0, 0)
+    assert judge.origin("rocketmq", "l", "10.0.0.1", None) is not first
+
+
+def test_an_origin_with_too_many_topics_begins_afresh() -> None:
+    judge = Judge(RuleSet(()), 10**6)
+    origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
+    for number in range(KEYS_PER_ORIGIN + 1):
+        judge.key(origin, number.to_bytes(4, "big"), rocketmq_topic(b"t"))
+    assert (len(origin.keys), judge.usage()["keys"]) == (1, 1)
+
+
+def test_all_keys_are_bounded_together() -> None:
+    judge = judge_of(max_keys=10)
+    origins = [judge.origin("rocketmq", "l", f"10.0.0.{host}", None) for host in range(5)]
+    for number in range(100):
+        judge.key(origins[number % 5], b"%d" % number, rocketmq_topic(b"t"))
+        assert judge.usage()["keys"] == sum(len(origin.keys) for origin in origins) <= 10
+
+
+def test_decide_is_safe_while_rules_are_swapped_and_others_decide() -> None:
+    """Four threads decide while rules change: every request gets a verdict, and together no more than the limit passes."""
+    judge = judge_of(per_topic(1000, open_for_ns=0))
+    keys = [key_of(judge, "orders", client=f"10.0.0.{host}") for host in range(4)]
+    passed = [0] * 4
+
+    def flood(number: int) -> None:
+        for _ in range(200):
+            request = Request(keys[number], 10, 1, 0)
+            request.passed = -1
+            judge.decide([request], BEGIN)
+            assert 0 <= request.passed <= 10
+            passed[number] += request.passed
+
+    threads = [threading.Thread(target=flood, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for revision in range(50):
+        judge.replace(RuleSet((per_topic(1000, open_for_ns=0),), revision=revision))
+    for thread in threads:
+        thread.join()
+    assert sum(passed) == 1000
+
+
+def test_repr_says_how_full_it_is() -> None:
+    judge = judge_of(per_topic(10))
+    ask(judge, key_of(judge, "orders"), BEGIN)
+    assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 forgotten=0>>"

@@ -1,0 +1,109 @@
+"""Rules: what is wrong is found when they are made, with field and remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from limiter.limits import Limit, Rate
+from limiter.rule import Match, Override, Rule, RuleError, quota_over
+from limiter.snapshot import Quota
+
+SECOND = 1_000_000_000
+FIVE = Limit(messages=Rate(5))
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "remedy"),
+    [
+        (lambda: Match(protocol="kafka"), "match.protocol", "known: amqp, rocketmq"),
+        (lambda: Match(protocol="rocktmq"), "match.protocol", "did you mean rocketmq?"),
+        (lambda: Match(protocol="amqp", topic="orders"), "match.topic", "AMQP's is routing_key"),
+        (lambda: Match(protocol="rocketmq", routing_key="a"), "match.routing_key", "RocketMQ's is topic"),
+        (lambda: Match(protocol="rocketmq", vhost="/"), "match.vhost", "RocketMQ has none"),
+        (lambda: Match(topic="orders", exchange="x"), "match.exchange", "RocketMQ has none"),
+        (lambda: Match(protocol="amqp", group="g"), "match.group", "AMQP publishers have none"),
+        (lambda: Match(queue="q", routing_key="q"), "match.queue", "name the queue, or exchange and routing_key"),
+        (lambda: Match(queue="q", exchange="x"), "match.queue", "name the queue, or exchange and routing_key"),
+        (lambda: Match(client="10.0.0.1/8"), "match.client", "write an address or a network like 10.0.0.0/8"),
+        (lambda: Match(client="host"), "match.client", "write an address or a network like 10.0.0.0/8"),
+        (lambda: Match(operation="publish"), "match.operation", "known: produce, consume"),
+        (lambda: Rule("", limit=FIVE), "name", "needs a name"),
+        (lambda: Rule("r", limit=FIVE, per="connection"), "per", "not supported yet"),
+        (lambda: Rule("r", limit=FIVE, per="topics"), "per", "did you mean topic?"),
+        (lambda: Rule("r", limit=FIVE, per="exchange", match=Match(protocol="rocketmq")), "per", "RocketMQ has no exchange"),
+        (lambda: Rule("r", limit=FIVE, algorithm="pacing"), "algorithm", "not supported yet; this version has token_bucket"),
+        (lambda: Rule("r", limit=FIVE, algorithm="token-bucket"), "algorithm", "did you mean token_bucket?"),
+        (lambda: Rule("r", limit=FIVE, action="block"), "action", "not supported yet; this version has reject, delay, drop"),
+        (lambda: Rule("r", limit=FIVE, action="close"), "action", "not supported yet"),
+        (lambda: Rule("r", limit=FIVE, action="rejct"), "action", "did you mean reject?"),
+        (lambda: Rule("r", limit=FIVE, fallback="close"), "fallback", "not supported yet"),
+        (lambda: Rule("r", limit=FIVE, mode="on"), "mode", "known: enforce, shadow, off"),
+        (lambda: Rule("r", limit=FIVE, reply="busy"), "reply", "known: flow_control, system_busy"),
+        (lambda: Rule("r", limit=FIVE, reply="system_busy", match=Match(vhost="/")), "reply", "reply is RocketMQ's"),
+        (lambda: Rule("r", limit=FIVE, max_delay_ns=3 * SECOND), "max_delay", "0s to 2.5s"),
+        (lambda: Rule("r", limit=FIVE, max_delay_ns=0), "max_delay", "0s to 2.5s"),
+        (lambda: Rule("r", limit=FIVE, open_for_ns=-1), "breaker.open_for", "outside"),
+        (lambda: Rule("r"), "limit", "mode: off"),
+        (lambda: Rule("r", limit=FIVE, candidate=FIVE), "candidate", "not supported yet"),
+        (lambda: Rule("r", limit=FIVE, weight=2), "weight", "not supported yet"),
+        (lambda: Rule("r", limit=FIVE, protected=True), "protected", "not supported yet"),
+        (lambda: Override(action="hold"), "action", "known: reject, delay, drop"),
+        (lambda: Override(messages=Rate(5), messages_burst=0), "burst", "say a rate of 0"),
+        (lambda: Override(max_delay_ns=9 * SECOND), "max_delay", "0s to 2.5s"),
+    ],
+)
+def test_errors(make: object, field: str, remedy: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        make()  # type: ignore[operator]
+    assert caught.value.field == field
+    assert remedy in caught.value.message
+    assert str(caught.value) == f"{field}: {caught.value.message}"
+
+
+def test_defaults_of_the_contract() -> None:
+    rule = Rule("r", limit=FIVE)
+    assert (rule.per, rule.algorithm, rule.action, rule.reply, rule.mode, rule.fallback) == (
+        "topic", "token_bucket", "reject", "flow_control", "enforce", "delay",
+    )  # fmt: skip
+    assert (rule.max_delay_ns, rule.breaker_ns()) == (SECOND, SECOND)
+
+
+def test_an_override_keeps_what_it_does_not_name() -> None:
+    rule = Rule(
+        "r", limit=Limit(messages=Rate(5), bytes=Rate(100), burst_ns=2 * SECOND), action="delay", max_delay_ns=7, mode="shadow", place="f:1"
+    )
+    changed = Override(messages=Rate(9)).over(rule)
+    assert changed.limit == Limit(messages=Rate(9), bytes=Rate(100), burst_ns=2 * SECOND)
+    assert (changed.name, changed.action, changed.max_delay_ns, changed.mode, changed.place) == ("r", "delay", 7, "shadow", "f:1")
+
+
+def test_a_burst_as_time_replaces_bursts_as_tokens() -> None:
+    rule = Rule("r", limit=Limit(messages=Rate(5), bytes=Rate(100), messages_burst=50, bytes_burst=900))
+    assert Override(burst_ns=SECOND).over(rule).limit == Limit(messages=Rate(5), bytes=Rate(100), burst_ns=SECOND)
+    assert Override(messages_burst=7).over(rule).limit.messages_burst == 7
+    assert Override(messages_burst=7).over(rule).limit.bytes_burst == 900
+
+
+def test_an_override_can_change_everything() -> None:
+    change = Override(action="drop", reply="system_busy", open_for_ns=0, max_delay_ns=5, mode="shadow")
+    changed = change.over(Rule("r", limit=FIVE))
+    assert (changed.action, changed.reply, changed.breaker_ns(), changed.max_delay_ns, changed.mode) == (
+        "drop",
+        "system_busy",
+        0,
+        5,
+        "shadow",
+    )
+
+
+def test_enforcing_nothing_is_off() -> None:
+    """An override may be made for a topic whose rule limits nothing: that must not fail when its first message comes."""
+    assert Override(mode="enforce").over(Rule("r", mode="off")).mode == "off"
+
+
+def test_a_quota_sets_what_it_names() -> None:
+    rule = Rule("r", limit=Limit(messages=Rate(5), bytes=Rate(100), burst_ns=2 * SECOND), action="drop")
+    changed = quota_over(rule, Quota("rocketmq", "t", messages=(12.5, 30)))
+    assert changed.limit == Limit(messages=Rate(25, 2 * SECOND), bytes=Rate(100), messages_burst=30, burst_ns=2 * SECOND)
+    assert changed.action == "drop"
+    assert quota_over(rule, Quota("rocketmq", "t", bytes=(0, 0))).limit.bytes == Rate(0)

@@ -1,0 +1,144 @@
+"""AMQP 0-9-1 frames for tests, written and read by pamqp: another hand than the gateway's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pamqp.base
+import pamqp.frame
+from pamqp import body, commands, header
+
+HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+
+
+def method(channel: int, frame: pamqp.base.Frame) -> bytes:
+    return pamqp.frame.marshal(frame, channel)
+
+
+def raw_frame(kind: int, channel: int, payload: bytes, end: int = 0xCE) -> bytes:
+    return bytes([kind]) + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + bytes([end])
+
+
+def content(channel: int, payload: bytes, *, cut: int = 131064, message_id: str | None = None) -> bytes:
+    """Header and body frames of at most `cut` bytes of payload."""
+    properties = commands.Basic.Properties(delivery_mode=1, message_id=message_id)
+    frames = [method(channel, header.ContentHeader(body_size=len(payload), properties=properties))]
+    frames.extend(raw_frame(3, channel, payload[at : at + cut]) for at in range(0, len(payload), cut))
+    return b"".join(frames)
+
+
+def publish(
+    channel: int,
+    routing_key: str,
+    payload: bytes = b"hello",
+    *,
+    exchange: str = "",
+    mandatory: bool = False,
+    cut: int = 131064,
+    message_id: str | None = None,
+) -> bytes:
+    command = commands.Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
+    return method(channel, command) + content(channel, payload, cut=cut, message_id=message_id)
+
+
+def deliver(channel: int, payload: bytes, *, tag: int = 1, cut: int = 131064) -> bytes:
+    command = commands.Basic.Deliver(consumer_tag="c", delivery_tag=tag, exchange="", routing_key="q")
+    return method(channel, command) + content(channel, payload, cut=cut)
+
+
+def greeting(
+    *,
+    vhost: str = "/",
+    user: str = "guest",
+    frame_max: int = 131072,
+    channel_max: int = 2047,
+    heartbeat: int = 60,
+    channels: tuple[int, ...] = (),
+    confirms: tuple[int, ...] = (),
+) -> bytes:
+    """All a client says before its first publish, in one piece."""
+    pieces = [
+        PROTOCOL_HEADER,
+        method(0, commands.Connection.StartOk({"product": "test", "version": "1"}, "PLAIN", f"\0{user}\0secret", "en_US")),
+        method(0, commands.Connection.TuneOk(channel_max, frame_max, heartbeat)),
+        method(0, commands.Connection.Open(vhost)),
+    ]
+    for channel in channels:
+        pieces.append(method(channel, commands.Channel.Open()))
+        if channel in confirms:
+            pieces.append(method(channel, commands.Confirm.Select(nowait=True)))
+    return b"".join(pieces)
+
+
+def broker_start() -> bytes:
+    return method(0, commands.Connection.Start(server_properties={"product": "RabbitMQ"}))
+
+
+def ack(channel: int, tag: int, *, multiple: bool = False) -> bytes:
+    return method(channel, commands.Basic.Ack(tag, multiple))
+
+
+def nack(channel: int, tag: int, *, multiple: bool = False) -> bytes:
+    return method(channel, commands.Basic.Nack(tag, multiple, requeue=False))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame as read back: the method's name, or "ContentHeader", "ContentBody", "Heartbeat"."""
+
+    channel: int
+    name: str
+    value: object
+    raw: bytes
+
+
+def read(data: bytes) -> list[Frame]:
+    """All frames of `data`, which must be whole."""
+    frames: list[Frame] = []
+    at = 8 if data.startswith(b"AMQP") else 0
+    while at < len(data):
+        size = 8 + int.from_bytes(data[at + 3 : at + 7], "big")
+        raw = data[at : at + size]
+        assert len(raw) == size, "ends within a frame"
+        assert raw[-1] == 0xCE, "a frame does not end where it says"
+        if raw[0] == 3:
+            value: object = body.ContentBody(raw[7:-1])
+            channel = int.from_bytes(raw[1:3], "big")
+        else:
+            used, channel, value = pamqp.frame.unmarshal(raw)
+            assert used == size
+        frames.append(Frame(channel, getattr(value, "name", type(value).__name__), value, raw))
+        at += size
+    return frames
+
+
+def names(data: bytes) -> list[str]:
+    return [frame.name for frame in read(data)]
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """basic.ack or basic.nack, as it reached the client."""
+
+    channel: int
+    acked: bool
+    tag: int
+    multiple: bool
+
+
+def confirms(data: bytes) -> list[Confirm]:
+    """The confirms in `data`."""
+    found: list[Confirm] = []
+    for frame in read(data):
+        if isinstance(frame.value, commands.Basic.Ack | commands.Basic.Nack):
+            found.append(Confirm(frame.channel, frame.name == "Basic.Ack", frame.value.delivery_tag, frame.value.multiple))
+    return found
+
+
+def per_channel(data: bytes) -> dict[int, bytes]:
+    """The bytes of each channel, in order: what the protocol promises when channels interleave."""
+    streams: dict[int, bytes] = {}
+    for frame in read(data):
+        streams[frame.channel] = streams.get(frame.channel, b"") + frame.raw
+    return streams

@@ -1,0 +1,148 @@
+"""Talk: a conversation driven without a loop, the way the handlers drive it, with the real judge and the real actions.
+
+What goes to the broker and to the client is collected as bytes, in the order a session would send it. Time stands still unless moved.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from gateway.actions import ACTIONS
+from gateway.conversation import Circumstances
+from gateway.messages import NEVER, REQUEST
+from gateway.protocols import PROTOCOLS
+from limiter.judge import Judge
+from limiter.limits import Limit, Rate
+from limiter.rules import Match, Rule, RuleSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gateway.conversation import Conversation
+    from gateway.messages import Part
+    from limiter.request import Request
+
+SECOND = 1_000_000_000
+MAX_FRAME = 16 << 20
+HOLD_BYTES = 1 << 20
+
+
+def rule(
+    action: str = "reject",
+    *,
+    messages: int = 2,
+    burst: int | None = None,
+    name: str = "all",
+    reply: str = "flow_control",
+    protocol: str | None = None,
+    topic: str | None = None,
+    max_delay_ns: int = SECOND,
+    size: int | None = None,
+) -> Rule:
+    """A rule per topic without breaker, so that its arithmetic is plain."""
+    limit = Limit(messages=Rate(messages), messages_burst=burst, bytes=None if size is None else Rate(size))
+    match = Match(protocol=protocol, topic=topic)
+    return Rule(name=name, match=match, limit=limit, action=action, reply=reply, open_for_ns=0, max_delay_ns=max_delay_ns)
+
+
+class Talk:
+    """One client, one broker, one conversation between them."""
+
+    def __init__(
+        self,
+        protocol: str,
+        *rules: Rule,
+        judge: Judge | None = None,
+        max_frame: int = MAX_FRAME,
+        hold_bytes: int = HOLD_BYTES,
+        room: int = 512,
+    ) -> None:
+        self.judge = judge or Judge(RuleSet(rules))
+        self.conversation: Conversation = PROTOCOLS[protocol](
+            Circumstances(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes)
+        )
+        self.room = room
+        self.now = 1_000 * SECOND
+        self.rest = b""
+        self.to_broker = b""
+        self.to_client = b""
+        self.requests: list[tuple[str, str | None, int, int]] = []  # (key, group, messages, bytes) of each request decoded
+        self.parts: list[Part] = []  # all parts decoded
+
+    def client(self, data: bytes, chunks: Iterable[bytes] | None = None) -> None:
+        """The client sends `data`, in these chunks."""
+        for chunk in [data] if chunks is None else chunks:
+            self.rest += chunk
+            while len(self.rest) >= self.conversation.need:
+                parts: list[Part] = []
+                position = self.conversation.decode(self.rest, 0, self.room, parts)
+                assert 0 <= position <= len(self.rest)
+                self.rest = self.rest[position:]
+                self.parts.extend(parts)
+                self.settle(parts)
+                if position == 0:
+                    break
+
+    def broker(self, data: bytes, chunks: Iterable[bytes] | None = None) -> None:
+        """The broker sends `data`, in these chunks."""
+        for chunk in [data] if chunks is None else chunks:
+            out: list[bytes] = []
+            self.conversation.relay(chunk, out)
+            self.to_client += b"".join(out)
+            self.flush()
+
+    def settle(self, parts: list[Part]) -> None:
+        """As `gateway.handlers.rate_limit` does."""
+        conversation = self.conversation
+        for part in parts:
+            if part.kind == REQUEST and part.deadline == 0 and not part.paid:
+                key = part.key
+                assert key is not None
+                group = None if key.group is None else key.group.decode()
+                self.requests.extend([(key.text, group, part.messages, part.size)] * part.count)
+        requests: list[Request] = [part for part in parts if part.kind == REQUEST and not part.paid]
+        self.judge.decide(requests, self.now)
+        for part in parts:
+            if part.kind != REQUEST or part.paid or part.passed >= part.count:
+                conversation.admit(part)
+                continue
+            if part.passed > 0:
+                head = conversation.split(part, part.passed)
+                conversation.admit(head)
+            assert part.rule is not None
+            ACTIONS[part.rule.action](conversation, part, self.now)
+        self.flush()
+
+    def wait(self, nanoseconds: int) -> None:
+        """Let time pass; what comes due is judged again."""
+        end = self.now + nanoseconds
+        while self.conversation.next_due <= end:
+            self.now = max(self.now, self.conversation.next_due)
+            self.settle(self.conversation.take_due(self.now, 256))
+        self.now = end
+
+    def flush(self) -> None:
+        conversation = self.conversation
+        self.to_broker += b"".join(part.data[part.start : part.end] for part in conversation.onward)
+        conversation.onward = []
+        self.to_client += conversation.take_replies()
+
+    def holds_nothing(self) -> bool:
+        conversation = self.conversation
+        return (conversation.held_bytes, conversation.held_messages, conversation.next_due) == (0, 0, NEVER)
+
+
+def bytewise(data: bytes) -> list[bytes]:
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+def randomly(data: bytes, seed: int) -> list[bytes]:
+    """`data` in pieces of a random few bytes to a few hundred."""
+    random = Random(seed)
+    pieces = []
+    while data:
+        size = random.choice((1, 2, 3, 7, 30, 200, 700))
+        pieces.append(data[:size])
+        data = data[size:]
+    return pieces

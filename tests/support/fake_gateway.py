@@ -1,0 +1,85 @@
+"""A gateway for tests of the control plane: the real judge, and everything else as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admin.ports import ReloadFailedError
+from limiter.judge import Judge
+from limiter.keys import Origin, TopicName
+from limiter.request import Request
+from limiter.rules import RuleSet
+
+
+class FakeGateway:
+    """Implements `admin.ports.Gateway`. Remembers what it was told."""
+
+    def __init__(self, rules: RuleSet, max_keys: int = 1000) -> None:
+        self._judge = Judge(rules, max_keys)
+        self.enforced: list[RuleSet] = []
+        self.not_ready: list[str] = []
+        self.open_connections: list[dict[str, object]] = []
+        self.closed: list[int] = []
+        self.seen_topics: list[dict[str, object]] = []
+        self.reload_errors: list[str] = []
+        self.reloads = 0
+        self.drains = 0
+        self.metric_pieces: list[str] = ["# HELP sluice_fake A metric.\n# TYPE sluice_fake gauge\nsluice_fake 1\n"]
+        self.broken = False  # status() raises
+        self._origin: Origin = self._judge.origin("rocketmq", "rocket", "127.0.0.1", None)
+
+    @property
+    def judge(self) -> Judge:
+        return self._judge
+
+    def flood(self, name: TopicName, messages: int, now: int, size: int = 100) -> int:
+        """Ask the judge for `messages` messages at once; how many passed."""
+        key = self._judge.key(self._origin, name.text().encode(), name)
+        request = Request(key, messages, 1, size)
+        self._judge.decide([request], now)
+        return request.passed
+
+    def status(self) -> dict[str, object]:
+        if self.broken:
+            raise RuntimeError("the fake gateway is broken")
+        return {"name": "fake", "version": "0.0.0", "ready": not self.not_ready}
+
+    def ready(self) -> list[str]:
+        return self.not_ready
+
+    def listeners(self) -> list[dict[str, object]]:
+        return [{"name": "rocket", "protocol": "rocketmq", "bind": "127.0.0.1:10911"}]
+
+    def connections(self) -> list[dict[str, object]]:
+        return self.open_connections
+
+    def close_connection(self, connection: int) -> bool:
+        self.closed.append(connection)
+        before = len(self.open_connections)
+        self.open_connections = [item for item in self.open_connections if item["id"] != connection]
+        return len(self.open_connections) < before
+
+    def topics(self) -> list[dict[str, object]]:
+        return self.seen_topics
+
+    def metrics(self) -> Iterator[str]:
+        yield from self.metric_pieces
+
+    def reload(self) -> dict[str, object]:
+        self.reloads += 1
+        if self.reload_errors:
+            raise ReloadFailedError(self.reload_errors)
+        return {"changed": [], "needs_restart": []}
+
+    def configuration(self) -> dict[str, object]:
+        return {"version": 1, "admin": {"bind": "127.0.0.1:9180"}}
+
+    def enforce(self, rules: RuleSet) -> None:
+        self.enforced.append(rules)
+        self._judge.replace(rules)
+
+    def drain(self) -> None:
+        self.drains += 1
+
+    def __repr__(self) -> str:
+        return f"<FakeGateway enforced={len(self.enforced)}>"

@@ -1,0 +1,19 @@
+"""How many messages passed in a stretch of time, and whether that fits a limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def passed_between(passed_per_100ms: Mapping[int, int], start_s: float, end_s: float) -> int:
+    """The messages of all whole 100 ms slots within [start, end], both in seconds since 1970. Slots are numbered by the same clock."""
+    first, last = int(-(-start_s * 10 // 1)), int(end_s * 10)
+    return sum(count for slot, count in passed_per_100ms.items() if first <= slot < last)
+
+
+def bounds(rate: float, seconds: float, burst: float) -> tuple[float, float]:
+    """What an endless flood gets through in `seconds`: at least 99 % of the rate, at most the rate, one burst and one message more."""
+    return 0.99 * rate * seconds, rate * seconds + burst + 1

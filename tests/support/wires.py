@@ -1,0 +1,114 @@
+"""A data plane without trio: real sessions in a real sweeper, over socket pairs, driven by hand.
+
+    wires = Wires(rules)
+    client, broker = wires.connect("rocketmq")     # our ends of the two sockets
+    client.sendall(...); wires.run(); broker.recv(...)
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from gateway.accounts import Accounts
+from gateway.assembly import Place, Shared
+from gateway.channel import Channel
+from gateway.session import Session
+from gateway.sweep import Sweeper, now_ns
+from limiter.executor import Executor
+from limiter.judge import Judge
+from limiter.request import Request
+from limiter.rules import Rule, RuleSet
+
+Decide = Callable[[list[Request], int], None]
+
+
+class Wires:
+    """A sweeper with its judge and accounts. `wrap` may put something between the executor and the judge (a slow one, a failing one)."""
+
+    def __init__(
+        self,
+        *rules: Rule,
+        threads: int = 0,
+        queue: int = 10_000,
+        on_rejection: str = "pass",
+        hold_bytes: int = 1 << 20,
+        backlog_bytes: int = 1 << 18,
+        wrap: Callable[[Decide], Decide] | None = None,
+    ) -> None:
+        self.judge = Judge(RuleSet(tuple(rules)))
+        decide = self.judge.decide if wrap is None else wrap(self.judge.decide)
+        self.executor = Executor(decide, threads, queue, on_rejection)
+        self.accounts = Accounts()
+        self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
+        self.ended: list[tuple[Session, BaseException | None]] = []
+        self.sweeper = Sweeper(self.executor, lambda session, error: self.ended.append((session, error)), lambda _: None)
+        self._sockets: list[socket.socket] = []
+        self._number = 0
+
+    def connect(self, protocol: str, address: str = "10.0.0.7") -> tuple[socket.socket, socket.socket]:
+        """A new session: (the client's end, the broker's end)."""
+        client, ours_client = socket.socketpair()
+        broker, ours_upstream = socket.socketpair()
+        for end in (client, broker):
+            end.settimeout(5)
+        self._sockets += [client, broker]
+        self._number += 1
+        place = Place("here", protocol, 1 << 24, 10_000_000_000)
+        session = Session(self._number, Channel(ours_client), (address, 1), Channel(ours_upstream), place, self.shared)
+        self.sweeper.add(session, now_ns())
+        return client, broker
+
+    def session(self, number: int = 1) -> Session:
+        return self.sweeper.sessions[number]
+
+    def run(self, seconds: float = 0.02) -> None:
+        """Sweep until nothing has happened for `seconds`."""
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < seconds:
+            before = self._progress()
+            self.sweeper.sweep(now_ns(), 0.001)
+            if self._progress() != before:
+                quiet_since = time.monotonic()
+
+    def until(self, condition: Callable[[], bool], within: float = 5.0) -> None:
+        """Sweep until `condition` holds."""
+        deadline = time.monotonic() + within
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {within} s: {self.sweeper}"
+            self.sweeper.sweep(now_ns(), 0.001)
+
+    def _progress(self) -> tuple[int, ...]:
+        sessions = self.sweeper.sessions.values()
+        moved = sum(s.client.received + s.client.sent + s.upstream.received + s.upstream.sent for s in sessions)
+        return moved, len(sessions), self.sweeper.submissions
+
+    def received(self, end: socket.socket) -> bytes:
+        """Everything that has arrived at `end` by now."""
+        found = b""
+        end.setblocking(False)
+        try:
+            while data := end.recv(1 << 20):
+                found += data
+        except BlockingIOError:
+            pass
+        finally:
+            end.settimeout(5)
+        return found
+
+    def totals(self, protocol: str, topic: str) -> dict[str, int]:
+        self.accounts.fold(now_ns())
+        totals = self.accounts.topics[protocol, topic]
+        names = ("received", "forwarded", "refused", "dropped", "abandoned", "bypassed", "delayed", "waiting")
+        return {name: getattr(totals, name) for name in names}
+
+    def __enter__(self) -> Wires:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for end in self._sockets:
+            end.close()
+        self.sweeper.close()
+        self.executor.close(5)
