@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 GRACE_S: Final = 3.0  # for requests under way when the gateway stops (a guess; a change takes milliseconds)
 AUDIT_FAILURES_EVERY_NS: Final = 1_000_000_000  # failed log-ins are written to the journal at most once a second; the rest is counted
 REFUSAL_NAMES: Final = {400: "malformed", 408: "timeout", 413: "too-large", 431: "head-too-large"}
-EXPIRY_CHECK_S: Final = 1.0
 
 
 class ConfiguredToken(Protocol):
@@ -265,7 +264,7 @@ async def serve(
     for warning in (*store.warnings, *known.warnings):
         log.event(logging.WARNING, "state_warning", detail=warning)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_expire_forever, store, gateway, wall_clock)
+        nursery.start_soon(_forget_expired, store)
         addresses = [_address(listener) for listener in listeners]
         log.event(logging.INFO, "admin_listening", bind=[f"{host}:{port}" for host, port in addresses])
         task_status.started(addresses)
@@ -283,22 +282,9 @@ def _address(listener: Any) -> tuple[str, int]:
     return (str(name[0]), int(name[1]))
 
 
-async def _expire_forever(store: Store, gateway: Gateway, wall_clock: Callable[[], float]) -> None:
-    """Let live changes end when their time has come: in force first, on the disk after."""
-    retry_at = wall_clock()
-    while True:
-        now = wall_clock()
-        expiry = store.next_expiry
-        if expiry is not None and expiry <= now:
-            gateway.enforce(store.rules())
-            retry_at = now
-        if now >= retry_at:
-            retry_at = now + 60.0  # the disk may be back then
-            try:
-                await store.expire()
-            except WriteFailedError as error:
-                log.event(
-                    logging.ERROR, "state_write_failed", err=str(error), remedy="what expired does not hold, but is still on the disk"
-                )
-        wait = EXPIRY_CHECK_S if store.next_expiry is None else min(EXPIRY_CHECK_S, max(0.01, store.next_expiry - wall_clock()))
-        await trio.sleep(wait)
+async def _forget_expired(store: Store) -> None:
+    """Clear the state of what expired while nothing ran. What expires from now on is the gateway's to see to (`Store.next_expiry`)."""
+    try:
+        await store.expire()
+    except WriteFailedError as error:
+        log.event(logging.ERROR, "state_write_failed", err=str(error), remedy="what expired does not hold, but is still on the disk")

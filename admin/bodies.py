@@ -173,10 +173,8 @@ def _duration(text: str) -> str:
 
 def _expiry(text: str, now: float) -> str:
     """A time to come, from a duration or a time; RFC 3339."""
-    if re.match(r"\d{4}-", text):
-        at = parse_time(text)
-    else:
-        at = now + parse_duration(_MINUTES.sub("min", text)) / 1e9
+    is_time = re.match(r"\d{4}-", text) is not None
+    at = parse_time(text) if is_time else now + parse_duration(_MINUTES.sub("min", text)) / 1e9
     if at <= now:
         raise ValueError(f"{text!r} is not in the future")
     if at > now + 10 * 366 * 86400:

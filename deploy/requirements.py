@@ -1,6 +1,6 @@
 """Prints what pip must install besides the product: its dependencies, the named extras and what builds it, from pyproject.toml.
 
-    python deploy/requirements.py spark dev
+python deploy/requirements.py spark dev
 """
 
 from __future__ import annotations

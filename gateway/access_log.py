@@ -1,8 +1,8 @@
 """The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
 
 Lines are made on the loop's thread once a second from the counters that `Accounts.fold` hands over, put on a bounded queue as one text
-per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and shows as
-a gap in `seq`, because numbers are given before the queue.
+per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and
+shows as a gap in `seq`, because numbers are given before the queue.
 
 Files: `dt=YYYY-MM-DD/hr=HH/GATEWAY-BOOT-NNNNNN.jsonl`, named `.open` until closed; rolled by age, by size, and at every full hour (UTC),
 so a file holds lines of one hour only. A file left `.open` by a crash is closed at the next start by the same gateway name.
@@ -63,7 +63,8 @@ class AccessLog:
         group = key.group.decode(errors="backslashreplace") if key.group is not None else None
         place = (origin.protocol, key.text, origin.client, origin.user, group, key.operation)
         new = [
-            tally.messages, tally.bytes, tally.refused, tally.refused_bytes, tally.delayed, tally.dropped, tally.bypassed, tally.shadow_refused,
+            tally.messages, tally.bytes, tally.refused, tally.refused_bytes,
+            tally.delayed, tally.dropped, tally.bypassed, tally.shadow_refused,
         ]  # fmt: skip
         counts = self._second.get(place)
         if counts is None:
@@ -80,7 +81,8 @@ class AccessLog:
         for (protocol, topic, client, user, group, operation), counts in self._second.items():
             line = {
                 **head, "seq": self.seq, "protocol": protocol, "topic": topic, "client": client, "user": user, "group": group,
-                "operation": operation, "messages": counts[0], "bytes": counts[1], "refused_messages": counts[2], "refused_bytes": counts[3],
+                "operation": operation, "messages": counts[0], "bytes": counts[1],
+                "refused_messages": counts[2], "refused_bytes": counts[3],
                 "delayed_messages": counts[4], "dropped_messages": counts[5], "bypassed_messages": counts[6],
                 "shadow_refused_messages": counts[7], "max_100ms_messages": counts[8], "revision": self.revision,
             }  # fmt: skip

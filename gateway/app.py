@@ -18,6 +18,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,8 +27,8 @@ from admin.ports import ReloadFailedError
 from gateway import log, metrics, view
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
-from gateway.build import build
 from gateway.assembly import Place, Shared
+from gateway.build import build
 from gateway.channel import Channel
 from gateway.event_loop import EventLoop
 from gateway.listeners import Listener
@@ -72,7 +73,6 @@ class Gateway:
         self.lag = metrics.Histogram(metrics.LAG_BUCKETS)
         self.overhead = metrics.Histogram(metrics.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
-        store.enforce = self.enforce
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         limiter = settings.limiter
         self.executor = Executor(self.judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed)
@@ -158,8 +158,8 @@ class Gateway:
         origin = key.origin
         refused = tally.refused + tally.dropped
         self.limit_events.add(
-            origin.listener, origin.protocol, key.text, origin.client, origin.user, refused,
-            rule=rule.name, limit=limit_text(rule.limit), rate=tally.received, delayed=tally.delayed, retry_after_ms=round(tally.retry_after_ns / 1e6, 3),
+            origin.listener, origin.protocol, key.text, origin.client, origin.user, refused, delayed=tally.delayed,
+            rule=rule.name, limit=limit_text(rule.limit), rate=tally.received, retry_after_ms=round(tally.retry_after_ns / 1e6, 3),
         )  # fmt: skip
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -235,14 +235,14 @@ class Gateway:
 
     async def run(self) -> None:
         """Open, serve, and drain when asked to. Raises OSError when an address cannot be bound."""
-        from admin.server import serve
+        from admin.app import serve
 
         for listener in self.listening.values():
             listener.open()
         if self.access_log is not None:
             self.access_log.start()
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve, self.settings.admin.bind, self, self.store)
+            await nursery.start(partial(serve, self.settings.admin.bind, self, self.store, tokens=self.settings.admin.tokens))
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(self.event_loop.run)
                 nursery.start_soon(self._every_tick)
@@ -308,23 +308,9 @@ class Gateway:
             previous = now
             current = int(time.time())
             second = max(second + 1, current) if current >= second else current  # the wall clock may jump
-            await self._expire()
             for listener in self.listening.values():
                 if listener.upstream_ok is False:
                     await listener.probe()
-
-    async def _expire(self) -> None:
-        """Live changes that were made for a time only."""
-        from admin.store import WriteFailedError
-
-        expiry = self.store.next_expiry
-        if expiry is None or time.time() < expiry:
-            return
-        self.enforce(self.store.rules())
-        try:
-            await self.store.expire()
-        except WriteFailedError as error:  # it does not hold any more all the same; tried again within a second
-            log.event(logging.ERROR, "state_write_failed", err=str(error))
 
     def _close_second(self, second: int, elapsed_s: float, now: int) -> None:
         self.accounts.fold(now)

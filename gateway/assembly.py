@@ -39,7 +39,9 @@ from limiter.judge import Judge
 class Shared:
     """What all sessions of a gateway share. Bytes and nanoseconds."""
 
-    def __init__(self, judge: Judge, accounts: Accounts, credit_initial: int, credit_more_after: int, hold_bytes: int, backlog_bytes: int) -> None:
+    def __init__(
+        self, judge: Judge, accounts: Accounts, credit_initial: int, credit_more_after: int, hold_bytes: int, backlog_bytes: int
+    ) -> None:
         self.judge = judge
         self.accounts = accounts
         self.credit_initial = credit_initial

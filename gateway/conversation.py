@@ -54,7 +54,7 @@ class Conversation:
         self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
         self.user: str | None = None  # as authenticated, once known
         self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
-        self.abandoned: list[Part] = []  # given up while the client is still there (the broker closed their channel); the session counts them
+        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
         self.draining = False  # farewell was said: what the client still sends is not decoded
 
     # ---- client to broker ------------------------------------------------------------------------------------------

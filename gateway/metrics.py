@@ -87,10 +87,10 @@ TOPIC_METRICS: Final = (
     TopicMetric("sluice_messages_delayed_total", "counter", "Messages held at least once.", (), lambda t: t.delayed),
     TopicMetric("sluice_messages_dropped_total", "counter", "Messages dropped without an answer.", (), lambda t: t.dropped),
     TopicMetric("sluice_messages_bypassed_total", "counter", "Messages passed without a verdict.", (), lambda t: t.bypassed),
-    TopicMetric("sluice_messages_abandoned_total", "counter", "Messages whose client or broker went away before they were settled.", (), lambda t: t.abandoned),
-    TopicMetric("sluice_messages_shadow_refused_total", "counter", "Messages a rule in shadow mode would have refused.", (), lambda t: t.shadow_refused),
+    TopicMetric("sluice_messages_abandoned_total", "counter", "Messages whose peer went away before.", (), lambda t: t.abandoned),
+    TopicMetric("sluice_messages_shadow_refused_total", "counter", "Refused by a rule in shadow mode.", (), lambda t: t.shadow_refused),
     TopicMetric("sluice_messages_waiting", "gauge", "Messages with the judge or held.", (), lambda t: t.waiting),
-    TopicMetric("sluice_message_bytes_total", "counter", "Bytes of messages passed on to the broker.", (("direction", "produce"),), lambda t: t.bytes),
+    TopicMetric("sluice_message_bytes_total", "counter", "Bytes passed on to the broker.", (("direction", "produce"),), lambda t: t.bytes),
 )  # fmt: skip
 
 

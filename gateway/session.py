@@ -20,9 +20,10 @@ from typing import Final
 from gateway.assembly import Place, Shared, assemble
 from gateway.channel import Channel
 from gateway.messages import NEVER, REQUEST, Part, ProtocolError
-from gateway.pipeline import Batch, Pipeline
+from gateway.pipeline import Batch
 
 LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close after the first (a guess; brokers close at once)
+STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
 SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
 
@@ -30,8 +31,8 @@ REQUESTS_DUE: Final = 256  # held requests judged again per turn
 class Session:
     """One client and its broker connection. See the module's docstring for what the loop reads from it."""
 
-    def __init__(self, number: int, client: Channel, client_address: tuple[str, int], upstream: Channel, place: Place, shared: Shared) -> None:
-        assembly = assemble(shared, place, client_address[0], client_address[1], upstream)
+    def __init__(self, number: int, client: Channel, address: tuple[str, int], upstream: Channel, place: Place, shared: Shared) -> None:
+        assembly = assemble(shared, place, address[0], address[1], upstream)
         self.number = number
         self.place = place
         self.client = client
@@ -199,9 +200,9 @@ class Session:
             upstream.shut_down()
         if upstream.eof:
             client.shut_down()
-        if client.eof and upstream.eof and client.backlog == 0 and (upstream.backlog == 0 or client.shut):
-            self._finish(self.first_end, "")
-        elif self.conversation.draining and client.backlog == 0 and (client.eof or upstream.eof):
+        both = client.eof and upstream.eof and (upstream.backlog == 0 or client.shut)
+        after_farewell = self.conversation.draining and (client.eof or upstream.eof)
+        if client.backlog == 0 and (both or after_farewell):
             self._finish(self.first_end, "")
 
     def tick(self, now: int) -> None:
@@ -212,7 +213,9 @@ class Session:
             if beat:
                 self.upstream.queue(beat, 0, len(beat))
                 self.upstream.flush(now)
-        if self.first_end_at and now - self.first_end_at > LINGER_NS:
+        in_flight = self.client.backlog > 0 or self.upstream.backlog > 0
+        moved_at = max(self.first_end_at, self.client.sent_at, self.upstream.sent_at)
+        if self.first_end_at and now - moved_at > (STALLED_NS if in_flight else LINGER_NS):
             self._finish(self.first_end or self.cause, "the other side did not close in time")
         elif self.client.received == 0 and now - self.opened_at > self.place.handshake_ns:
             self._finish("handshake_timeout", "the client said nothing")
@@ -335,6 +338,5 @@ class Session:
         }
 
     def __repr__(self) -> str:
-        return (
-            f"<Session {self.number} {'over' if self.over else self.state()} {self.place.protocol} client={self.client} upstream={self.upstream}>"
-        )
+        state = "over" if self.over else self.state()
+        return f"<Session {self.number} {state} {self.place.protocol} client={self.client} upstream={self.upstream}>"

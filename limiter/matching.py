@@ -98,8 +98,8 @@ class Matcher:
         if match.routing_key is not None:
             self._topic = routing_key_pattern(match.routing_key)
         given = match.given()
-        # Says nothing but the protocol, the listener and the operation: the default of its level.
-        self.bare = all(name in {"protocol", "listener", "operation"} for name in given)
+        # Says nothing but the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
+        self.bare = all(name in {"protocol", "operation"} or (name == "listener" and per != "listener") for name in given)
         # One thing can meet this rule and another one of the same level, depending on who asks: the rule then has buckets of its own.
         self.narrows = any(name not in SETTLED_BY[per] for name in given)
         self.exact_topic = self._exact_topic()
@@ -118,9 +118,13 @@ class Matcher:
         return ("amqp", self._vhost.text, self._exchange.text, self._topic.text) if self._vhost.kind == EXACT else None
 
     def _exact_thing(self, per: str) -> str | None:
-        """The thing of its level that the rule names exactly; None: none, or several."""
+        """The thing of its level that the rule names exactly (an exchange in any virtual host: `*/name`); None: none, or several."""
         if per == "client":
             return plain_address(self._client.host()) if self._client is not None and self._client.single else None
+        if per == "exchange":
+            if self._exchange is None or self._exchange.kind != EXACT or (self._vhost is not None and self._vhost.kind != EXACT):
+                return None
+            return f"{'*' if self._vhost is None else encoded(self._vhost.text)}/{encoded(self._exchange.text or DEFAULT_EXCHANGE)}"
         pattern = {"listener": self._listener, "user": self._user, "vhost": self._vhost}.get(per)
         if pattern is None or pattern.kind != EXACT:
             return None

@@ -116,6 +116,8 @@ class LevelRules:
             found += self.exact.get((protocol, "*", subject.exchange, subject.topic), ())
         if self.named:
             found += self.named.get(thing, ())
+            if self.per == "exchange":
+                found += self.named.get("*" + thing[thing.index("/") :], ())
         return sorted(found)
 
 

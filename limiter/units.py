@@ -48,7 +48,7 @@ def parse_byte_rate(text: str) -> Rate:
 
 def read_rate(text: str, units: dict[str, int], example: str) -> Rate:
     if not isinstance(text, str):
-        raise ValueError(bare_number(text, f"{text}/s"))
+        raise ValueError(not_text(text, "rate", "/s", example))
     found = RATE.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         number = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
@@ -79,7 +79,7 @@ def parse_duration(text: str) -> int:
 def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], what: str, example: str) -> int:
     first_unit = example.lstrip("0123456789")
     if not isinstance(text, str):
-        raise ValueError(bare_number(text, f"{text}{first_unit}"))
+        raise ValueError(not_text(text, what, first_unit, example))
     found = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         raise ValueError(f"{shorten(text)} is no {what}{negative(text)}; write it like {example}")
@@ -91,6 +91,13 @@ def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], w
     if exact.denominator != 1:
         raise ValueError(f"{shorten(text)} is not a whole number of {'bytes' if what == 'size' else 'nanoseconds'}")
     return exact.numerator
+
+
+def not_text(value: object, what: str, unit: str, example: str) -> str:
+    """What YAML makes of a value that was not written with its unit."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return bare_number(value, f"{value}{unit}")
+    return f"{value!r} is no {what}; write it like {example}"
 
 
 def bare_number(text: object, meant: str) -> str:

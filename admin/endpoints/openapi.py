@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from admin.auth import Role
 from admin.context import Context
@@ -18,5 +18,5 @@ async def get(context: Context) -> Answer:
 
 
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/openapi.json", Role.VIEWER, get, "This API as an OpenAPI 3.1 document", answer=dict[str, object])
+    Route("GET", "/v1/openapi.json", Role.VIEWER, get, "This API as an OpenAPI 3.1 document", answer=dict[str, Any])
 ]

@@ -1,4 +1,4 @@
-"""The demo's consumer: `consumer.py URL QUEUE...` reads the queues until it is told to stop (SIGTERM), then prints how many messages came."""
+"""The demo's consumer: `consumer.py URL QUEUE...` reads the queues until SIGTERM, then prints how many messages came."""
 
 from __future__ import annotations
 

@@ -59,7 +59,12 @@ class Gateway:
         config.write_text(json.dumps(configuration(scratch, listeners), indent=1))
         self.process = Process([SLUICE, "run", "-c", config], log=scratch / "gateway.log")
         self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
-        self.options = ["--admin", f"http://{self._events()['admin_listening']['bind']}", "--token-file", str(scratch / "state" / "admin.token")]
+        self.options = [
+            "--admin",
+            f"http://{self._events()['admin_listening']['bind'][0]}",
+            "--token-file",
+            str(scratch / "state" / "admin.token"),
+        ]
         self.address = self._events()["listening"]["bind"]
 
     def _events(self) -> dict[str, dict[str, Any]]:
@@ -193,7 +198,9 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
         expect(f"about 300/s of {FLOOD} pass before the change, not {before:.0f}", held=200 <= before <= 360)
         expect(f"about 100/s of {FLOOD} pass after the change, not {after:.0f}", held=70 <= after <= 130)
         expect("no message of a calm topic is refused", held=calm.total("refused") == 0)
-        summary.append(f"{FLOOD} was limited to {before:.0f}/s, after `sluice limits set ... 100/s` to {after:.0f}/s; calm topics lost nothing")
+        summary.append(
+            f"{FLOOD} was limited to {before:.0f}/s, after `sluice limits set ... 100/s` to {after:.0f}/s; calm topics lost nothing"
+        )
         gateway.sluice("limits", "list")
         gateway.sluice("limits", "unset", "amqp", "/", EXCHANGE, FLOOD, "--reason", "demo: Spark takes over")
         _learn(gateway, scratch, summary)
@@ -201,7 +208,9 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
         gateway.sluice("limits", "list")
         passed = learned.passed_per_second(FLOOD, slice(2, 6))
         summary.append(f"with the published quotas in force {passed:.0f}/s of {FLOOD} pass")
-        expect("the calm topics keep their rate under the published quotas", held=learned.passed_per_second("order.created", slice(1, 6)) > 30)
+        expect(
+            "the calm topics keep their rate under the published quotas", held=learned.passed_per_second("order.created", slice(1, 6)) > 30
+        )
     finally:
         consumer.stop()
     delivered = json.loads(consumer.output().splitlines()[-1])
@@ -215,7 +224,18 @@ def _learn(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     quotas = scratch / "quotas.json"
     gateway.sluice(
-        "quotas", "compute", "--log", str(gateway.log), "--date", day, "--state", str(scratch / "quota-state"), "-o", str(quotas), "--master", "local[2]"
+        "quotas",
+        "compute",
+        "--log",
+        str(gateway.log),
+        "--date",
+        day,
+        "--state",
+        str(scratch / "quota-state"),
+        "-o",
+        str(quotas),
+        "--master",
+        "local[2]",
     )
     gateway.sluice("quotas", "plan", str(quotas), expect=(0, 2))
     gateway.sluice("quotas", "apply", str(quotas), "--yes", "--reason", "demo: learned from the log")

@@ -15,7 +15,16 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from gateway.cli.exits import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE, USAGE, CommandError
 
-CODES: Final = {401: NOT_AUTHORISED, 403: NOT_AUTHORISED, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 428: CONFLICT}
+CODES: Final = {
+    401: NOT_AUTHORISED,
+    403: NOT_AUTHORISED,
+    404: NOT_FOUND,
+    409: CONFLICT,
+    412: CONFLICT,
+    421: POLICY,  # the gateway does not answer to this host name
+    428: CONFLICT,
+    429: NOT_AUTHORISED,  # too many failed attempts
+}
 MOST_BYTES: Final = 512 << 20  # of an answer; a snapshot of quotas may have 256 MiB
 PAGE: Final = 500  # the most the API gives at once
 
@@ -125,7 +134,7 @@ class AdminClient:
         faults = [f"{each.get('pointer', '')}: {each.get('message', '')}" for each in problem.get("errors", []) if isinstance(each, dict)]
         code = POLICY if name in {"policy", "refused-by-policy"} else CODES.get(status, FAILED)
         hint = "; see --token-file" if status == 401 else ""
-        return CommandError(code, f"{what}: {status}: {detail}{hint}", faults)
+        return CommandError(code, f"{what}: {status}: {detail}{hint}", faults, status)
 
     def __repr__(self) -> str:
         return f"<AdminClient {self.url}>"

@@ -28,11 +28,12 @@ INSUFFICIENT: Final = 5
 
 
 class CommandError(click.ClickException):
-    """A command failed: what to say on stderr, and the exit code. `lines` are details, one to a line."""
+    """A command failed: what to say on stderr, and the exit code. `lines` are details; `status` is HTTP's where there was an answer."""
 
-    def __init__(self, code: int, message: str, lines: Sequence[str] = ()) -> None:
+    def __init__(self, code: int, message: str, lines: Sequence[str] = (), status: int = 0) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.code = code
+        self.status = status
         self.lines = list(lines)
 
     def show(self, file: IO[Any] | None = None) -> None:

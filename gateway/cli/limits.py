@@ -85,7 +85,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--messages", metavar="RATE", callback=_checked(parse_rate), help="Messages, e.g. 500/s, 30k/min; 0/s refuses all."),
         click.option("--bytes", "size", metavar="RATE", callback=_checked(parse_byte_rate), help="Bytes, e.g. 5MiB/s."),
-        click.option("--burst", metavar="TIME", callback=_checked(parse_duration), help="How much at once, as a time of the rate, e.g. 2s."),
+        click.option(
+            "--burst", metavar="TIME", callback=_checked(parse_duration), help="How much at once, as a time of the rate, e.g. 2s."
+        ),
         click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="How many messages at once."),
         click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="How many bytes at once, e.g. 1MiB."),
         click.option("--action", type=click.Choice(ACTIONS), help="What happens to what is over the limit."),
@@ -93,7 +95,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--mode", type=click.Choice(MODES), help="shadow: counted, never enforced."),
         click.option("--open-for", metavar="TIME", callback=_checked(parse_duration), help="The breaker's time; 0s: none."),
         click.option("--max-delay", metavar="TIME", callback=_checked(parse_duration), help="With action delay: how long at most."),
-        click.option("--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30min, or 2026-11-21T12:00:00Z."),
+        click.option(
+            "--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30min, or 2026-11-21T12:00:00Z."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -153,7 +157,9 @@ def limits() -> None:
 @limits.command("list", example="sluice limits list --sort refused\nsluice limits list --protocol amqp -q order -o json")
 @click.option("--protocol", type=click.Choice(["amqp", "rocketmq"]), help="Only this protocol's.")
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
-@click.option("--sort", type=click.Choice(["name", "fill", "rate", "refused", "last_refused"]), default="name", show_default=True, help="Order.")
+@click.option(
+    "--sort", type=click.Choice(["name", "fill", "rate", "refused", "last_refused"]), default="name", show_default=True, help="Order."
+)
 @click.option("--limit", "most", type=click.IntRange(min=1), help="At most so many.")
 @remote
 def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, most: int | None) -> None:
@@ -253,6 +259,6 @@ def _seen_rule(ask: Callable[..., Reply], target: str) -> Reply | None:
     try:
         return ask("GET", target)
     except CommandError as error:
-        if error.exit_code != NOT_FOUND:
+        if error.code != NOT_FOUND:
             raise
         return None

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from gateway.cli.client import AdminClient
-from gateway.cli.exits import FAILED, OK, UNREACHABLE, CommandError
+from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, USAGE, CommandError
 from gateway.cli.output import Column, column, talk
 from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
 
@@ -67,7 +67,7 @@ def health(ctx: click.Context, remote: Remote) -> None:
     try:
         body = client.ask("GET", "/readyz").body
     except CommandError as error:
-        if error.exit_code == UNREACHABLE:
+        if error.code == UNREACHABLE:
             raise
         talk(f"{client.url} is not ready")
         if remote.form != "table":
@@ -91,8 +91,21 @@ def _client(remote: Remote) -> AdminClient:
 @changing
 @remote
 def reload(remote: Remote, change: Change) -> None:
-    """Have the gateway read its configuration again. Rules are in force at once; what needs a restart is named. A bad file changes nothing."""
-    remote.emit(remote.client.ask("POST", "/v1/config:reload", query=change.query()).body)
+    """Have the gateway read its configuration again. Rules are in force at once, what needs a restart is named.
+
+    A bad file changes nothing: exit 3, with every mistake in it.
+    """
+    if change.dry_run or change.if_version is not None:
+        raise CommandError(
+            USAGE, "a reload takes neither --dry-run nor --if-version; `sluice check -c FILE` tells whether the file is good"
+        )
+    try:
+        reply = remote.client.ask("POST", "/v1/config:reload", query={"reason": change.reason or ""})
+    except CommandError as error:
+        if error.status == 422:
+            error.code = INVALID
+        raise
+    remote.emit(reply.body)
     said(change, "configuration read again")
 
 
@@ -101,6 +114,8 @@ def reload(remote: Remote, change: Change) -> None:
 @remote
 def drain(remote: Remote, change: Change) -> None:
     """Have the gateway stop gracefully: no new connections, what is in flight is finished, then it ends."""
+    if change.if_version is not None:
+        raise CommandError(USAGE, "draining takes no --if-version: there is nothing to compare")
     change.confirm(f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere.")
     if change.dry_run:
         status = remote.client.ask("GET", "/v1/status").body

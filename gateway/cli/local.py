@@ -39,7 +39,9 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--admin-bind", metavar="HOST:PORT", help="admin.bind")
     @click.option("--log-level", metavar="LEVEL", help="log.level")
     @click.option("--log-format", metavar="FORMAT", help="log.format")
-    @click.option("--set", "others", multiple=True, metavar="PATH=VALUE", help="Any other setting, e.g. limiter.threads=0. May be repeated.")
+    @click.option(
+        "--set", "others", multiple=True, metavar="PATH=VALUE", help="Any other setting, e.g. limiter.threads=0. May be repeated."
+    )
     @functools.wraps(command)
     def wrapped(*args: Any, config: str, others: tuple[str, ...], **kwargs: Any) -> Any:
         flags = {setting: kwargs.pop(flag) for flag, setting in FLAGS.items()}
@@ -70,7 +72,9 @@ def _lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.splitlines())
 
 
-@click.command(cls=Verb, example="sluice run -c config/sluice.yaml\nsluice run -c config/sluice.yaml --admin-bind 127.0.0.1:0 --log-format text")
+@click.command(
+    cls=Verb, example="sluice run -c config/sluice.yaml\nsluice run -c config/sluice.yaml --admin-bind 127.0.0.1:0 --log-format text"
+)
 @configured
 @click.pass_context
 def run(ctx: click.Context, settings: Settings) -> None:

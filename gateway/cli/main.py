@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.exits import INTERRUPTED, OK
+from gateway.cli.exits import INTERRUPTED, OK, CommandError
 from gateway.cli.verbs import Group
 
 # A verb's module is imported when the verb is used, so that `sluice run` starts fast.
@@ -47,6 +47,9 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         result = sluice.main(None if args is None else list(args), prog_name="sluice", standalone_mode=False)
         sys.stdout.flush()
+    except CommandError as error:
+        error.show()
+        return error.code
     except click.ClickException as error:
         error.show()
         return error.exit_code

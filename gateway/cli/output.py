@@ -1,4 +1,7 @@
-"""What goes to stdout: tables for people, JSON and YAML for programs. Topic names come from strangers; nothing of theirs steers a terminal."""
+"""What goes to stdout: tables for people, JSON and YAML for programs.
+
+Topic names come from strangers; nothing of theirs steers a terminal.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,11 @@ def _table(items: list[dict[str, Any]], shown: Sequence[Column]) -> None:
     for row in rows:
         table.add_row(*(Text(text) for text in row))  # Text: brackets in names are not markup
     console = Console(
-        file=sys.stdout, width=None if terminal else WIDE, no_color=not colourful(), force_terminal=None if terminal else False, highlight=False
+        file=sys.stdout,
+        width=None if terminal else WIDE,
+        no_color=not colourful(),
+        force_terminal=None if terminal else False,
+        highlight=False,
     )
     with console.capture() as capture:
         console.print(table)

@@ -151,7 +151,9 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         help="File with the bearer token (or SLUICE_TOKEN_FILE, or the token in SLUICE_TOKEN); default: the local gateway's state/admin.token.",
     )
-    @click.option("--admin", envvar="SLUICE_ADMIN", metavar="URL", default=DEFAULT_ADMIN, show_default=True, help="Admin API (or SLUICE_ADMIN).")
+    @click.option(
+        "--admin", envvar="SLUICE_ADMIN", metavar="URL", default=DEFAULT_ADMIN, show_default=True, help="Admin API (or SLUICE_ADMIN)."
+    )
     @functools.wraps(command)
     def wrapped(*args: Any, admin: str, token_file: Path | None, timeout: float, form: str, **kwargs: Any) -> Any:
         return command(*args, remote=Remote(admin, token_file, timeout, form), **kwargs)

@@ -6,15 +6,16 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 
 import pytest
-from support.rocketmq import heartbeat, read_response, response, send, split_frames
-from support.wires import Decide, Wires
 
 from gateway.pipeline import Handler
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules import Match, Rule
+from support.rocketmq import heartbeat, read_response, response, send, split_frames
+from support.wires import Decide, Wires
 
 
 def limited(topic: str = "flood", rate: int = 1, **more: object) -> Rule:
@@ -181,7 +182,7 @@ def test_delayed_requests_pass_when_tokens_come_and_others_are_not_kept_waiting(
         client.sendall(b"".join(flood) + send("calm", opaque=77))
         wires.until(lambda: wires.session().conversation.held_messages > 0)
         early = split_frames(wires.received(broker))
-        assert early == flood[: len(early) - 1] + [send("calm", opaque=77)]
+        assert early == [*flood[: len(early) - 1], send("calm", opaque=77)]
         wires.until(lambda: wires.session().conversation.held_messages == 0)
         wires.run()
         assert early[:-1] + split_frames(wires.received(broker)) == flood
@@ -196,10 +197,8 @@ def test_a_broker_that_does_not_read_stops_the_reader_and_loses_nothing() -> Non
         client.setblocking(False)
         sent = 0
         for _ in range(200):
-            try:
+            with suppress(BlockingIOError):
                 sent += client.send(stream[sent:])
-            except BlockingIOError:
-                pass
             wires.sweeper.sweep(time.monotonic_ns(), 0.0)
         session = wires.session()
         assert sent < len(stream)
@@ -212,10 +211,8 @@ def test_a_broker_that_does_not_read_stops_the_reader_and_loses_nothing() -> Non
             assert time.monotonic() < deadline
             got += wires.received(broker)
             if sent < len(stream):
-                try:
+                with suppress(BlockingIOError):
                     sent += client.send(stream[sent:])
-                except BlockingIOError:
-                    pass
             wires.sweeper.sweep(time.monotonic_ns(), 0.001)
         assert bytes(got) == stream
 
@@ -227,10 +224,8 @@ def test_a_client_that_does_not_read_stops_only_its_own_broker_connection() -> N
         slow_broker.setblocking(False)
         chunk = response(1, body=b"y" * 10000)
         for _ in range(500):
-            try:
+            with suppress(BlockingIOError):
                 slow_broker.send(chunk)
-            except BlockingIOError:
-                pass
             wires.sweeper.sweep(time.monotonic_ns(), 0.0)
         assert wires.session(1).client.backlog < 65536 + 262144 + 1
         other_broker.sendall(response(2))

@@ -86,7 +86,7 @@ def test_durations(text: str, ns: int) -> None:
         (parse_size, "1mib", "'1mib': unknown unit 'mib'; did you mean 1MiB?"),
         (parse_size, "0.3B", "'0.3B' is not a whole number of bytes"),
         (parse_duration, "2", "2 has no unit; did you mean 2s?"),
-        (parse_duration, True, "True has no unit; did you mean Trues?"),
+        (parse_duration, True, "True is no duration; write it like 2s"),
         (parse_duration, "2 sec", "'2 sec': unknown unit 'sec'; did you mean 2 s?"),
         (parse_duration, "-1s", "'-1s' is no duration (it cannot be negative); write it like 2s"),
     ],
@@ -107,7 +107,7 @@ def test_too_much_is_an_error() -> None:
         parse_rate("9999999999999999/s")
 
 
-exact_rates = st.builds(Rate, st.integers(0, 10**9), st.integers(1, 10**13))
+exact_rates = st.builds(Rate, st.integers(0, 10**6), st.integers(1, 10**13))
 
 
 @settings(max_examples=150, deadline=None)
@@ -126,8 +126,15 @@ def test_sizes_and_durations_survive_being_written(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(Rate(500), "500/s"), (Rate(1, 2 * SECOND), "0.5/s"), (Rate(7, 60 * SECOND), "7/min"), (Rate(1, 7 * SECOND), "1/7s"), (Rate(0), "0/s"), (Rate(25, 2 * SECOND), "12.5/s")],
-)  # fmt: skip
+    [
+        (Rate(500), "500/s"),
+        (Rate(1, 2 * SECOND), "0.5/s"),
+        (Rate(7, 60 * SECOND), "7/min"),
+        (Rate(1, 7 * SECOND), "1/7s"),
+        (Rate(0), "0/s"),
+        (Rate(25, 2 * SECOND), "12.5/s"),
+    ],
+)
 def test_rates_are_written_shortly(rate: Rate, text: str) -> None:
     assert format_rate(rate) == text
 

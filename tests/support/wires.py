@@ -1,8 +1,8 @@
 """A data plane without trio: real sessions in a real sweeper, over socket pairs, driven by hand.
 
-    wires = Wires(rules)
-    client, broker = wires.connect("rocketmq")     # our ends of the two sockets
-    client.sendall(...); wires.run(); broker.recv(...)
+wires = Wires(rules)
+client, broker = wires.connect("rocketmq")     # our ends of the two sockets
+client.sendall(...); wires.run(); broker.recv(...)
 """
 
 from __future__ import annotations

@@ -87,6 +87,9 @@ def unreadable(why: str) -> ProtocolError:
 def read_json(text: bytes) -> Header:
     """The header `text`; raises ProtocolError where the broker could not read it or could read it differently."""
     fields = read_fields(text)
+    for number in (fields.code, fields.flag, fields.opaque):
+        if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
+            raise unreadable(f"{number} is no 32-bit number")
     code: int = fields.code
     extra = fields.extFields
     topic = b""

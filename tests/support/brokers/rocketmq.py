@@ -94,6 +94,7 @@ class RocketMQ:
             "traceTopicEnable": "true",
             "transactionCheckInterval": 2000,
             "transactionTimeOut": 2000,
+            "transactionOpBatchInterval": 500,  # below the time-out, or the broker asks about what was settled long ago (measured)
             # The broker's own topic-blind load shedding would answer "busy" whenever this small machine stumbles.
             "waitTimeMillsInSendQueue": 5000,
             "osPageCacheBusyTimeOutMills": 5000,

@@ -1,0 +1,274 @@
+"""`sluice quotas`: compute them from the access log, see what would change, publish, go back.
+
+`plan` and `apply` have exit codes of their own (`contract.md` 2): 0 no change (applied), 1 error, 2 changes, 3 guard rail tripped,
+4 conflict, 5 insufficient input. A wrong option is 1 there, because 2 means changes to whoever runs `plan` from cron.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from gateway.cli.client import Reply
+from gateway.cli.exits import (
+    CHANGES,
+    CONFLICT,
+    FAILED,
+    GUARD_RAIL,
+    INSUFFICIENT,
+    NO_CHANGE,
+    NOT_FOUND,
+    OK,
+    QUOTA_CONFLICT,
+    CommandError,
+)
+from gateway.cli.history import roll_back
+from gateway.cli.output import Column, column, talk
+from gateway.cli.quota_plan import QuotaPlan, Rails, plan
+from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
+from limiter.snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
+
+QUOTAS: Final[list[Column]] = [
+    column("protocol", "protocol"),
+    column("topic", "topic"),
+    column("messages/s", "messages.rate"),
+    column("burst", "messages.burst"),
+    column("bytes/s", "bytes.rate"),
+    column("burst", "bytes.burst"),
+    column("days", "evidence.days"),
+    column("p99", "evidence.p99"),
+    column("max", "evidence.max"),
+    column("reason", "evidence.reason"),
+]
+
+
+def _arrow(name: str) -> Callable[[dict[str, Any]], object]:
+    """A column `120 (240) -> 150 (300)`: rate and burst before and after."""
+
+    def read(item: dict[str, Any]) -> object:
+        both = item.get(name)
+        if both is None:
+            return None
+        shown = ("none" if pair is None else f"{pair['rate']:g} ({pair['burst']})" for pair in (both["before"], both["after"]))
+        return " -> ".join(shown)
+
+    return read
+
+
+CHANGED: Final[list[Column]] = [
+    column("protocol", "protocol"),
+    column("topic", "topic"),
+    column("change", "change"),
+    ("messages/s (burst)", _arrow("messages")),
+    ("bytes/s (burst)", _arrow("bytes")),
+    column("reason", "reason"),
+]
+
+
+class PlanVerb(Verb):
+    """A verb whose exit codes are those of `quotas plan`."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            ctx = error.ctx
+            hint = f"; see `{ctx.command_path} --help`" if ctx is not None else ""
+            raise CommandError(FAILED, f"{error.format_message()}{hint}") from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CommandError as error:
+            if not isinstance(error, _PlanError):
+                error.code = QUOTA_CONFLICT if error.code == CONFLICT else FAILED
+            raise
+
+
+class _PlanError(CommandError):
+    """A CommandError whose code is one of `quotas plan` already."""
+
+
+def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How much may change at once; the command gets `rails: Rails`."""
+    defaults = Rails()
+
+    @click.option(
+        "--max-changed", type=click.FloatRange(0, 100), default=defaults.changed_share * 100, show_default=True, envvar="SLUICE_QUOTAS_MAX_CHANGED",
+        help="Guard rail: percent of the live quotas that may change.",
+    )  # fmt: skip
+    @click.option(
+        "--max-total", type=click.FloatRange(0), default=defaults.total_share * 100, show_default=True, envvar="SLUICE_QUOTAS_MAX_TOTAL",
+        help="Guard rail: percent by which the sum of all rates may move.",
+    )  # fmt: skip
+    @click.option(
+        "--max-ratio", type=click.FloatRange(1), default=defaults.ratio, show_default=True, envvar="SLUICE_QUOTAS_MAX_RATIO",
+        help="Guard rail: factor by which one quota may grow or shrink.",
+    )  # fmt: skip
+    @functools.wraps(command)
+    def wrapped(*args: Any, max_changed: float, max_total: float, max_ratio: float, **kwargs: Any) -> Any:
+        return command(*args, rails=Rails(max_changed / 100, max_total / 100, max_ratio), **kwargs)
+
+    return wrapped
+
+
+FILE: Final = click.argument("file", type=click.Path(path_type=Path))
+
+
+def _snapshot(file: Path) -> Snapshot:
+    """The snapshot in `file`; raises CommandError 5 where there is none."""
+    try:
+        return load(file.read_bytes())
+    except OSError as error:
+        raise _PlanError(INSUFFICIENT, f"{file}: {error.strerror}") from None
+    except SnapshotError as error:
+        raise _PlanError(INSUFFICIENT, f"{file}: {error}") from None
+
+
+def _live(reply: Reply) -> Snapshot:
+    try:
+        return read_snapshot(reply.body)
+    except SnapshotError as error:
+        raise CommandError(
+            FAILED, f"the gateway's quotas cannot be read: {error}; do the versions of sluice here and there agree?"
+        ) from None
+
+
+def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> None:
+    changes = [each.to_json() for each in found.differences]
+    if remote.form == "table":
+        if changes:
+            remote.emit(changes, CHANGED)
+        talk(f"{len(changes)} changes; {found.live} quotas in force, {found.new} in the snapshot of {new.computed_at}")
+        for sentence in found.tripped:
+            talk(f"guard rail: {sentence}")
+        return
+    version = seen.etag.strip('"')
+    remote.emit({"changes": changes, "guard_rails": list(found.tripped), "live": found.live, "new": found.new, "version": version})
+
+
+@click.group(cls=Group, example="sluice quotas plan quotas.json && echo nothing to do")
+def quotas() -> None:
+    """Quotas learned from the access log: compute, plan, apply, roll back."""
+
+
+@quotas.command(example="sluice quotas compute --log access-log --date 2026-11-20 --state daily -o quotas.json")
+@click.option("--log", "log", required=True, type=click.Path(path_type=Path), help="Directory of the access log.")
+@click.option("--date", metavar="YYYY-MM-DD", help="Day to read, UTC.  [default: yesterday]")
+@click.option("--state", required=True, type=click.Path(path_type=Path), help="Directory of the daily states.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option("--previous", type=click.Path(path_type=Path), help="Snapshot in force, so that no quota moves too far in one night.")
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Parameter of the computation, e.g. margin_percent=20. May be repeated.",
+)
+@click.pass_context
+def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...], **paths: Any) -> None:
+    """Compute quotas from one day's access log and the states of earlier days, on Spark. Exit 0, 1 failed, 5 insufficient input."""
+    given: dict[str, object] = {}
+    for each in parameters:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {each}: write it like --set margin_percent=20")
+        given[name.replace("-", "_")] = value
+    day = date or (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%d")
+    try:
+        from spark_jobs.commands import compute as compute_quotas
+    except ImportError as error:
+        raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
+    log, state, output, master = paths["log"], paths["state"], paths["output"], paths["master"]
+    ctx.exit(compute_quotas(log, day, state, output, master, previous=paths["previous"], **given))  # type: ignore[arg-type]
+
+
+@quotas.command("plan", cls=PlanVerb, example="sluice quotas plan quotas.json")
+@FILE
+@rail_options
+@remote
+@click.pass_context
+def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
+    """What publishing FILE would change. Exit 0 nothing, 1 error, 2 changes, 3 guard rail tripped, 5 insufficient input."""
+    new = _snapshot(file)
+    seen = remote.client.ask("GET", "/v1/quotas")
+    found = plan(_live(seen), new, rails)
+    _show_plan(remote, found, seen, new)
+    ctx.exit(GUARD_RAIL if found.tripped else CHANGES if found.differences else NO_CHANGE)
+
+
+@quotas.command(cls=PlanVerb, example="sluice quotas apply quotas.json --yes --reason nightly")
+@FILE
+@rail_options
+@click.option("--ignore-guard-rails", is_flag=True, help="Publish although a guard rail is tripped; needs --reason.")
+@changing
+@remote
+@click.pass_context
+def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
+    """Publish FILE: all quotas at once, if nobody else has meanwhile.
+
+    Exit 0 done or nothing to do, 1 error, 3 guard rail tripped, 4 conflict, 5 insufficient input.
+    """
+    new = _snapshot(file)
+    client = remote.client
+    seen = client.ask("GET", "/v1/quotas")
+    found = plan(_live(seen), new, rails)
+    if found.tripped and not (ignore_guard_rails and change.reason):
+        _show_plan(remote, found, seen, new)
+        hint = "add --reason" if ignore_guard_rails else "if it is right all the same: --ignore-guard-rails --reason TEXT"
+        raise _PlanError(GUARD_RAIL, f"nothing was published: a guard rail is tripped; {hint}")
+    if not found.differences:
+        talk("nothing changes; nothing was published")
+        ctx.exit(OK)
+    if not change.yes:
+        _show_plan(remote, found, seen, new)
+    change.confirm(f"Publish {found.new} quotas at {remote.url}, {len(found.differences)} of them changed?")
+    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(new), if_match=change.if_match(seen))
+    remote.emit(reply.body)
+    said(change, f"{found.new} quotas published")
+
+
+@quotas.command(example="sluice quotas rollback --yes --reason 'orders refused too much'")
+@click.option("--with-later-changes", is_flag=True, help="Also undo changes of limits and rules made since.")
+@changing
+@remote
+def rollback(remote: Remote, change: Change, with_later_changes: bool) -> None:  # noqa: FBT001  -- click's way
+    """Return to the quotas before the last change of quotas."""
+    others: list[str] = []
+    for entry in remote.client.items("/v1/history"):
+        targets = [str(each.get("target")) for each in entry.get("changes", []) if isinstance(each, dict)]
+        others += [target for target in targets if target != "quotas"]
+        if "quotas" in targets:
+            break
+    else:
+        raise CommandError(NOT_FOUND, "no change of quotas is in the history; there is nothing to return to")
+    revision = int(entry["revision"]) - 1
+    if others and not with_later_changes:
+        shown = sorted(set(others))
+        raise CommandError(
+            CONFLICT,
+            f"{len(shown)} limits or rules were changed at or after revision {revision + 1}, and would be undone too",
+            [*shown[:10], "say --with-later-changes, or publish an earlier snapshot with `sluice quotas apply`"],
+        )
+    change.confirm(f"Return the quotas of {remote.url} to those of revision {revision}?")
+    roll_back(remote, change, revision)
+
+
+@quotas.command(example="sluice quotas show\nsluice quotas show -o json > in-force.json\nsluice quotas show quotas.json")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@remote
+def show(remote: Remote, file: Path | None) -> None:
+    """The quotas in force, or those in FILE."""
+    snapshot = _snapshot(file) if file is not None else _live(remote.client.ask("GET", "/v1/quotas"))
+    document = snapshot.to_json()
+    if remote.form != "table":
+        remote.emit(document)
+        return
+    remote.emit(document["quotas"], QUOTAS)
+    talk(f"{len(snapshot.quotas)} quotas, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}")

@@ -1,0 +1,230 @@
+"""The executor: slow judges, full queues and exceptions stall, reorder and lose nothing. No sleeps: judges wait for the test's word."""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from limiter.executor import INLINE, Executor, Submission
+from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.request import Request
+
+PATIENCE_S = 10.0  # a test that waits longer has failed
+
+
+def key() -> Key:
+    return Key(Origin("rocketmq", "l", "10.0.0.1", None, b"/"), rocketmq_topic(b"t"), None, "produce")
+
+
+def submission(owner: int, requests: int = 1) -> Submission:
+    return Submission([Request(key(), 3, 1, 10) for _ in range(requests)], 1000 + owner, owner)
+
+
+class SlowJudge:
+    """A judge that works when it is told to; writes down in which order it was asked."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.asked: list[int] = []
+
+    def __call__(self, requests: list[Request], now: int) -> None:
+        self.begun.release()
+        assert self.go.wait(PATIENCE_S)
+        self.asked.append(now)
+        for request in requests:
+            request.passed = 1
+
+
+def refuse(requests: list[Request], now: int) -> None:
+    for request in requests:
+        request.passed = 0
+
+
+def fail(requests: list[Request], now: int) -> None:
+    requests[0].passed = 1
+    requests[0].wait_ns = 77
+    raise RuntimeError("injected")
+
+
+def collect(executor: Executor, count: int) -> list[Submission]:
+    """Wait on the eventfd, as the loop does, until `count` submissions are done."""
+    found: list[Submission] = []
+    poll = select.poll()
+    poll.register(executor.fileno(), select.POLLIN)
+    while len(found) < count:
+        assert poll.poll(PATIENCE_S * 1000), f"stalled with {len(found)} of {count}"
+        found += executor.collect()
+    return found
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowJudge]:
+    judge = SlowJudge()
+    yield judge
+    judge.go.set()
+
+
+def test_all_come_back_judged_and_in_order() -> None:
+    executor = Executor(refuse)
+    for owner in range(200):
+        executor.submit(submission(owner))
+    done = collect(executor, 200)
+    assert [one.owner for one in done] == list(range(200))
+    assert all(one.requests[0].passed == 0 and not one.requests[0].bypassed for one in done)
+    assert executor.close(PATIENCE_S)
+    assert (executor.rejected, executor.failed, executor.depth) == (0, 0, 0)
+
+
+def test_a_slow_judge_stalls_nobody_and_a_full_queue_passes(slow: SlowJudge) -> None:
+    executor = Executor(slow, threads=1, queue=3)
+    executor.submit(submission(0))
+    assert slow.begun.acquire(timeout=PATIENCE_S)  # it is being judged: the queue is empty
+    for owner in range(1, 4):
+        executor.submit(submission(owner))
+    assert executor.depth == 3
+    executor.submit(submission(4))
+    executor.submit(submission(5))
+    bypassed = collect(executor, 2)  # at once, while the judge still stands
+    assert [(one.owner, one.requests[0].passed, one.requests[0].bypassed) for one in bypassed] == [(4, 3, True), (5, 3, True)]
+    assert executor.rejected == 2
+    slow.go.set()
+    judged = collect(executor, 4)
+    assert [(one.owner, one.requests[0].passed, one.requests[0].bypassed) for one in judged] == [(n, 1, False) for n in range(4)]
+    assert slow.asked == [1000, 1001, 1002, 1003]
+    executor.submit(submission(6))
+    assert collect(executor, 1)[0].requests[0].bypassed is False  # there is room again
+    assert executor.close(PATIENCE_S)
+
+
+def test_a_full_queue_may_be_judged_inline(slow: SlowJudge) -> None:
+    calls: list[str] = []
+
+    def judge(requests: list[Request], now: int) -> None:
+        calls.append(threading.current_thread().name)
+        if threading.current_thread() is threading.main_thread():
+            refuse(requests, now)
+        else:
+            slow(requests, now)
+
+    executor = Executor(judge, threads=1, queue=1, on_rejection="judge")
+    executor.submit(submission(0))
+    assert slow.begun.acquire(timeout=PATIENCE_S)
+    executor.submit(submission(1))
+    executor.submit(submission(2))
+    (inline,) = collect(executor, 1)
+    assert (inline.owner, inline.requests[0].passed, inline.requests[0].bypassed) == (2, 0, False)
+    slow.go.set()
+    assert [one.owner for one in collect(executor, 2)] == [0, 1]
+    assert calls[0] == "sluice-limiter-0"
+    assert executor.close(PATIENCE_S)
+
+
+def test_the_queue_is_counted_in_requests_and_takes_a_large_one_when_empty(slow: SlowJudge) -> None:
+    executor = Executor(slow, threads=1, queue=10)
+    executor.submit(submission(0))
+    assert slow.begun.acquire(timeout=PATIENCE_S)
+    executor.submit(submission(1, requests=50))
+    assert (executor.depth, executor.rejected) == (50, 0)
+    executor.submit(submission(2))
+    assert executor.rejected == 1
+    slow.go.set()
+    assert {one.owner for one in collect(executor, 3)} == {0, 1, 2}
+    assert executor.close(PATIENCE_S)
+
+
+def test_an_exception_passes_the_traffic_and_the_thread_lives_on() -> None:
+    told: list[BaseException] = []
+    executor = Executor(fail, on_error=told.append)
+    for owner in range(5):
+        executor.submit(submission(owner, requests=2))
+    for one in collect(executor, 5):
+        assert [(request.passed, request.bypassed, request.wait_ns, request.rule) for request in one.requests] == [(3, True, 0, None)] * 2
+    assert executor.failed == 5
+    assert [str(error) for error in told] == ["injected"]  # the first is told, all are counted
+    assert executor.close(PATIENCE_S)
+
+
+def test_an_exception_in_telling_is_harmless() -> None:
+    def tell(error: BaseException) -> None:
+        raise OSError("log is gone")
+
+    executor = Executor(fail, on_error=tell)
+    executor.submit(submission(0))
+    assert collect(executor, 1)[0].requests[0].bypassed
+    assert executor.close(PATIENCE_S)
+
+
+def test_what_nobody_limits_is_not_bypassed() -> None:
+    executor = Executor(fail, threads=0)
+    executor.submit(Submission([Request(None, 5, 0, 0), Request(key(), 5, 1, 0)], 0, None))
+    (one,) = executor.collect()
+    assert [(request.passed, request.bypassed) for request in one.requests] == [(5, False), (5, True)]
+
+
+def test_without_threads_everything_is_done_when_submit_returns() -> None:
+    names: list[str] = []
+
+    def judge(requests: list[Request], now: int) -> None:
+        names.append(threading.current_thread().name)
+
+    executor = Executor(judge, threads=0)
+    assert executor.fileno() == INLINE
+    executor.submit(submission(0))
+    executor.submit(submission(1))
+    assert [one.owner for one in executor.collect()] == [0, 1]
+    assert executor.collect() == []
+    assert names == [threading.current_thread().name] * 2
+    assert executor.close()
+
+
+def test_many_threads_share_the_work_by_load(slow: SlowJudge) -> None:
+    executor = Executor(slow, threads=3, queue=2)
+    for owner in range(3):
+        executor.submit(submission(owner))
+        assert slow.begun.acquire(timeout=PATIENCE_S)  # each began on a thread of its own: nobody waits behind another
+    for owner in range(3, 9):
+        executor.submit(submission(owner))
+    assert executor.rejected == 0
+    executor.submit(submission(9))
+    assert executor.rejected == 1
+    slow.go.set()
+    assert sorted(one.owner for one in collect(executor, 10)) == list(range(10))  # type: ignore[type-var]
+    assert executor.close(PATIENCE_S)
+
+
+def test_one_wake_up_for_everything_that_is_done(slow: SlowJudge) -> None:
+    executor = Executor(slow)
+    for owner in range(10):
+        executor.submit(submission(owner))
+    slow.go.set()
+    assert executor.close(PATIENCE_S)
+    assert [one.owner for one in executor.collect()] == list(range(10))
+
+
+def test_close_judges_what_is_queued_and_later_submissions_pass(slow: SlowJudge) -> None:
+    executor = Executor(slow)
+    executor.submit(submission(0))
+    executor.submit(submission(1))
+    assert executor.close(0.01) is False  # the judge still stands: its thread is left to itself
+    slow.go.set()
+    assert executor.close(PATIENCE_S)
+    executor.submit(submission(2))
+    assert [(one.owner, one.requests[0].bypassed) for one in executor.collect()] == [(0, False), (1, False), (2, True)]
+
+
+def test_threads_are_daemons_with_names() -> None:
+    executor = Executor(refuse, threads=2)
+    threads = {thread.name: thread.daemon for thread in threading.enumerate() if thread.name.startswith("sluice-limiter")}
+    assert threads == {"sluice-limiter-0": True, "sluice-limiter-1": True}
+    assert repr(executor) == "<Executor open threads=2 depth=0 rejected=0 failed=0>"
+    assert executor.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("wrong", [{"threads": -1}, {"queue": 0}, {"on_rejection": "drop"}])
+def test_what_makes_no_executor(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"threads|on_rejection"):
+        Executor(refuse, **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,307 @@
+"""Which rule holds: the precedence of `contract.md` 3."""
+
+from __future__ import annotations
+
+import pytest
+
+from limiter.keys import TopicName, amqp_topic
+from limiter.rules import Effective
+from limiter.snapshot import Quota
+from support.asking import Limit, Match, Rate, Rule, RuleSet, orders, rocketmq_topic
+
+from limiter.rules import Override, RuleError  # isort: skip
+
+ORDERS = rocketmq_topic(b"orders")
+
+
+def rule(name: str, rate: int, per: str = "topic", **match: str) -> Rule:
+    return Rule(name, match=Match(**match), per=per, limit=Limit(messages=Rate(rate)), place=f"limits.yaml:{rate}")
+
+
+def holds(rules: RuleSet, name: TopicName, **asking: object) -> list[tuple[str, str, str, float]]:
+    """(level, origin, rule, rate) of each level."""
+    return [
+        (one.per, one.origin, one.rule.name, one.limit.messages.per_second if one.limit.messages else -1.0)
+        for one in rules.effective(name, **asking)  # type: ignore[arg-type]
+    ]
+
+
+CATCH_ALL = rule("catch-all", 2000, protocol="rocketmq")
+GLOB = rule("glob", 300, topic="ord*")
+EXACT = rule("exact", 40, topic="orders")
+QUOTA = {ORDERS: Quota("rocketmq", "orders", messages=(7, 9))}
+OVERRIDE = {ORDERS: Override(messages=Rate(1), by="alice", at=5.0, reason="why")}
+
+
+@pytest.mark.parametrize(
+    ("rules", "quotas", "overrides", "expected"),
+    [
+        ((), {}, {}, []),
+        ((CATCH_ALL,), {}, {}, [("topic", "default", "catch-all", 2000)]),
+        ((CATCH_ALL, GLOB), {}, {}, [("topic", "default", "glob", 300)]),
+        ((GLOB, CATCH_ALL), {}, {}, [("topic", "default", "glob", 300)]),
+        ((GLOB, rule("later", 5, topic="order?")), {}, {}, [("topic", "default", "glob", 300)]),
+        ((CATCH_ALL, GLOB), QUOTA, {}, [("topic", "quota", "glob", 7)]),
+        ((CATCH_ALL, GLOB, EXACT), QUOTA, {}, [("topic", "file", "exact", 40)]),
+        ((CATCH_ALL, GLOB, EXACT, rule("again", 41, topic="orders")), QUOTA, {}, [("topic", "file", "exact", 40)]),
+        ((CATCH_ALL, GLOB, EXACT), QUOTA, OVERRIDE, [("topic", "override", "exact", 1)]),
+        ((CATCH_ALL, GLOB), QUOTA, OVERRIDE, [("topic", "override", "glob", 1)]),
+        ((), QUOTA, {}, [("topic", "quota", "unruled", 7)]),
+        ((), {}, OVERRIDE, [("topic", "override", "unruled", 1)]),
+    ],
+)
+def test_precedence_within_a_level(
+    rules: tuple[Rule, ...],
+    quotas: dict[TopicName, Quota],
+    overrides: dict[TopicName, Override],
+    expected: list[tuple[str, str, str, float]],
+) -> None:
+    assert holds(RuleSet(rules, quotas=quotas, overrides=overrides), ORDERS) == expected
+    assert holds(RuleSet(rules, quotas=quotas, overrides=overrides), rocketmq_topic(b"another")) == (
+        [("topic", "default", "catch-all", 2000)] if CATCH_ALL in rules else []
+    )
+
+
+def test_the_two_rules_of_the_contracts_example_both_hold() -> None:
+    """The catch-all stands first in the file, and yet retries have their own limit: a bare rule is the default of its level."""
+    rules = RuleSet((CATCH_ALL, rule("retries", 100, protocol="rocketmq", topic="%RETRY%*")))
+    assert holds(rules, rocketmq_topic(b"%RETRY%g")) == [("topic", "default", "retries", 100)]
+    assert holds(rules, ORDERS) == [("topic", "default", "catch-all", 2000)]
+
+
+def test_a_rule_that_asks_for_more_than_protocol_and_listener_is_not_bare() -> None:
+    rules = RuleSet((rule("group", 5, group="g"), CATCH_ALL, rule("client", 6, client="10.0.0.0/8"), GLOB))
+    assert holds(rules, ORDERS, client="10.0.0.1")[0][2] == "client"
+    assert holds(rules, ORDERS, client="10.0.0.1", group=b"g")[0][2] == "group"
+    assert holds(rules, ORDERS)[0][2] == "glob"
+
+
+def test_levels_add_up_in_the_order_of_the_file() -> None:
+    rules = RuleSet((rule("all", 9, "rule"), CATCH_ALL, rule("c", 8, "client"), rule("l", 7, "listener"), rule("u", 6, "user")))
+    assert [one.per for one in rules.effective(ORDERS)] == ["rule", "topic", "client", "listener", "user"]
+
+
+def test_of_one_level_only_one_rule_holds() -> None:
+    rules = RuleSet((rule("a", 9, "rule", topic="o*"), rule("b", 8, "rule", topic="*"), rule("c", 7, "rule")))
+    assert holds(rules, ORDERS) == [("rule", "default", "a", 9)]
+    assert holds(rules, rocketmq_topic(b"x")) == [("rule", "default", "b", 8)]
+
+
+@pytest.mark.parametrize(
+    ("match", "exact"),
+    [
+        ({"vhost": "/", "exchange": "orders", "routing_key": "order.created"}, True),
+        ({"exchange": "orders", "routing_key": "order.created"}, True),
+        ({"vhost": "/", "exchange": "orders", "routing_key": "order.*"}, False),
+        ({"vhost": "/", "exchange": "orders", "routing_key": "order.#"}, False),
+        ({"vhost": "/", "exchange": "orders", "routing_key": "order*"}, False),
+        ({"vhost": "*", "exchange": "orders", "routing_key": "order.created"}, False),
+        ({"vhost": "/", "exchange": "ord*", "routing_key": "order.created"}, False),
+        ({"vhost": "/", "routing_key": "order.created"}, False),
+        ({"vhost": "/", "exchange": "orders"}, False),
+        ({"protocol": "amqp"}, False),
+    ],
+)
+def test_what_names_an_amqp_key_exactly(match: dict[str, str], exact: bool) -> None:
+    (one,) = RuleSet((rule("r", 5, "topic", **match),)).effective(orders())
+    assert one.origin == ("file" if exact else "default")
+
+
+@pytest.mark.parametrize(
+    ("match", "name", "matches"),
+    [
+        ({"vhost": "/"}, orders(), True),
+        ({"vhost": "shop"}, orders(), False),
+        ({"exchange": "orders"}, orders(), True),
+        ({"exchange": "amq.default"}, orders(exchange=b""), True),
+        ({"exchange": ""}, orders(exchange=b""), True),
+        ({"exchange": "*"}, orders(exchange=b""), True),
+        ({"queue": "mail"}, amqp_topic(b"/", b"", b"mail"), True),
+        ({"queue": "mail"}, amqp_topic(b"/", b"orders", b"mail"), False),
+        ({"queue": "ma*"}, amqp_topic(b"/", b"amq.default", b"mail"), True),
+        ({"routing_key": "#"}, orders(routing_key=b""), True),
+        ({"routing_key": "*"}, orders(routing_key=b""), False),
+        ({"protocol": "rocketmq"}, orders(), False),
+        ({"topic": "order.created"}, orders(), False),
+        ({"routing_key": "orders"}, ORDERS, False),
+        ({"user": "alice"}, orders(), False),
+        ({"operation": "consume"}, orders(), False),
+        ({}, orders(), True),
+        ({}, ORDERS, True),
+    ],
+)
+def test_matching(match: dict[str, str], name: TopicName, matches: bool) -> None:
+    assert bool(RuleSet((rule("r", 5, "topic", **match),)).effective(name)) == matches
+
+
+@pytest.mark.parametrize(
+    ("match", "asking", "matches"),
+    [
+        ({"listener": "main"}, {"listener": "main"}, True),
+        ({"listener": "main"}, {"listener": "vip"}, False),
+        ({"listener": "main"}, {}, True),
+        ({"user": "al*"}, {"user": "alice"}, True),
+        ({"user": "alice"}, {"user": None}, False),
+        ({"client": "10.0.0.0/8"}, {"client": "::ffff:10.1.1.1"}, True),
+        ({"client": "10.0.0.0/8"}, {"client": "192.168.0.1"}, False),
+        ({"group": "g*"}, {"group": b"g1"}, True),
+        ({"group": "g"}, {"group": None}, False),
+        ({"operation": "consume"}, {"operation": "consume"}, True),
+        ({}, {"operation": "consume"}, False),
+        ({"operation": "produce"}, {}, True),
+    ],
+)
+def test_matching_who_asks(match: dict[str, str], asking: dict[str, object], matches: bool) -> None:
+    assert bool(RuleSet((rule("r", 5, "topic", **match),)).effective(ORDERS, **asking)) == matches  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("per", ["exchange", "vhost"])
+def test_levels_only_amqp_has(per: str) -> None:
+    rules = RuleSet((rule("r", 5, per),))
+    assert rules.effective(ORDERS) == []
+    assert len(rules.effective(orders())) == 1
+
+
+@pytest.mark.parametrize(
+    ("per", "match", "exact"),
+    [
+        ("client", {"client": "10.0.0.1"}, True),
+        ("client", {"client": "10.0.0.1/32"}, True),
+        ("client", {"client": "10.0.0.0/24"}, False),
+        ("listener", {"listener": "main"}, True),
+        ("listener", {"listener": "m*"}, False),
+        ("user", {"user": "alice"}, True),
+        ("vhost", {"vhost": "/"}, True),
+        ("exchange", {"vhost": "/", "exchange": "orders"}, True),
+        ("exchange", {"exchange": "orders"}, True),
+        ("exchange", {"exchange": "ord*"}, False),
+    ],
+)
+def test_a_rule_may_name_what_its_level_is_for(per: str, match: dict[str, str], exact: bool) -> None:
+    rules = RuleSet((rule("general", 1, per), rule("named", 5, per, **match)))
+    (one,) = rules.effective(orders(), listener="main", client="10.0.0.1", user="alice")
+    assert (one.rule.name, one.origin) == ("named", "file" if exact else "default")
+
+
+@pytest.mark.parametrize(
+    "topic", [b"RMQ_SYS_TRANS_HALF_TOPIC", b"rmq_sys_wheel_timer", b"SCHEDULE_TOPIC_XXXX", b"Cluster_REPLY_TOPIC", b"TBW102"]
+)
+def test_system_topics_are_exempt_unless_a_rule_names_them(topic: bytes) -> None:
+    broad = (CATCH_ALL, rule("stars", 5, topic="*"), rule("l", 5, "listener"), rule("c", 5, "client", client="10.0.0.1"))
+    asking = {"listener": "l", "client": "10.0.0.1"}
+    assert holds(RuleSet(broad), rocketmq_topic(topic), **asking) == []
+    named = (*broad, rule("named", 6, topic=topic.decode()))
+    assert holds(RuleSet(named), rocketmq_topic(topic), **asking) == [("topic", "file", "named", 6)]
+    override = {rocketmq_topic(topic): Override(messages=Rate(3))}
+    assert holds(RuleSet(broad, overrides=override), rocketmq_topic(topic), **asking) == [("topic", "override", "unruled", 3)]
+
+
+@pytest.mark.parametrize("topic", [b"%RETRY%g", b"%DLQ%g"])
+def test_retry_and_dead_letter_topics_are_no_system_topics(topic: bytes) -> None:
+    assert holds(RuleSet((CATCH_ALL,)), rocketmq_topic(topic)) == [("topic", "default", "catch-all", 2000)]
+
+
+def test_an_amqp_key_is_no_system_topic() -> None:
+    assert len(RuleSet((rule("r", 5),)).effective(orders(routing_key=b"TBW102"))) == 1
+
+
+def test_a_default_changed_live_leaves_overrides_alone() -> None:
+    change = {"catch-all": Override(messages=Rate(50), by="bob", at=7.0)}
+    rules = RuleSet((CATCH_ALL,), rule_overrides=change, overrides=OVERRIDE)
+    assert holds(rules, ORDERS) == [("topic", "override", "catch-all", 1)]
+    (other,) = rules.effective(rocketmq_topic(b"other"))
+    assert (other.origin, other.by, other.at, other.place) == ("default", "bob", 7.0, "limits.yaml:2000")
+    assert other.limit.messages == Rate(50)
+    assert rules.file_rules == (CATCH_ALL,)
+    changed = rules.rule("catch-all")
+    assert changed is not None
+    assert changed.limit.messages == Rate(50)
+
+
+def test_a_live_change_of_a_rule_that_is_gone_is_ignored() -> None:
+    assert holds(RuleSet((CATCH_ALL,), rule_overrides={"gone": Override(messages=Rate(1))}), ORDERS)[0][3] == 2000
+
+
+def test_an_override_stands_on_the_quota_where_that_would_hold() -> None:
+    (one,) = RuleSet((CATCH_ALL,), quotas=QUOTA, overrides={ORDERS: Override(bytes=Rate(5))}).effective(ORDERS)
+    assert one.limit == Limit(messages=Rate(7), messages_burst=9, bytes=Rate(5))
+
+
+def test_an_override_answers_who_when_and_why() -> None:
+    (one,) = RuleSet((CATCH_ALL,), overrides=OVERRIDE).effective(ORDERS)
+    assert (one.by, one.at, one.reason, one.expires_at) == ("alice", 5.0, "why", None)
+
+
+def test_expired_changes_do_not_hold() -> None:
+    changes = {
+        ORDERS: Override(messages=Rate(1), expires_at=100.0),
+        rocketmq_topic(b"b"): Override(messages=Rate(1), expires_at=300.0),
+        rocketmq_topic(b"c"): Override(messages=Rate(1)),
+    }
+    of_rules = {"catch-all": Override(messages=Rate(3), expires_at=200.0)}
+    early = RuleSet((CATCH_ALL,), of_rules, changes, now_s=99.9)
+    assert (holds(early, ORDERS)[0][3], early.next_expiry) == (1, 100.0)
+    later = RuleSet((CATCH_ALL,), of_rules, changes, now_s=100.0)
+    assert (holds(later, ORDERS)[0][3], later.next_expiry) == (3, 200.0)
+    latest = RuleSet((CATCH_ALL,), of_rules, changes, now_s=300.0)
+    assert (holds(latest, ORDERS)[0][3], latest.next_expiry) == (2000, None)
+    assert holds(latest, rocketmq_topic(b"c"))[0][3] == 1
+
+
+def test_overrides_and_quotas_are_for_producing() -> None:
+    consume = Rule("pulls", match=Match(operation="consume"), limit=Limit(messages=Rate(11)))
+    rules = RuleSet((CATCH_ALL, consume), overrides=OVERRIDE, quotas=QUOTA)
+    assert holds(rules, ORDERS, operation="consume") == [("topic", "default", "pulls", 11)]
+
+
+def test_an_override_of_nothing_on_nothing_limits_nothing() -> None:
+    (one,) = RuleSet((), overrides={ORDERS: Override(action="drop")}).effective(ORDERS)
+    assert one.rule.mode == "off"
+
+
+@pytest.mark.parametrize(
+    ("per", "name", "thing"),
+    [
+        ("topic", orders(), "%2F/orders/order.created"),
+        ("exchange", orders(exchange=b""), "%2F/amq.default"),
+        ("vhost", orders(), "%2F"),
+        ("client", ORDERS, "10.0.0.1"),
+        ("user", ORDERS, ""),
+        ("listener", ORDERS, "main"),
+        ("rule", ORDERS, ""),
+    ],
+)
+def test_each_level_says_what_its_bucket_is_for(per: str, name: TopicName, thing: str) -> None:
+    (one,) = RuleSet((rule("r", 5, per),)).effective(name, listener="main", client="::ffff:10.0.0.1")
+    assert (one.per, one.thing) == (per, thing)
+
+
+def test_the_identity_of_a_bucket_leaves_out_the_listener_and_the_limit() -> None:
+    def identity(rules: RuleSet, listener: str) -> tuple[str, str, str, str]:
+        (one,) = rules.effective(ORDERS, listener=listener)
+        assert isinstance(one, Effective)
+        return one.identity
+
+    ordinary = identity(RuleSet((CATCH_ALL,)), "rocket")
+    assert ordinary == identity(RuleSet((CATCH_ALL,)), "rocket-vip")
+    assert ordinary == identity(RuleSet((CATCH_ALL, EXACT)), "rocket")
+    assert ordinary == identity(RuleSet((CATCH_ALL,), overrides=OVERRIDE), "rocket")
+
+
+def test_names_are_unique() -> None:
+    with pytest.raises(RuleError, match=r"name: 'exact' is taken by limits.yaml:40; each rule needs a name of its own"):
+        RuleSet((EXACT, EXACT))
+
+
+def test_an_override_that_makes_no_sense_for_the_protocol_is_found_at_once() -> None:
+    with pytest.raises(RuleError, match="reply is RocketMQ's"):
+        RuleSet((), overrides={orders(): Override(reply="system_busy")})
+
+
+def test_generations_differ() -> None:
+    assert RuleSet(()).generation != RuleSet(()).generation
+
+
+def test_repr() -> None:
+    assert repr(RuleSet((CATCH_ALL,), revision=3)) == "<RuleSet revision=3 rules=1 overrides=0 rule_overrides=0 quotas=0>"
+    assert repr(RuleSet((CATCH_ALL,)).effective(ORDERS)) == "[<Effective topic 'orders' default catch-all>]"
