@@ -28,6 +28,7 @@ _LONE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,16} [\x21-\x7e]+ HTTP/1\.[01]")
 _PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _LENGTH: Final = re.compile(rb"[0-9]{1,12}")
+_LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)  # h11 makes one of equal ones
 _ONCE: Final = frozenset(
     {b"authorization", b"content-length", b"content-type", b"host", b"if-match", b"origin", b"sec-fetch-site", b"transfer-encoding"}
 )
@@ -86,6 +87,9 @@ def check_head(data: bytes | bytearray) -> int:
 
 def parse_head(head: bytes, connection: h11.Connection) -> Head:
     """Let a fresh `connection` parse the whole `head` and check what h11 does not; raises RefusedError."""
+    lengths = _LENGTH_LINE.findall(head)
+    if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0].rstrip(b" \t"))):
+        raise RefusedError(400, "Content-Length must be given once, as a number of bytes")
     try:
         connection.receive_data(head)
         event = connection.next_event()
@@ -113,8 +117,6 @@ def check_request(request: h11.Request) -> Head:
         raise RefusedError(400, "Content-Length and Transfer-Encoding exclude each other")
     if coding is not None and (coding.lower() != b"chunked" or request.http_version != b"1.1"):
         raise RefusedError(400, "the only Transfer-Encoding understood is chunked, with HTTP/1.1")
-    if length is not None and not _LENGTH.fullmatch(length):
-        raise RefusedError(400, "Content-Length is not a number of bytes")
     target = request.target.decode("ascii")
     path, _, query = _origin_form(target, headers.get("host", b"")).partition("?")
     if "#" in target or _PERCENT.search(target):

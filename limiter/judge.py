@@ -100,7 +100,8 @@ class Judge:
         origin.keys.clear()
 
     def _forget_oldest_keys(self) -> None:
-        for identity in list(self._origins):
+        for _ in range(len(self._origins)):
+            identity = next(iter(self._origins))
             origin = self._origins[identity]
             self._origins.move_to_end(identity)
             if origin.keys:

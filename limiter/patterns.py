@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
@@ -123,6 +124,7 @@ class Addresses:
         return f"<Addresses {self.text}>"
 
 
+@lru_cache(4096)  # reading an address costs a third of matching a key, and clients are few
 def plain_address(client: str) -> str:
     """`client` in the one form in which addresses are compared (an IPv4 address stays IPv4 on an IPv6 socket)."""
     try:

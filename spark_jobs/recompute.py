@@ -33,7 +33,7 @@ from spark_jobs.publication import previous_rows, quotas_of, unseen
 from spark_jobs.replay import replay
 from spark_jobs.schemas import CANDIDATES, DAILY_STATE, PREVIOUS, SCORES
 from spark_jobs.selection import choose, scores
-from spark_jobs.state import Manifest, State, write_table
+from spark_jobs.state import Manifest, State, read_table, write_table
 from spark_jobs.usage import per_second, ticks, with_ticks
 
 if TYPE_CHECKING:
@@ -71,22 +71,23 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
 
     Raises InsufficientInputError; then nothing but the corrupt lines was written.
     """
-    parameters = night.parameters
+    parameters, state = night.parameters, night.state
     day = read_day(spark, night)
     observed = ticks(day.lines).cache()
-    usage = with_ticks(per_second(day.lines), observed).cache()
     observed_seconds = observed.count()
+    usage = with_ticks(per_second(day.lines), observed).cache()
+    staged = state.stage(night.date)
+    write_table(daily_state(usage, observed, night.date), "usage", DAILY_STATE, staged)
 
-    earlier = night.state.before(night.date, parameters.remember_days - 1)
-    today = daily_state(usage, observed, night.date).cache()
-    states = night.state.read(spark, "usage", DAILY_STATE, earlier).unionByName(today)
+    earlier = state.before(night.date, parameters.remember_days - 1)
+    states = read_table(spark, "usage", DAILY_STATE, [*map(state.data, earlier), staged])
     memory = remembered(states, night.date, len(earlier) + 1, parameters.half_life_days).cache()
+    proposed = write_table(candidates(memory, parameters), "candidates", CANDIDATES, staged)
 
-    proposed = candidates(memory, parameters).cache()
-    comparable = [each for each in earlier if each.fingerprint == parameters.fingerprint()]
-    tried = night.state.read(spark, "candidates", CANDIDATES, comparable[-1:])
-    scored = scores(replay(usage, tried), tried, night.date, observed_seconds).cache()
-    history = night.state.read(spark, "scores", SCORES, comparable).unionByName(scored)
+    comparable = [state.data(each) for each in earlier if each.fingerprint == parameters.fingerprint()]
+    tried = read_table(spark, "candidates", CANDIDATES, comparable[-1:])
+    write_table(scores(replay(usage, tried), tried, night.date, observed_seconds), "scores", SCORES, staged)
+    history = read_table(spark, "scores", SCORES, [*comparable, staged])
 
     before = spark.createDataFrame(previous_rows(night.previous) if night.previous else [], PREVIOUS)
     chosen = rates_on_rails(choose(proposed, history, parameters), before, parameters)
@@ -96,17 +97,12 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
     quotas = quotas_of(settled.collect(), facts, replay(usage, settled).collect())
     if night.previous is not None:
         quotas += unseen(night.previous, {(quota.protocol, quota.topic) for quota in quotas}, parameters.remember_days)
-
-    staged = night.state.stage(night.date)
-    write_table(today, staged, "usage")
-    write_table(proposed, staged, "candidates")
-    write_table(scored, staged, "scores")
     manifest = Manifest(
         date=night.date, data=staged.name, code=night.code, fingerprint=parameters.fingerprint(), rows=day.rows, corrupt=day.corrupt, stray=day.stray,
         duplicates=day.duplicates, missing_lines=day.missing_lines, observed_seconds=observed_seconds, inputs=day.inputs,
     )  # fmt: skip
-    night.state.publish(manifest)
-    for table in (day.lines, observed, usage, today, memory, proposed, scored, settled):
+    state.publish(manifest)
+    for table in (day.lines, observed, usage, memory, settled):
         table.unpersist()
     inputs = tuple(dict(entry) for entry in day.inputs)
     snapshot = Snapshot(night.computed_at, night.code, inputs, dict(parameters.as_dict()), tuple(quotas))  # type: ignore[arg-type]  # JSON values all

@@ -85,11 +85,8 @@ class State:
                 found.append(manifest)
         return found
 
-    def read(self, spark: SparkSession, table: str, schema: StructType, days: list[Manifest]) -> DataFrame:
-        """The rows of `table` of those days; no rows for no days."""
-        if not days:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*[glob_url(self.folder(day.date) / day.data / table) for day in days])
+    def data(self, day: Manifest) -> Path:
+        return self.folder(day.date) / day.data
 
     def stage(self, date: str) -> Path:
         """A new data folder for `date`: not part of the state until `publish`. Sweeps what earlier runs left."""
@@ -120,8 +117,17 @@ class State:
         return folder
 
 
-def write_table(table: DataFrame, staged: Path, name: str) -> None:
-    table.coalesce(1).write.parquet(url(staged / name))
+def read_table(spark: SparkSession, table: str, schema: StructType, folders: list[Path]) -> DataFrame:
+    """The rows of `table` in those data folders; no rows for no folders."""
+    if not folders:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*[glob_url(folder / table) for folder in folders])
+
+
+def write_table(rows: DataFrame, table: str, schema: StructType, staged: Path) -> DataFrame:
+    """Write `rows` into a staged data folder and return them as read back: later steps start from the file, not from a plan that grows."""
+    rows.repartition(1).write.parquet(url(staged / table))
+    return read_table(rows.sparkSession, table, schema, [staged])
 
 
 def write_durably(path: Path, data: bytes) -> None:

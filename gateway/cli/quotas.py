@@ -99,15 +99,18 @@ def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:
     defaults = Rails()
 
     @click.option(
-        "--max-changed", type=click.FloatRange(0, 100), default=defaults.changed_share * 100, show_default=True, envvar="SLUICE_QUOTAS_MAX_CHANGED",
+        "--max-changed", type=click.FloatRange(0, 100), default=defaults.changed_share * 100, show_default=True,
+        envvar="SLUICE_QUOTAS_MAX_CHANGED",
         help="Guard rail: percent of the live quotas that may change.",
     )  # fmt: skip
     @click.option(
-        "--max-total", type=click.FloatRange(0), default=defaults.total_share * 100, show_default=True, envvar="SLUICE_QUOTAS_MAX_TOTAL",
+        "--max-total", type=click.FloatRange(0), default=defaults.total_share * 100, show_default=True,
+        envvar="SLUICE_QUOTAS_MAX_TOTAL",
         help="Guard rail: percent by which the sum of all rates may move.",
     )  # fmt: skip
     @click.option(
-        "--max-ratio", type=click.FloatRange(1), default=defaults.ratio, show_default=True, envvar="SLUICE_QUOTAS_MAX_RATIO",
+        "--max-ratio", type=click.FloatRange(1), default=defaults.ratio, show_default=True,
+        envvar="SLUICE_QUOTAS_MAX_RATIO",
         help="Guard rail: factor by which one quota may grow or shrink.",
     )  # fmt: skip
     @functools.wraps(command)

@@ -149,7 +149,7 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
         "--token-file",
         envvar="SLUICE_TOKEN_FILE",
         type=click.Path(path_type=Path),
-        help="File with the bearer token (or SLUICE_TOKEN_FILE, or the token in SLUICE_TOKEN); default: the local gateway's state/admin.token.",
+        help="File with the bearer token (or SLUICE_TOKEN_FILE; or SLUICE_TOKEN itself); default: the local state/admin.token.",
     )
     @click.option(
         "--admin", envvar="SLUICE_ADMIN", metavar="URL", default=DEFAULT_ADMIN, show_default=True, help="Admin API (or SLUICE_ADMIN)."

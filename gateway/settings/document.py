@@ -257,6 +257,7 @@ def _remedy(error: yaml.MarkedYAMLError) -> str:
 _REMEDIES: Final = (
     ("mapping values are not allowed", "a `: ` too many: indent the line, or put the value in quotes"),
     ("quoted scalar", "close the quotes"),
+    ("flow node", 'put the value in quotes, as in "[::1]:5672"'),
     ("flow mapping", "close the brace `}` and put a comma between the entries"),
     ("flow sequence", "close the bracket `]` and put a comma between the items"),
     ("simple key", "write `key: value`, with a space after the colon"),

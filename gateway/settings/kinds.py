@@ -383,7 +383,7 @@ class NotYet(NamedTuple):
 
     def check(self, node: Node, key: str) -> None:
         """Raise Invalid unless the node asks for nothing."""
-        if isinstance(node, Scalar) and (node.null or node.text in self.harmless):
+        if isinstance(node, Scalar) and node.plain and (node.null or node.text in self.harmless):
             return
         shown = f"{node.text}: " if isinstance(node, Scalar) and node.text.isprintable() and len(node.text) < 20 else ""
         remedy = self.remedy or f"remove {key}"

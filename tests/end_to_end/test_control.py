@@ -111,7 +111,7 @@ def quotas_body(number: int) -> dict[str, object]:
     quotas = [
         {
             "protocol": "rocketmq",
-            "topic": f"topic-{index}",
+            "topic": f"topic-{index:02}",
             "messages": {"rate": 1000 + number, "burst": 2000 + number},
             "bytes": {"rate": 5000 + number, "burst": 6000 + number},
             "evidence": {"days": 1, "p50": 1, "p99": 1, "max": 1, "would_refuse": 0.0, "reason": "test"},

@@ -76,6 +76,14 @@ def test_a_rule_that_asks_for_more_than_protocol_and_listener_is_not_bare() -> N
     assert holds(rules, ORDERS)[0][2] == "glob"
 
 
+def test_of_two_rules_that_name_the_key_exactly_the_first_in_the_file_holds() -> None:
+    any_vhost = rule("any-vhost", 5, exchange="orders", routing_key="order.created")
+    this_vhost = rule("this-vhost", 6, vhost="/", exchange="orders", routing_key="order.created")
+    assert holds(RuleSet((any_vhost, this_vhost)), orders()) == [("topic", "file", "any-vhost", 5)]
+    assert holds(RuleSet((this_vhost, any_vhost)), orders()) == [("topic", "file", "this-vhost", 6)]
+    assert holds(RuleSet((this_vhost, any_vhost)), orders(vhost=b"shop")) == [("topic", "file", "any-vhost", 5)]
+
+
 def test_levels_add_up_in_the_order_of_the_file() -> None:
     rules = RuleSet((rule("all", 9, "rule"), CATCH_ALL, rule("c", 8, "client"), rule("l", 7, "listener"), rule("u", 6, "user")))
     assert [one.per for one in rules.effective(ORDERS)] == ["rule", "topic", "client", "listener", "user"]

@@ -129,11 +129,11 @@ class Confirm:
 
 def confirms(data: bytes) -> list[Confirm]:
     """The confirms in `data`."""
-    found: list[Confirm] = []
-    for frame in read(data):
-        if isinstance(frame.value, commands.Basic.Ack | commands.Basic.Nack):
-            found.append(Confirm(frame.channel, frame.name == "Basic.Ack", frame.value.delivery_tag, frame.value.multiple))
-    return found
+    return [
+        Confirm(frame.channel, frame.name == "Basic.Ack", frame.value.delivery_tag, frame.value.multiple)
+        for frame in read(data)
+        if isinstance(frame.value, commands.Basic.Ack | commands.Basic.Nack)
+    ]
 
 
 def per_channel(data: bytes) -> dict[int, bytes]:

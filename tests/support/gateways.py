@@ -178,9 +178,7 @@ class Gateway:
 
     def port(self, listener: str) -> int:
         """The port a listener really has (the configuration may say 0)."""
-        listeners = self.get("/v1/listeners")
-        found = listeners if isinstance(listeners, list) else listeners["listeners"]
-        bind = next(str(one["bind"]) for one in found if one["name"] == listener)
+        bind = next(str(one["bind"]) for one in self.get("/v1/listeners")["items"] if one["name"] == listener)
         return int(bind.rpartition(":")[2])
 
     def amqp_url(self, listener: str = "rabbit") -> str:

@@ -10,22 +10,20 @@ channels (`AmqpChannel`), and here it is decided what becomes of a part:
                                                 a transaction would break it. It is held instead, and its channel with it
     hold    ─►  into the line
 
-Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it (`gate`), until
-every line is empty. A held publish that its broker never gets, because the broker closed the channel, is on `abandoned`.
+Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it, until every
+line is empty (`lines.py`). A held publish that its broker never gets, because the broker closed the channel, is on `abandoned`.
 
-Rules that keep both streams whole: parts of one frame that flows through are never separated by anything (`_frame_left`: while the
-upstream stands within a frame, nothing held is let go); the gateway's own words go out at frame boundaries only; once the broker has
+Rules that keep both streams whole: parts of one frame that flows through are never separated by anything (while the upstream stands
+within a frame, nothing held is let go); the gateway's own words go out at frame boundaries only; once the broker has
 closed a channel, what the client still sends on it is passed on unjudged (the broker discards it) or, where held parts before it were
 abandoned, discarded here.
 """
 
 from __future__ import annotations
 
-from collections import deque
-
 from gateway.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
-from gateway.messages import BODY, NEVER, PLAIN, REQUEST, Part, ProtocolError
-from gateway.protocols.amqp.amqp_channel import PART_OVERHEAD, AmqpChannel, Parked, weight
+from gateway.messages import BODY, PLAIN, REQUEST, Part, ProtocolError
+from gateway.protocols.amqp.amqp_channel import AmqpChannel
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.confirms import Confirms
@@ -42,6 +40,7 @@ from gateway.protocols.amqp.frames import (
     connection_close,
 )
 from gateway.protocols.amqp.handshake import Handshake
+from gateway.protocols.amqp.lines import Lines
 from gateway.protocols.amqp.refusal import Unanswered, answer, publish_end
 from gateway.protocols.octets import u32
 
@@ -55,10 +54,7 @@ class AmqpConversation(Conversation):
         self.handshake = Handshake(circumstances.max_frame)
         self.client_stream = ClientStream(circumstances, self.channels, self.handshake)
         self.broker_stream = BrokerStream(self.channels, self.handshake)
-        self.held: dict[int, AmqpChannel] = {}  # channels with a line, or with parts of it away with the judge
-        self.gate: list[Part] = []  # connection.close and what follows it, until `held` is empty
-        self._taken = 0  # parts away with the judge, of all channels
-        self._frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
+        self.lines = Lines(self)
         self._reserved = 0  # bytes of refused contents that may be kept for their return
         self._over = False
 
@@ -88,7 +84,7 @@ class AmqpConversation(Conversation):
             part.paid = part.kind == REQUEST
             self._park(channel, part, 0)
         elif channel.taken:
-            self._unpark(part)
+            self.lines.unpark(part)
             self._pass(channel, part)
             self._settle(channel)
         else:
@@ -110,9 +106,7 @@ class AmqpConversation(Conversation):
         part.passed = 0
         channel = self.channels.get(part.lane)
         if channel is not None and channel.taken:  # two parts will be settled where one was taken
-            channel.taken += 1
-            self._taken += 1
-            self.held_bytes += PART_OVERHEAD
+            self.lines.count_split(channel)
         return head
 
     def refuse(self, part: Part, now: int) -> int:
@@ -156,42 +150,17 @@ class AmqpConversation(Conversation):
         return True
 
     def take_due(self, now: int, room: int) -> list[Part]:
-        parts: list[Part] = []
-        if self._frame_left or self._taken:
-            return parts
-        if self.held:
-            flowing = self.client_stream.frame_lane if self.client_stream.frame_left > 0 else -1
-            channels = [channel for channel in self.held.values() if channel.due() <= now]
-            channels.sort(key=lambda channel: channel.number == flowing)  # last, because it leaves the upstream within a frame
-            for channel in channels:
-                if room <= 0:
-                    break
-                room = channel.take(now, room, parts)
-                self.held[channel.number] = self.held.pop(channel.number)  # its turn comes after the others'
-            self._taken = len(parts)
-        elif self.gate:
-            parts, self.gate = self.gate, parts
-            for part in parts:
-                self._unpark(part)
-        self._reckon_due()
-        return parts
+        stream = self.client_stream
+        return self.lines.take_due(now, room, stream.frame_lane if stream.frame_left > 0 else -1)
 
     def abandon(self) -> list[Part]:
         parts = self.abandoned
         self.abandoned = []
-        for channel in self.channels.values():
-            parts.extend(channel.forget_parked())
-        parts.extend(self.gate)
-        self.gate.clear()
-        self.held.clear()
-        self.held_bytes = 0
-        self.held_messages = 0
-        self._taken = 0
-        self.next_due = NEVER
+        parts.extend(self.lines.forget_all())
         return parts
 
     def heartbeat(self) -> bytes:
-        if self._frame_left or not self.handshake.tuned or self.draining:
+        if self.lines.frame_left or not self.handshake.tuned or self.draining:
             return b""
         return HEARTBEAT_FRAME
 
@@ -202,13 +171,12 @@ class AmqpConversation(Conversation):
 
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
-        if self.gate or (self.held and part.kind == PLAIN and _method_of(part) == CONNECTION_CLOSE):
-            part.detach()
-            self.gate.append(part)
-            self.held_bytes += weight(part)
+        lines = self.lines
+        if lines.gate or (lines.held and part.kind == PLAIN and _method_of(part) == CONNECTION_CLOSE):
+            lines.park_at_gate(part)
             return
         if part.kind == BODY:
-            self._stand(part)
+            lines.stand(part.size)
         self.onward.append(part)
 
     def _pass(self, channel: AmqpChannel, part: Part) -> None:
@@ -223,16 +191,10 @@ class AmqpConversation(Conversation):
             if channel.discarding:
                 self._discard(channel, part)
                 return
-            self._stand(part)
+            self.lines.stand(part.size)
         elif part.data[part.start] == METHOD:
             self._notice(channel, _method_of(part))
         self.onward.append(part)
-
-    def _stand(self, part: Part) -> None:
-        """Remember whether the upstream now stands within a frame, as it does after a BODY part of a large one."""
-        if part.size != self._frame_left:
-            self._frame_left = part.size
-            self._reckon_due()
 
     def _notice(self, channel: AmqpChannel, method: int) -> None:
         """A method goes on to the broker: what it changes for the parts behind it."""
@@ -248,6 +210,15 @@ class AmqpConversation(Conversation):
             channel.begin()
             if not channel.opened and channel.taken == 0:
                 del self.channels[channel.number]
+
+    def _park(self, channel: AmqpChannel, part: Part, due: int) -> None:
+        for free in self.lines.park(channel, part, due):
+            self._pass(channel, free)
+
+    def _settle(self, channel: AmqpChannel) -> None:
+        """A part taken from the line is settled: what it alone kept waiting goes on."""
+        for free in self.lines.settle(channel):
+            self._pass(channel, free)
 
     def _discard(self, channel: AmqpChannel, part: Part) -> None:
         """`part` continues a content that was refused or dropped."""
@@ -268,7 +239,7 @@ class AmqpConversation(Conversation):
         if not part.complete:
             channel.discarding = True
         if channel.taken:
-            self._unpark(part)
+            self.lines.unpark(part)
             self._settle(channel)
 
     def _bury(self, channel: AmqpChannel, part: Part) -> None:
@@ -279,70 +250,8 @@ class AmqpConversation(Conversation):
         elif part.kind == REQUEST:
             self.abandoned.append(part)
             if channel.taken:
-                self._unpark(part)
+                self.lines.unpark(part)
                 self._settle(channel)
-
-    # ---- the line --------------------------------------------------------------------------------------------------
-
-    def _park(self, channel: AmqpChannel, part: Part, due: int) -> None:
-        """Put `part` into the line of its channel: at the end, or, when it came from the line, back to its place."""
-        if channel.taken:
-            if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
-                part.detach()
-            channel.returned.append(Parked(part, due))
-            self._settle(channel)
-            return
-        part.detach()
-        channel.parked.append(Parked(part, due))
-        self.held_bytes += weight(part)
-        if part.kind == REQUEST:
-            self.held_messages += part.count * part.messages
-        if len(channel.parked) == 1:
-            self.held[channel.number] = channel
-            if due < self.next_due and not self._frame_left:
-                self.next_due = due
-
-    def _unpark(self, part: Part) -> None:
-        """`part` is settled or given up: it no longer counts as held."""
-        self.held_bytes -= weight(part)
-        if part.kind == REQUEST:
-            self.held_messages -= part.count * part.messages
-
-    def _settle(self, channel: AmqpChannel) -> None:
-        """One of the parts taken from the line is settled; after the last, let go what no longer waits for anything."""
-        channel.taken -= 1
-        self._taken -= 1
-        if channel.taken == 0:
-            parked = channel.parked
-            if channel.returned:
-                parked.extendleft(reversed(channel.returned))
-                channel.returned = []
-            else:
-                self._let_go(channel, parked)
-            if not parked:
-                self.held.pop(channel.number, None)
-        if self._taken == 0:
-            self._reckon_due()
-
-    def _let_go(self, channel: AmqpChannel, parked: deque[Parked]) -> None:
-        """Pass on everything in front of the next request without a verdict."""
-        while parked:
-            part = parked[0].part
-            if part.kind == REQUEST and not part.paid:
-                return
-            parked.popleft()
-            self._unpark(part)
-            self._pass(channel, part)
-
-    def _reckon_due(self) -> None:
-        """When `take_due` has something to give next."""
-        due = NEVER
-        if self._frame_left == 0 and self._taken == 0:
-            for channel in self.held.values():
-                due = min(due, channel.due())
-            if not self.held and self.gate:
-                due = 0
-        self.next_due = due
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -374,18 +283,12 @@ class AmqpConversation(Conversation):
         if not channel.parked and channel.taken == 0:
             return
         channel.dead = True
-        for part in channel.forget_parked():
-            self._unpark(part)
-            if part.kind == REQUEST:
-                self.abandoned.append(part)
-        if channel.taken == 0:
-            self.held.pop(channel.number, None)
-        self._reckon_due()
+        self.abandoned.extend([part for part in self.lines.forget(channel) if part.kind == REQUEST])
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def settled(self) -> bool:
-        if self.broker_stream.speaking or self._taken or self.held:
+        if self.broker_stream.speaking or self.lines.held:
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
@@ -394,7 +297,7 @@ class AmqpConversation(Conversation):
         return True
 
     def holds_close(self) -> bool:
-        return len(self.held) > 0 or len(self.gate) > 0
+        return len(self.lines.held) > 0 or len(self.lines.gate) > 0
 
     def farewell(self, reason: str) -> tuple[bytes, bytes]:
         stream = self.broker_stream
@@ -402,7 +305,7 @@ class AmqpConversation(Conversation):
         if self.handshake.started and stream.frame_left == 0 and not stream.connection_closed:
             to_client = stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
         to_broker = b""
-        if self.handshake.tuned and self._frame_left == 0 and not self.client_stream.closing:
+        if self.handshake.tuned and self.lines.frame_left == 0 and not self.client_stream.closing:
             to_broker = connection_close(REPLY_SUCCESS, reason)
         self.draining = True
         return to_client, to_broker
@@ -422,7 +325,7 @@ class AmqpConversation(Conversation):
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
-            "held_channels": len(self.held),
+            "held_channels": len(self.lines.held),
             "frame_max": handshake.frame_max,
             "heartbeat": handshake.heartbeat,
             "broker_blocked": self.broker_stream.blocked,

@@ -99,11 +99,6 @@ def connection_close(code: int, text: str) -> bytes:
     return method_frame(0, CONNECTION_CLOSE, code.to_bytes(2, "big") + short_string(words.encode()) + b"\x00\x00\x00\x00")
 
 
-def confirmation(method: int, channel: int, tag: int, *, multiple: bool) -> bytes:
-    """basic.ack or basic.nack for `tag`. As a nack to a client, `requeue` has no meaning and stays 0 (as RabbitMQ sends it)."""
-    return method_frame(channel, method, tag.to_bytes(8, "big") + (b"\x01" if multiple else b"\x00"))
-
-
 def nacks(channel: int, first: int, count: int) -> bytes:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
     before = b"\x01" + channel.to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x78"

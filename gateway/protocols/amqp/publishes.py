@@ -36,6 +36,8 @@ from limiter.keys import Key, Origin, amqp_topic
 
 SMALL_BODY: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
 
+LARGEST_BODY: Final = 1 << 62  # bytes: what adds up without overflow in the compiled build; no broker takes more than 512 MiB
+
 
 def too_large(size: int, lane: int, limit: int) -> ProtocolError:
     return client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {lane}, at most {limit} were agreed on", "frame_too_large")
@@ -194,8 +196,8 @@ class Publishes:
         if u32(data, pos + 7) != CONTENT_OF_BASIC:
             raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel.number} that is not of class 60, weight 0")
         body_size = u64(data, pos + 11)
-        if body_size < 0:
-            raise client_error(SYNTAX_ERROR, f"a body of 2**63 bytes or more on channel {channel.number}")
+        if body_size < 0 or body_size > LARGEST_BODY:
+            raise client_error(SYNTAX_ERROR, f"a body of more than 2**62 bytes on channel {channel.number}")
         return body_size
 
     def __repr__(self) -> str:

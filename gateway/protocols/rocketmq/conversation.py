@@ -79,6 +79,9 @@ class RocketmqConversation(Conversation):
         left: i64 = room
         if self.streaming > 0:
             at = self._continue_body(data, at, size, parts)
+            if self.streaming > 0:
+                self.need = 1
+                return at
         run: Sends | None = None
         plain: Part | None = None
         whole: i64 = self.whole_frame

@@ -46,6 +46,7 @@ def test_a_broken_chain_counts_as_one(body: bytes) -> None:
 
 
 def test_every_cut_of_a_batch_counts_one_or_a_whole_number_of_entries() -> None:
-    whole = {0: 1, 22 + 1 + 12: 1, 2 * (22 + 12) + 1: 2, len(THREE): 3}
+    entry = 22 + len(b"WAIT\x01true\x02")
+    whole = {entry + 1: 1, 2 * entry + 1: 2, len(THREE): 3}
     for end in range(len(THREE) + 1):
         assert count_batch(THREE, 0, end) == whole.get(end, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -89,7 +90,7 @@ def test_numbers_may_vary_as_numbers_and_as_text() -> None:
         (b'"version":479}', b'"version":479'),
         (b'"version":479}', b'"version":479} '),
     ],
-    ids=lambda value: repr(value),
+    ids=repr,
 )
 def test_what_could_mean_something_else_is_not_alike(old: bytes, new: bytes) -> None:
     text = header_of(5)
@@ -104,28 +105,12 @@ def test_a_cut_header_is_not_alike_whatever_follows_it_in_the_read() -> None:
         assert USUAL.recognise(text, 0, end) is None
 
 
-PIECES = [
-    b'"',
-    b"\\",
-    b",",
-    b":",
-    b"{",
-    b"}",
-    b'"b":"x"',
-    b'"m":"true"',
-    b'"code":34',
-    b'"flag":1',
-    b'"opaque":1',
-    b"\\u0022",
-    b"\xe5",
-    b"0",
-    b"7",
-    b" ",
-]
+PIECES = [b'"', b"\\", b",", b":", b"{", b"}", b"\\u0022", b"\xe5", b"0", b"7", b" "]
+PIECES += [b'"b":"x"', b'"m":"true"', b'"code":34', b'"flag":1', b'"opaque":1']
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 12), st.lists(st.sampled_from(PIECES), max_size=3)), min_size=1, max_size=3))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_whatever_is_done_to_a_header_a_likeness_means_what_the_parser_reads(changes: list[tuple[int, int, list[bytes]]]) -> None:
     text = header_of(5)
     for at, cut, pieces in changes:
@@ -135,8 +120,8 @@ def test_whatever_is_done_to_a_header_a_likeness_means_what_the_parser_reads(cha
         try:
             assert found == parsed(text)
         except ProtocolError:
-            # Only within a text that has no meaning for us may it be stricter: the broker decides about it.
-            lenient = json.loads(text.decode(errors="replace"), strict=False)
+            # The parser may be stricter only about texts without meaning for us: read them forgivingly, and the rest must be the same.
+            lenient = json.loads(re.sub(rb"\\.", b"..", text).decode(errors="replace"), strict=False)
             assert (lenient["code"], lenient["flag"], lenient["opaque"]) == (310, 0, found[0])
             assert (lenient["extFields"]["b"], lenient["extFields"]["a"], lenient["extFields"]["m"]) == ("orders", "producers", "false")
 

@@ -1,0 +1,171 @@
+"""Tokens, roles and the brake (reliability.md F56, A6)."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+
+from admin.auth import (
+    FORGIVE_EVERY_NS,
+    FREE_FAILURES,
+    MAX_ADDRESSES,
+    FailureBrake,
+    Role,
+    TokenError,
+    TokenFile,
+    Tokens,
+    bearer,
+    first_token,
+    new_token,
+)
+from support.admin_client import Control, control
+
+GOOD = "a-good-token-of-some-length"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    path = tmp_path / "token"
+    path.write_text(GOOD + "\n")
+    path.chmod(0o600)
+    return Tokens([TokenFile("ci", Role.OPERATOR, path)])
+
+
+def test_the_right_token_is_found(tokens: Tokens) -> None:
+    assert tokens.find(GOOD.encode()) == ("ci", Role.OPERATOR)
+
+
+ODD = {
+    "empty": b"",
+    "near miss": GOOD[:-1].encode() + b"X",
+    "prefix": GOOD[:-1].encode(),
+    "longer": GOOD.encode() + b"x",
+    "not ASCII": "tökén".encode(),
+    "not UTF-8": b"\xff\xfe\x00",
+    "1 MB": b"a" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("presented", ODD.values(), ids=ODD.keys())
+def test_odd_tokens_are_nobodys(tokens: Tokens, presented: bytes) -> None:
+    assert tokens.find(presented) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None),
+        (b"", None),
+        (b"Bearer", None),
+        (b"Bearer ", None),
+        (b"Basic YTpi", None),
+        (b"bearer  abc ", b"abc"),
+        (b"Bearer \xff", b"\xff"),
+    ],
+)
+def test_bearer_headers(header: bytes | None, token: bytes | None) -> None:
+    assert bearer(header) == token
+
+
+ODD_HEADERS = [b"Bearer ", b"Bearer wrong", b"Bearer \xc3\xb6\xff", b"Basic YTpi", b"Bearer " + b"a" * 16_000, GOOD.encode()]
+
+
+@pytest.mark.parametrize("header", ODD_HEADERS, ids=range(len(ODD_HEADERS)))
+async def test_odd_headers_get_401_and_no_exception(api: Control, caplog: pytest.LogCaptureFixture, header: bytes) -> None:
+    said = await api.say(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: " + header + b"\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 401 ")
+    assert b"WWW-Authenticate: Bearer" in said
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_token_of_a_megabyte_is_too_long_a_head(api: Control) -> None:
+    said = await api.say(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + b"a" * 1_000_000)
+    assert said.startswith(b"HTTP/1.1 431 ") or said == b""  # the rest of what was sent may reset the connection
+
+
+async def test_an_unknown_path_tells_nothing_without_a_token(api: Control) -> None:
+    assert (await api.ask("GET", "/v1/nothing", role=None)).status == 401
+    assert (await api.ask("GET", "/v1/nothing")).status == 404
+
+
+async def test_who_guesses_is_slowed_down_and_the_right_token_still_works(api: Control) -> None:
+    statuses = [(await api.ask("GET", "/v1/status", role=None)).status for _ in range(FREE_FAILURES + 3)]
+    assert statuses == [401] * FREE_FAILURES + [429] * 3
+    slow = await api.ask("GET", "/v1/status", role=None)
+    assert int(slow.headers["retry-after"]) > 0
+    assert (await api.ask("GET", "/v1/status")).status == 200
+
+
+async def test_failed_attempts_are_in_the_audit_but_cannot_flood_it(api: Control) -> None:
+    for _ in range(30):
+        await api.ask("PUT", "/v1/limits/rocketmq/orders", {"messages": "1/s"}, role=None)
+    lines = (await api.ask("GET", "/v1/audit")).json()["items"]
+    assert 1 <= len(lines) <= 5
+    assert (lines[-1]["outcome"], lines[-1]["by"], lines[-1]["address"]) == ("refused", "nobody", "127.0.0.1")
+
+
+def test_the_brake_forgives() -> None:
+    brake = FailureBrake()
+    for _ in range(FREE_FAILURES):
+        assert brake.fail("a", 0) == 0
+    assert brake.fail("a", 0) == FORGIVE_EVERY_NS
+    assert brake.fail("b", 0) == 0
+    assert brake.fail("a", 3 * FORGIVE_EVERY_NS) == 0
+
+
+def test_the_brake_remembers_a_bounded_number_of_addresses() -> None:
+    brake = FailureBrake()
+    for number in range(5 * MAX_ADDRESSES):
+        brake.fail(str(number), 0)
+    assert f"{MAX_ADDRESSES} addresses" in repr(brake)
+
+
+def test_the_first_start_makes_a_token_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    path = first_token(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(path.read_text().strip()) == 43  # 256 bits in base64
+    before = path.read_bytes()
+    assert first_token(tmp_path).read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["admin.token"]
+
+
+def test_tokens_differ() -> None:
+    assert len({new_token() for _ in range(100)}) == 100
+
+
+def test_a_token_others_can_read_is_warned_about(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(GOOD)
+    path.chmod(0o644)
+    assert "chmod 600" in Tokens([TokenFile("ci", Role.VIEWER, path)]).warnings[0]
+
+
+@pytest.mark.parametrize("content", [None, "", "  \n", "short"])
+def test_a_token_file_without_a_token_is_an_error_that_names_it(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(TokenError, match="ci.*token"):
+        Tokens([TokenFile("ci", Role.VIEWER, path)])
+
+
+async def test_rotated_tokens_are_good_after_a_reload(api: Control) -> None:
+    file = api.folder.parent / "viewer.token"
+    assert (await api.ask("GET", "/v1/status", role="viewer")).status == 200
+    file.write_text("another-token-0123456789")
+    assert (await api.ask("POST", "/v1/config:reload")).status == 200
+    assert (await api.ask("GET", "/v1/status", role="viewer")).status == 401
+    file.write_text("")
+    assert (await api.ask("POST", "/v1/config:reload")).status == 422
+    assert (await api.ask("GET", "/v1/status", role="operator")).status == 200
+
+
+async def test_the_token_stays_over_a_restart(tmp_path: Path) -> None:
+    async with control(tmp_path) as api:
+        before = api.token()
+    async with control(tmp_path) as api:
+        assert api.token() == before
+        assert (await api.ask("GET", "/v1/status")).status == 200

@@ -1,0 +1,275 @@
+"""`/v1/limits`: what holds for a key, and changing it live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from limiter.keys import amqp_topic, rocketmq_topic
+from support.admin_client import Control, control
+
+ORDERS = "/v1/limits/rocketmq/orders"
+
+
+async def put(api: Control, path: str = ORDERS, **body: object) -> None:
+    assert (await api.ask("PUT", f"{path}?force=1", body)).status == 200
+
+
+async def test_a_key_never_seen_has_a_limit_with_its_origin(api: Control) -> None:
+    answer = await api.ask("GET", ORDERS)
+    view = answer.json()
+    level = view["levels"][0]
+    assert (answer.status, view["override"], view["topic"]) == (200, None, "orders")
+    assert (level["per"], level["origin"], level["rule"], level["place"]) == ("topic", "default", "rocketmq-topics", "limits.yaml:3")
+    assert (level["limit"]["messages"], level["limit"]["messages_burst"], level["usage"]) == ("2000/s", 2000, None)
+
+
+async def test_a_put_is_in_force_for_the_next_batch(api: Control) -> None:
+    name, now = rocketmq_topic(b"orders"), 10**9
+    assert api.gateway.flood(name, 5000, now) == 2000
+    answer = await api.ask("PUT", f"{ORDERS}?force=1", {"messages": "10/s", "burst": "2s", "reason": "incident 12"})
+    assert answer.status == 200
+    assert api.gateway.judge.rules.revision == 1
+    assert api.gateway.flood(rocketmq_topic(b"orders"), 5000, now + 60 * 10**9) == 20
+    level = answer.json()["levels"][0]
+    assert (level["origin"], level["by"], level["reason"], level["limit"]["messages"]) == ("override", "admin", "incident 12", "10/s")
+    assert level["at"] == "2026-11-18T11:06:40.000Z"
+
+
+async def test_what_a_change_does_not_name_stays_as_the_rule_says(api: Control) -> None:
+    await put(api, bytes="5MiB/s")
+    limit = (await api.ask("GET", ORDERS)).json()["levels"][0]["limit"]
+    assert (limit["messages"], limit["bytes"]) == ("2000/s", "5MiB/s")
+
+
+async def test_put_replaces_and_patch_merges(api: Control) -> None:
+    await put(api, messages="10/s", bytes="5MiB/s")
+    assert (await api.ask("PATCH", f"{ORDERS}?force=1", {"messages": "20/s"})).json()["override"]["bytes"] == "5MiB/s"
+    assert "messages" not in (await api.ask("PATCH", f"{ORDERS}?force=1", {"messages": None})).json()["override"]
+    await put(api, messages="30/s")
+    assert "bytes" not in (await api.ask("GET", ORDERS)).json()["override"]
+
+
+async def test_delete_returns_to_the_rule(api: Control) -> None:
+    await put(api, messages="10/s")
+    answer = await api.ask("DELETE", f"{ORDERS}?force=1&reason=over")
+    assert (answer.status, answer.json()["override"], answer.json()["levels"][0]["origin"]) == (200, None, "default")
+    assert (await api.ask("DELETE", f"{ORDERS}?force=1")).status == 404
+    assert (await api.ask("GET", "/v1/history/2")).json()["entry"]["reason"] == "over"
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "topic"),
+    [
+        ("/v1/limits/amqp/%2F/orders/order.created", amqp_topic(b"/", b"orders", b"order.created"), "%2F/orders/order.created"),
+        ("/v1/limits/amqp/%2F/amq.default/a%2Fb", amqp_topic(b"/", b"", b"a/b"), "%2F/amq.default/a%2Fb"),
+        ("/v1/limits/amqp/a%20b/events/", amqp_topic(b"a b", b"events", b""), "a%20b/events/"),
+        ("/v1/limits/rocketmq/%25RETRY%25group", rocketmq_topic(b"%RETRY%group"), "%RETRY%group"),
+        ("/v1/limits/rocketmq/%FF%00", rocketmq_topic(b"\xff\x00"), "%FF%00"),
+        ("/v1/limits/rocketmq/%2E%2E", rocketmq_topic(b".."), ".."),
+        ("/v1/limits/rocketmq/a:rollback", rocketmq_topic(b"a:rollback"), "a:rollback"),
+    ],
+)
+async def test_any_name_can_be_a_key(api: Control, path: str, name: object, topic: str) -> None:
+    await put(api, path, messages="7/s")
+    assert list(api.store.rules().overrides) == [name]
+    view = (await api.ask("GET", path)).json()
+    assert view["topic"] == topic
+    assert (await api.ask("GET", view["path"])).json() == view
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/limits/rocketmq/", 404),
+        ("/v1/limits/rocketmq/a/b", 404),
+        ("/v1/limits/amqp/%2F/orders", 404),
+        ("/v1/limits/kafka/orders", 404),
+        ("/v1/limits/rocketmq/" + "a" * 256, 422),
+    ],
+)
+async def test_paths_that_name_no_key(api: Control, path: str, status: int) -> None:
+    assert (await api.ask("GET", path)).status == status
+
+
+FAULTY = [
+    ({"messages": 500}, ["/messages"]),
+    ({"messages": "500"}, ["/messages"]),
+    ({"messages": "-1/s"}, ["/messages"]),
+    ({"messages": "1e999/s", "bytes": "5 bananas/s"}, ["/messages", "/bytes"]),
+    ({"mesages": "5/s", "bytes": True}, ["/mesages", "/bytes"]),
+    ({"burst": {"messages": "x"}}, ["/burst/messages"]),
+    ({"burst": {"messages": 0}}, ["/burst"]),
+    ({"burst": "0s", "messages": "1/s"}, ["/burst"]),
+    ({"action": "explode"}, ["/action"]),
+    ({"action": "block"}, ["/action"]),
+    ({"mode": "maybe"}, ["/mode"]),
+    ({"open_for": "2h"}, ["/open_for"]),
+    ({"max_delay": "3s"}, ["/max_delay"]),
+    ({"messages": "5/s", "expires": "1s ago"}, ["/expires"]),
+    ({"messages": "5/s", "expires": "2020-01-01T00:00:00Z"}, ["/expires"]),
+    ({"messages": "5/s", "expires": "2027-01-01T00:00:00"}, ["/expires"]),
+    ({"messages": "5/s", "expires": "2027-13-01T00:00:00Z"}, ["/expires"]),
+    ({"reason": "only"}, [""]),
+    ([], [""]),
+]
+
+
+@pytest.mark.parametrize(("body", "pointers"), FAULTY, ids=[str(body) for body, _ in FAULTY])
+async def test_every_fault_of_a_body_is_named_and_nothing_changes(api: Control, body: object, pointers: list[str]) -> None:
+    answer = await api.ask("PUT", f"{ORDERS}?force=1", body)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, pointers)
+    assert answer.json()["request_id"] == answer.headers["x-request-id"]
+    assert api.store.revision == 0
+
+
+async def test_reply_is_rocketmqs(api: Control) -> None:
+    answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/x?force=1", {"messages": "5/s", "reply": "system_busy"})
+    assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/reply")
+    assert api.store.revision == 0
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"nope", b"[" * 100_000, b'{"messages": NaN}', b""])
+async def test_bodies_that_are_not_json_are_400(api: Control, body: bytes) -> None:
+    assert (await api.ask("PUT", f"{ORDERS}?force=1", body)).status == 400
+
+
+async def test_unknown_parameters_are_named(api: Control) -> None:
+    answer = await api.ask("GET", "/v1/limits?protocl=amqp&limit=0&sort=x")
+    assert (answer.status, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, ["?protocl", "?limit", "?sort"])
+    assert "did you mean `protocol`?" in answer.json()["errors"][0]["message"]
+
+
+# ---- preconditions -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_write_must_say_what_it_has_seen(api: Control) -> None:
+    assert (await api.ask("PUT", ORDERS, {"messages": "5/s"})).status == 428
+    seen = (await api.ask("GET", ORDERS)).etag
+    answer = await api.ask("PUT", ORDERS, {"messages": "5/s"}, headers={"If-Match": seen})
+    assert (answer.status, answer.etag) == (200, (await api.ask("GET", ORDERS)).etag)
+    stale = await api.ask("PUT", ORDERS, {"messages": "6/s"}, headers={"If-Match": seen})
+    assert (stale.status, stale.headers["etag"]) == (412, answer.etag)
+    assert (await api.ask("PUT", ORDERS, {"messages": "6/s"}, headers={"If-Match": f'"x", {answer.etag}'})).status == 200
+    assert (await api.ask("PUT", ORDERS, {"messages": "7/s"}, headers={"If-Match": "*"})).status == 200
+    assert api.store.revision == 3
+
+
+async def test_of_two_who_race_one_wins(api: Control) -> None:
+    """reliability.md F52."""
+    seen = (await api.ask("GET", ORDERS)).etag
+    statuses: list[int] = []
+
+    async def write(rate: str) -> None:
+        statuses.append((await api.ask("PUT", ORDERS, {"messages": rate}, headers={"If-Match": seen})).status)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 9):
+            nursery.start_soon(write, f"{number}/s")
+    assert sorted(statuses) == [200] + [412] * 7
+    assert (await api.ask("GET", "/v1/history")).json()["revision"] == 1
+    outcomes = [line["outcome"] for line in (await api.ask("GET", "/v1/audit")).json()["items"]]
+    assert sorted(outcomes) == ["applied"] + ["refused"] * 7
+
+
+async def test_usage_does_not_change_what_was_seen(api: Control) -> None:
+    before = (await api.ask("GET", ORDERS)).etag
+    api.gateway.flood(rocketmq_topic(b"orders"), 5000, 10**9)
+    assert (await api.ask("GET", ORDERS)).etag == before
+
+
+async def test_a_rule_changed_meanwhile_changes_what_was_seen(api: Control) -> None:
+    before = (await api.ask("GET", ORDERS)).etag
+    assert (await api.ask("PUT", "/v1/rules/rocketmq-topics?force=1", {"messages": "9/s"})).status == 200
+    assert (await api.ask("PUT", ORDERS, {"messages": "5/s"}, headers={"If-Match": before})).status == 412
+
+
+# ---- dry runs ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_changes_nothing_and_says_what_would(api: Control) -> None:
+    api.gateway.flood(rocketmq_topic(b"orders"), 1, 10**9)
+    api.gateway.flood(rocketmq_topic(b"other"), 1, 10**9)
+    answer = await api.ask("PUT", f"{ORDERS}?dry_run=1", {"messages": "5/s"})
+    preview = answer.json()
+    assert (answer.status, preview["dry_run"], preview["would_be_revision"], preview["topics_affected"]) == (200, True, 1, 1)
+    assert preview["changes"][0]["target"] == "limits/rocketmq/orders"
+    assert preview["changes"][0]["after"]["messages"] == "5/s"
+    assert [preview["topics"][0][when][0]["limit"]["messages"] for when in ("before", "after")] == ["2000/s", "5/s"]
+    assert (api.store.revision, api.gateway.enforced, len((await api.ask("GET", "/v1/audit")).json()["items"])) == (0, [], 0)
+
+
+async def test_a_dry_run_of_a_rule_names_the_topics_in_use(api: Control) -> None:
+    for topic in (b"a", b"b", b"c"):
+        api.gateway.flood(rocketmq_topic(topic), 1, 10**9)
+    await put(api, "/v1/limits/rocketmq/c", messages="1/s")
+    preview = (await api.ask("PUT", "/v1/rules/rocketmq-topics?dry_run=1", {"messages": "9/s"})).json()
+    assert sorted(topic["topic"] for topic in preview["topics"]) == ["a", "b"]
+
+
+# ---- expiry ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expires", ["30m", "30min", "1800s", "2026-11-18T11:36:40Z", "2026-11-18T19:36:40+08:00"])
+async def test_a_change_can_be_for_a_time(api: Control, expires: str) -> None:
+    await put(api, messages="5/s", expires=expires)
+    assert (await api.ask("GET", ORDERS)).json()["override"]["expires"] == "2026-11-18T11:36:40.000Z"
+    assert api.store.next_expiry == api.clock.now + 1800
+    api.clock.now += 1800
+    assert (await api.ask("GET", ORDERS)).json()["levels"][0]["origin"] == "default"
+    await api.store.expire()
+    entry = (await api.ask("GET", "/v1/history/2")).json()["entry"]
+    assert (entry["by"], entry["reason"], api.store.state.keys) == ("sluice", "expired", {})
+
+
+async def test_what_expired_while_nothing_ran_does_not_hold(tmp_path: Path) -> None:
+    async with control(tmp_path) as api:
+        api.clock.now -= 10_000
+        await put(api, messages="5/s", expires="1h")
+        await put(api, "/v1/limits/rocketmq/other", messages="6/s")
+    async with control(tmp_path) as api:
+        assert (await api.ask("GET", ORDERS)).json()["levels"][0]["origin"] == "default"
+        with trio.fail_after(2):
+            while api.store.revision < 3:
+                await trio.sleep(0.01)
+        assert list(api.store.state.keys) == ["limits/rocketmq/other"]
+
+
+# ---- the list ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_list_shows_what_is_in_use_and_what_is_changed(api: Control) -> None:
+    now = 10**9
+    api.gateway.flood(rocketmq_topic(b"hot"), 5000, now)
+    api.gateway.flood(rocketmq_topic(b"cold"), 1, now)
+    api.gateway.seen_topics = [{"protocol": "rocketmq", "topic": "hot", "received_per_second": 5000.0, "refused_per_second": 3000.0}]
+    await put(api, "/v1/limits/amqp/%2F/orders/order.x", messages="7/s")
+    items = {item["level"]["thing"]: item for item in (await api.ask("GET", "/v1/limits")).json()["items"]}
+    assert sorted(items) == ["%2F/orders/order.x", "cold", "hot"]
+    hot = items["hot"]["level"]["usage"]
+    assert (hot["admitted"], hot["refused"], hot["received_per_second"]) == (2000, 3000, 5000.0)
+    assert hot["last_refused"] is not None
+    assert items["cold"]["level"]["usage"]["last_refused"] is None
+    assert items["hot"]["path"] == "/v1/limits/rocketmq/hot"
+    assert items["%2F/orders/order.x"]["level"]["usage"] is None
+
+
+async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:
+    for number in range(25):
+        api.gateway.flood(rocketmq_topic(b"topic-%02d" % number), 2000 + number, 10**9)
+    seen: list[str] = []
+    cursor = ""
+    for _ in range(3):
+        page = (await api.ask("GET", f"/v1/limits?protocol=rocketmq&q=TOPIC-&sort=refused&limit=10{cursor}")).json()
+        assert page["total"] == 25
+        seen += [item["level"]["thing"] for item in page["items"]]
+        cursor = f"&cursor={page['next']}"
+    assert page["next"] is None
+    assert seen == [f"topic-{number:02d}" for number in range(24, -1, -1)]
+    assert (await api.ask("GET", "/v1/limits?protocol=amqp")).json()["total"] == 0
+    assert (await api.ask("GET", "/v1/limits?cursor=garbage")).status == 422
+    for sort in ("name", "fill", "rate", "last_refused"):
+        assert (await api.ask("GET", f"/v1/limits?sort={sort}")).json()["total"] == 25

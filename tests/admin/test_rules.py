@@ -1,0 +1,83 @@
+"""`/v1/rules`: a rule's limit changed live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from limiter.keys import rocketmq_topic
+from limiter.limits import Limit, Rate
+from limiter.rules import Match, Rule
+from support.admin_client import RULES, Control, control
+
+RULE = "/v1/rules/rocketmq-topics"
+
+
+async def test_rules_are_listed_in_the_order_of_the_file(api: Control) -> None:
+    items = (await api.ask("GET", "/v1/rules")).json()["items"]
+    assert [(item["name"], item["place"], item["origin"]) for item in items] == [
+        ("rocketmq-topics", "limits.yaml:3", "file"),
+        ("orders", "limits.yaml:9", "file"),
+    ]
+    assert items[1]["match"] == {"exchange": "orders", "routing_key": "order.#"}
+
+
+async def test_a_default_changed_live_leaves_overrides_alone(api: Control) -> None:
+    """issue 3, done when 5."""
+    await api.ask("PUT", "/v1/limits/rocketmq/vip?force=1", {"messages": "700/s"})
+    answer = await api.ask("PUT", f"{RULE}?force=1", {"messages": "10/s", "reason": "storm"})
+    view = answer.json()
+    assert (view["limit"]["messages"], view["file_limit"]["messages"], view["origin"], view["override"]["reason"]) == ("10/s", "2000/s", "override", "storm")
+    now = 10**9
+    assert api.gateway.flood(rocketmq_topic(b"vip"), 5000, now) == 700
+    assert api.gateway.flood(rocketmq_topic(b"any"), 5000, now) == 10
+    back = await api.ask("DELETE", f"{RULE}?force=1")
+    assert (back.status, back.json()["limit"]["messages"], back.json()["origin"]) == (200, "2000/s", "file")
+    assert (await api.ask("GET", "/v1/limits/rocketmq/vip")).json()["levels"][0]["limit"]["messages"] == "700/s"
+
+
+async def test_a_rule_changed_live_stays_so_over_a_restart(tmp_path: Path) -> None:
+    async with control(tmp_path) as api:
+        await api.ask("PUT", f"{RULE}?force=1", {"messages": "10/s"})
+    async with control(tmp_path) as api:
+        assert (await api.ask("GET", RULE)).json()["limit"]["messages"] == "10/s"
+        assert api.gateway.flood(rocketmq_topic(b"any"), 5000, 10**9) == 10
+
+
+async def test_preconditions(api: Control) -> None:
+    seen = (await api.ask("GET", RULE)).etag
+    assert (await api.ask("PUT", RULE, {"messages": "10/s"})).status == 428
+    assert (await api.ask("PUT", RULE, {"messages": "10/s"}, headers={"If-Match": seen})).status == 200
+    assert (await api.ask("PUT", RULE, {"messages": "11/s"}, headers={"If-Match": seen})).status == 412
+    assert (await api.ask("DELETE", RULE, headers={"If-Match": seen})).status == 412
+
+
+async def test_unknown_rules(api: Control) -> None:
+    for method, body in (("GET", None), ("PUT", {"messages": "1/s"}), ("DELETE", None)):
+        assert (await api.ask(method, "/v1/rules/nope?force=1" if body or method == "DELETE" else "/v1/rules/nope", body)).status == 404
+    assert (await api.ask("DELETE", f"{RULE}?force=1")).status == 404
+
+
+async def test_a_change_its_rule_cannot_take_is_refused(api: Control) -> None:
+    answer = await api.ask("PUT", "/v1/rules/orders?force=1", {"messages": "1/s", "reply": "system_busy"})
+    assert answer.status == 422
+    assert api.store.revision == 0
+
+
+async def test_a_rule_that_leaves_the_file_keeps_its_change_for_when_it_comes_back(api: Control) -> None:
+    await api.ask("PUT", f"{RULE}?force=1", {"messages": "10/s"})
+    api.store.replace_file_rules(RULES[1:])
+    listed = (await api.ask("GET", "/v1/rules")).json()
+    assert ([item["name"] for item in listed["items"]], list(listed["orphans"])) == (["orders"], ["rocketmq-topics"])
+    api.store.replace_file_rules(RULES)
+    assert (await api.ask("GET", RULE)).json()["limit"]["messages"] == "10/s"
+    api.store.replace_file_rules(RULES[1:])
+    assert (await api.ask("DELETE", f"{RULE}?force=1")).json()["orphans"] == {}
+
+
+async def test_a_change_that_no_longer_fits_its_rule_is_kept_but_does_not_hold(api: Control) -> None:
+    await api.ask("PUT", f"{RULE}?force=1", {"messages": "10/s", "reply": "system_busy"})
+    amqp = Rule("rocketmq-topics", Match(protocol="amqp"), limit=Limit(messages=Rate(3)))
+    api.store.replace_file_rules((amqp,))
+    view = (await api.ask("GET", RULE)).json()
+    assert (view["limit"]["messages"], view["origin"]) == ("3/s", "file")
+    assert "AMQP" in view["unfit"]

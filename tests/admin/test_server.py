@@ -1,0 +1,299 @@
+"""The server: connections, deadlines, bounds, and shutdown that waits for nobody."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair
+
+from admin.exchange import Deadlines
+from admin.http import Head, RefusedError
+from admin.routing import Answer
+from admin.server import ReceiveBody, Server
+from support.admin_client import Control, control, everything, request
+
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def answer_ok(head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
+    if isinstance(head, RefusedError):
+        return Answer({"refused": head.detail}, head.status)
+    try:
+        body = await receive(100) if head.has_body else b""
+    except RefusedError as refused:
+        return Answer({"refused": refused.detail}, refused.status)
+    return Answer({"method": head.method, "path": head.path, "body": body.decode(), "address": address})
+
+
+def statuses(said: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", said)]
+
+
+# ---- on wires in memory, on a clock of their own -----------------------------------------------------------------------
+
+
+async def converse(sent: list[bytes | float], deadlines: Deadlines | None = None) -> bytes:
+    """Attend to a client that sends bytes and waits seconds, as listed; everything it is told."""
+    server = Server(answer_ok, deadlines)
+    client, served = memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.attend, served)
+        for step in sent:
+            if isinstance(step, float):
+                await trio.sleep(step)
+            else:
+                await client.send_all(step)
+        return await everything_of(client)
+
+
+async def everything_of(client: trio.abc.ReceiveStream) -> bytes:
+    found = b""
+    while data := await client.receive_some():
+        found += data
+    return found
+
+
+async def test_requests_on_one_connection_are_answered_in_their_order(autojump_clock: MockClock) -> None:
+    said = await converse([GET.replace(b"livez", b"one") + GET.replace(b"livez", b"two"), GET.replace(b"livez", b"three")])
+    assert [said.index(name) for name in (b"/one", b"/two", b"/three")] == sorted(said.index(name) for name in (b"/one", b"/two", b"/three"))
+    assert statuses(said) == [200, 200, 200]
+
+
+async def test_a_pipelined_request_is_looked_at_as_strictly_as_the_first(autojump_clock: MockClock) -> None:
+    smuggled = b"GET /smuggled HTTP/1.1\nHost: a\n\n"
+    said = await converse([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + smuggled + GET])
+    assert statuses(said) == [200, 400]
+    assert b"smuggled" not in said
+
+
+async def test_a_request_byte_by_byte_is_the_same_request(autojump_clock: MockClock) -> None:
+    chunked = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    said = await converse([chunked[at : at + 1] for at in range(len(chunked))])
+    assert statuses(said) == [200]
+    assert b'"body":"abcde"' in said
+
+
+async def test_a_head_that_does_not_come_ends_the_connection(autojump_clock: MockClock) -> None:
+    started = trio.current_time()
+    assert await converse([]) == b""
+    assert trio.current_time() - started == pytest.approx(5, abs=0.1)
+
+
+async def test_a_head_that_trickles_is_cut_off(autojump_clock: MockClock) -> None:
+    assert statuses(await converse([GET[:10], 4.0, GET[10:12], 2.0])) == [408]
+
+
+async def test_a_body_that_trickles_is_cut_off(autojump_clock: MockClock) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+    assert statuses(await converse([head, b"a", 4.0, b"b", 4.0, b"c", 3.0])) == [408]
+
+
+async def test_a_connection_may_be_idle_for_a_minute_between_requests(autojump_clock: MockClock) -> None:
+    assert statuses(await converse([GET, 55.0, GET])) == [200, 200]
+    started = trio.current_time()
+    assert statuses(await converse([GET])) == [200]
+    assert trio.current_time() - started == pytest.approx(60, abs=0.1)
+
+
+async def test_the_body_is_asked_for_before_it_is_sent(autojump_clock: MockClock) -> None:
+    said = await converse([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n", 0.1, b"hi"])
+    assert statuses(said) == [100, 200]
+
+
+async def test_an_announced_body_over_the_bound_is_not_read(autojump_clock: MockClock) -> None:
+    said = await converse([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\nExpect: 100-continue\r\n\r\n"])
+    assert statuses(said) == [413]
+
+
+async def test_a_chunked_body_over_the_bound_is_cut_off(autojump_clock: MockClock) -> None:
+    said = await converse([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", b"65\r\n" + b"a" * 101 + b"\r\n"])
+    assert statuses(said) == [413]
+
+
+async def test_head_requests_get_no_body(autojump_clock: MockClock) -> None:
+    said = await converse([GET.replace(b"GET", b"HEAD"), GET])
+    assert statuses(said) == [200, 200]
+    assert said.count(b'"method"') == 1
+
+
+async def test_http_1_0_is_answered_and_closed(autojump_clock: MockClock) -> None:
+    said = await converse([b"GET / HTTP/1.0\r\n\r\n"])
+    assert statuses(said) == [200]
+    assert b"Connection: close" in said
+
+
+async def test_a_handler_that_fails_ends_its_connection_only(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
+        raise RuntimeError("a fault of ours")
+
+    server = Server(fail)
+    client, served = memory_stream_pair()
+    await client.send_all(GET)
+    await server.attend(served)
+    assert await everything_of(client) == b""
+    assert [record.message for record in caplog.records] == ["admin_connection_failed"]
+    assert not server.open
+
+
+# ---- on sockets --------------------------------------------------------------------------------------------------------
+
+
+async def test_many_requests_on_one_connection(api: Control) -> None:
+    async with await api.connect() as stream:
+        for _ in range(20):
+            assert (await request(stream, "GET", "/livez")).status == 200
+
+
+async def test_bodies_up_to_256_kib_are_taken_and_no_more(api: Control) -> None:
+    path = "/v1/limits/rocketmq/orders?force=1"
+    fits = b'{"messages": "5/s", "reason": "' + b"a" * (256 * 1024 - 33) + b'"}'
+    assert len(fits) == 256 * 1024
+    assert (await api.ask("PUT", path, fits)).status == 200
+    assert (await api.ask("PUT", path, fits + b" ")).status == 413
+
+
+async def test_a_long_head_is_431(api: Control) -> None:
+    said = await api.say(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 20_000)
+    assert statuses(said) == [431]
+    assert b"application/problem+json" in said
+
+
+async def test_every_answer_has_the_security_headers(api: Control) -> None:
+    for path in ("/livez", "/v1/status", "/nothing", "/metrics"):
+        headers = (await api.ask("GET", path)).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert len(headers["x-request-id"]) == 16
+        assert not [name for name in headers if name.startswith("access-control")]
+
+
+async def test_an_idle_connection_gives_way_when_all_places_are_taken(api: Control) -> None:
+    async with trio.open_nursery() as nursery:
+        idle = [await api.connect() for _ in range(64)]
+        for stream in idle:
+            assert (await request(stream, "GET", "/livez")).status == 200
+        async with await api.connect() as late:
+            assert (await request(late, "GET", "/livez")).status == 200
+        assert await everything(idle[0]) == b""  # the one that was idle longest
+        assert (await request(idle[1], "GET", "/livez")).status == 200
+        nursery.cancel_scope.cancel()
+    for stream in idle:
+        await trio.aclose_forcefully(stream)
+
+
+async def test_when_all_places_are_busy_a_newcomer_is_turned_away(api: Control) -> None:
+    busy = [await api.connect() for _ in range(64)]
+    for stream in busy:
+        await stream.send_all(GET[:10])
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    async with await api.connect() as late:
+        assert statuses(await everything(late)) == [503]
+    for stream in busy:
+        await trio.aclose_forcefully(stream)
+
+
+async def stalled_reader(api: Control) -> socket.socket:
+    """A client that asks for more than the sockets' buffers hold, and reads none of it."""
+    api.gateway.metric_pieces = [f"# {'x' * 10_000}\n"] * 2_000
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(api.address)
+    client.sendall(f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n\r\n".encode())
+    await trio.to_thread.run_sync(client.recv, 10)  # the answer has begun
+    return client
+
+
+async def test_a_reader_that_stalls_does_not_hold_shutdown(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with control(tmp_path, grace=0.2) as api:
+            client = await stalled_reader(api)
+            await trio.sleep(0.1)
+            started = trio.current_time()
+        assert trio.current_time() - started < 1
+    client.close()
+
+
+async def test_a_reader_that_stalls_is_cut_off(tmp_path: Path) -> None:
+    async with control(tmp_path, deadlines=Deadlines(write=0.1)) as api:
+        client = await stalled_reader(api)
+        with trio.fail_after(5):
+            while b"\nsluice_admin_slow_readers_total 1\n" not in await own_metrics(api):
+                await trio.sleep(0.02)
+        client.close()
+
+
+async def own_metrics(api: Control) -> bytes:
+    api.gateway.metric_pieces = []
+    return (await api.ask("GET", "/metrics")).body
+
+
+async def test_a_request_under_way_is_finished_at_shutdown(tmp_path: Path) -> None:
+    async with control(tmp_path, grace=2.0) as api:
+        stream = await api.connect()
+        body = b'{"messages": "77/s"}'
+        head = f"PUT /v1/limits/rocketmq/orders?force=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n"
+        await stream.send_all(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        async def finish() -> None:
+            await trio.sleep(0.1)
+            await stream.send_all(body)
+
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                api.stop.cancel()
+                nursery.start_soon(finish)
+                said = await everything(stream)
+                await stream.aclose()
+        assert statuses(said) == [200]
+        assert api.store.revision == 1
+
+
+async def test_idle_connections_end_at_shutdown(tmp_path: Path) -> None:
+    async with control(tmp_path, grace=5.0) as api:
+        stream = await api.connect()
+        assert (await request(stream, "GET", "/livez")).status == 200
+        started = trio.current_time()
+    assert trio.current_time() - started < 1
+    await trio.aclose_forcefully(stream)
+
+
+async def test_metrics_give_the_loop_turns_in_between(api: Control) -> None:
+    """A scrape of many pieces must not keep other tasks waiting until it is rendered."""
+    seen: list[int] = []
+    counting = 0
+
+    def pieces() -> list[str]:
+        nonlocal counting
+        for counting in range(200):  # noqa: B007
+            yield "# piece\n"
+
+    api.gateway.metrics = pieces  # type: ignore[method-assign, assignment]
+
+    async def watch() -> None:
+        while True:
+            seen.append(counting)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        assert (await api.ask("GET", "/metrics")).body.count(b"# piece\n") == 200
+        nursery.cancel_scope.cancel()
+    assert len(set(seen)) > 100
+
+
+async def test_a_scrape_that_fails_half_way_is_visibly_cut_short(api: Control) -> None:
+    def pieces() -> object:
+        yield "x" * 100_000
+        raise RuntimeError("a fault of ours")
+
+    api.gateway.metrics = pieces  # type: ignore[method-assign, assignment]
+    said = await api.say(f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n\r\n".encode())
+    assert statuses(said) == [200]
+    assert not said.endswith(b"0\r\n\r\n")

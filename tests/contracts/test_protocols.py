@@ -1,0 +1,236 @@
+"""What every protocol promises, whatever it is called: runs over each member of PROTOCOLS.
+
+A protocol brings a script: what client and broker say to each other, turn by turn, publishes included. To add a protocol, add its script.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pamqp import commands
+
+from gateway.conversation import Conversation
+from gateway.messages import NEVER, REQUEST, ProtocolError
+from gateway.protocols import PROTOCOLS
+from support import amqp, rocketmq
+from support.conversations import SECOND, Talk, bytewise, randomly, rule
+
+Step = tuple[str, bytes]  # who speaks ("client" or "broker"), and what
+Chunks = Callable[[bytes], Iterable[bytes]]
+
+ACTIONS = ("reject", "drop", "delay")
+
+
+# ---- the scripts -------------------------------------------------------------------------------------------------------
+
+
+def rocketmq_script() -> list[Step]:
+    sends = [rocketmq.send(f"topic-{opaque % 3}", opaque=opaque, body=b"x" * (opaque % 4)) for opaque in range(2, 20)]
+    return [
+        ("client", rocketmq.heartbeat(opaque=1)),
+        ("broker", rocketmq.response(1)),
+        ("client", b"".join(sends) + rocketmq.send_back(opaque=20)),
+        ("broker", b"".join(rocketmq.response(opaque, body=b"y" * opaque) for opaque in range(2, 21))),
+        ("client", rocketmq.send(opaque=21, body=rocketmq.batch_body(b"a", b"b"), batch=True) + rocketmq.send(opaque=22, binary=True)),
+        ("broker", rocketmq.response(21) + rocketmq.response(22) + rocketmq.encode_request(40, {"consumerGroup": "g"}, opaque=1)),
+    ]
+
+
+def amqp_script() -> list[Step]:
+    capabilities = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True}
+
+    def publishes(channel: int) -> bytes:
+        return b"".join(amqp.publish(channel, f"topic-{number % 3}", b"x" * (number % 4), exchange="orders", cut=2) for number in range(9))
+
+    return [
+        ("client", amqp.PROTOCOL_HEADER),
+        ("broker", amqp.method(0, commands.Connection.Start(server_properties={"capabilities": capabilities}))),
+        ("client", amqp.method(0, commands.Connection.StartOk({"capabilities": capabilities}, "PLAIN", "\0guest\0guest", "en_US"))),
+        ("broker", amqp.method(0, commands.Connection.Tune(2047, 131072, 60))),
+        ("client", amqp.method(0, commands.Connection.TuneOk(2047, 131072, 60)) + amqp.method(0, commands.Connection.Open("/"))),
+        ("broker", amqp.method(0, commands.Connection.OpenOk())),
+        ("client", amqp.method(1, commands.Channel.Open()) + amqp.method(2, commands.Channel.Open())),
+        ("broker", amqp.method(1, commands.Channel.OpenOk()) + amqp.method(2, commands.Channel.OpenOk())),
+        ("client", amqp.method(1, commands.Confirm.Select())),
+        ("broker", amqp.method(1, commands.Confirm.SelectOk())),
+        ("client", publishes(1)),
+        ("client", publishes(2) + amqp.HEARTBEAT),
+        ("broker", amqp.HEARTBEAT),
+    ]
+
+
+SCRIPTS: dict[str, list[Step]] = {"amqp": amqp_script(), "rocketmq": rocketmq_script()}
+PUBLISHES = {"amqp": 18, "rocketmq": 22}  # messages in each script
+
+CHUNKINGS: dict[str, Chunks] = {
+    "whole": lambda data: [data],
+    "byte by byte": bytewise,
+    **{f"random {seed}": (lambda data, seed=seed: randomly(data, seed)) for seed in range(3)},  # type: ignore[misc]
+}
+
+each_protocol = pytest.mark.parametrize("protocol", list(PROTOCOLS))
+each_action = pytest.mark.parametrize("action", ACTIONS)
+
+
+def play(talk: Talk, script: list[Step], chunk: Chunks) -> Talk:
+    for who, data in script:
+        (talk.client if who == "client" else talk.broker)(b"", chunk(data))
+    return talk
+
+
+def said(script: list[Step], who: str) -> bytes:
+    return b"".join(data for speaker, data in script if speaker == who)
+
+
+def messages(talk: Talk) -> int:
+    return sum(count for _, _, count, _ in talk.requests)
+
+
+# ---- the promises ------------------------------------------------------------------------------------------------------
+
+
+def test_every_protocol_has_a_script_and_is_a_conversation() -> None:
+    assert set(SCRIPTS) == set(PUBLISHES) == set(PROTOCOLS)
+    assert all(issubclass(protocol, Conversation) for protocol in PROTOCOLS.values())
+
+
+@each_protocol
+@pytest.mark.parametrize("chunking", list(CHUNKINGS))
+def test_without_limits_both_directions_pass_byte_for_byte_however_cut(protocol: str, chunking: str) -> None:
+    script = SCRIPTS[protocol]
+    talk = play(Talk(protocol), script, CHUNKINGS[chunking])
+    assert talk.to_broker == said(script, "client")
+    assert talk.to_client == said(script, "broker")
+    assert talk.rest == b""
+    assert messages(talk) == PUBLISHES[protocol]
+    assert talk.holds_nothing()
+
+
+@each_protocol
+@pytest.mark.parametrize("room", [1, 2, 7])
+def test_however_little_room_there_is_the_outcome_is_the_same(protocol: str, room: int) -> None:
+    script = SCRIPTS[protocol]
+    talk = play(Talk(protocol, room=room), script, CHUNKINGS["whole"])
+    assert (talk.to_broker, talk.to_client) == (said(script, "client"), said(script, "broker"))
+
+
+@each_protocol
+@each_action
+@pytest.mark.parametrize("limit", [0, 2])
+def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action: str, limit: int) -> None:
+    def outcome(chunk: Chunks) -> tuple[object, ...]:
+        talk = play(Talk(protocol, rule(action, messages=limit)), SCRIPTS[protocol], chunk)
+        return talk.requests, talk.to_broker, talk.to_client, talk.conversation.held_messages
+
+    whole = outcome(CHUNKINGS["whole"])
+    for name, chunk in CHUNKINGS.items():
+        assert outcome(chunk) == whole, name
+
+
+@each_protocol
+@each_action
+def test_what_is_held_is_counted_and_abandon_returns_all_of_it(protocol: str, action: str) -> None:
+    talk = play(Talk(protocol, rule(action, messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
+    conversation = talk.conversation
+    held = conversation.held_messages
+    assert (held > 0) == (conversation.next_due < NEVER) == conversation.holds_close()
+    assert held > 0 or action != "delay"
+    parts = conversation.abandon()
+    assert sum(part.count * part.messages for part in parts if part.kind == REQUEST) == held
+    assert talk.holds_nothing()
+    assert conversation.abandon() == []
+
+
+@each_protocol
+def test_what_is_held_goes_on_in_time_and_nothing_is_lost(protocol: str) -> None:
+    talk = play(Talk(protocol, rule("delay", messages=20, burst=1, max_delay_ns=5 * SECOND // 2)), SCRIPTS[protocol], CHUNKINGS["whole"])
+    assert talk.conversation.held_messages > 0
+    talk.wait(5 * SECOND)
+    assert talk.holds_nothing()
+    script = SCRIPTS[protocol]
+    assert sorted(talk.to_broker) == sorted(said(script, "client"))
+    assert talk.to_client == said(script, "broker")
+
+
+@each_protocol
+def test_take_due_empties_what_is_held_however_little_room(protocol: str) -> None:
+    talk = play(Talk(protocol, rule("delay", messages=0)), SCRIPTS[protocol], CHUNKINGS["whole"])
+    talk.judge.replace(Talk(protocol).judge.rules)
+    conversation = talk.conversation
+    for _ in range(1000):
+        if conversation.next_due == NEVER:
+            break
+        talk.now = max(talk.now, conversation.next_due)
+        talk.settle(conversation.take_due(talk.now, 1))
+    assert talk.holds_nothing()
+    assert sorted(talk.to_broker) == sorted(said(SCRIPTS[protocol], "client"))
+
+
+@each_protocol
+@given(garbage=st.binary(min_size=1, max_size=100), keep=st.integers(0, 5000), who=st.sampled_from(["client", "broker"]))
+@settings(max_examples=60, deadline=None)
+def test_garbage_raises_protocol_errors_and_nothing_else(protocol: str, garbage: bytes, keep: int, who: str) -> None:
+    """After any part of the script, from either side."""
+    talk = Talk(protocol, rule(messages=1))
+    fault = who
+    try:
+        for speaker, data in SCRIPTS[protocol]:
+            keep -= len(data)
+            (talk.client if speaker == "client" else talk.broker)(data[:keep] if keep < 0 else data)
+            if keep < 0:
+                break
+        (talk.client if who == "client" else talk.broker)(garbage)
+    except ProtocolError as error:
+        fault = error.whose
+        assert "\n" not in str(error)  # noqa: PT017  -- whether it is raised depends on the bytes
+    assert fault in {"client", "broker"}
+
+
+@each_protocol
+@given(flips=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_a_script_with_flipped_bytes_raises_protocol_errors_and_nothing_else(protocol: str, flips: list[tuple[int, int]]) -> None:
+    script = [(who, bytearray(data)) for who, data in SCRIPTS[protocol]]
+    for place, octet in flips:
+        data = script[place % len(script)][1]
+        data[place % len(data)] = octet
+    raised = None
+    talk = Talk(protocol, rule(messages=1))
+    try:
+        play(talk, [(who, bytes(data)) for who, data in script], CHUNKINGS["whole"])
+    except ProtocolError as error:
+        raised = error
+    assert raised is None or raised.whose in {"client", "broker"}
+
+
+@each_protocol
+def test_the_origin_is_taken_and_given_back(protocol: str) -> None:
+    talk = play(Talk(protocol), SCRIPTS[protocol], CHUNKINGS["whole"])
+    keys = [part.key for part in talk.parts if part.key is not None]
+    assert keys
+    origin = keys[0].origin
+    assert (origin.protocol, origin.listener, origin.client, origin.sessions) == (protocol, "listener", "10.0.0.7", 1)
+    talk.conversation.ended()
+    assert origin.sessions == 0
+
+
+@each_protocol
+def test_it_can_end_before_it_began(protocol: str) -> None:
+    talk = Talk(protocol)
+    assert talk.conversation.abandon() == []
+    talk.conversation.ended()
+    assert talk.holds_nothing()
+
+
+@each_protocol
+def test_it_describes_itself_in_json_and_on_one_line(protocol: str) -> None:
+    talk = play(Talk(protocol, rule("delay", messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
+    assert isinstance(json.loads(json.dumps(talk.conversation.describe())), dict)
+    assert "\n" not in repr(talk.conversation)
+    client, broker = talk.conversation.farewell("maintenance")
+    assert isinstance(client, bytes)
+    assert isinstance(broker, bytes)

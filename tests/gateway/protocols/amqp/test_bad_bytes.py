@@ -1,0 +1,242 @@
+"""Bad bytes: the protocol's own error for whoever sent them, ProtocolError and nothing else, nothing forwarded after them."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pamqp import commands
+
+from gateway.messages import ProtocolError
+from support import amqp
+from support.conversations import Talk, bytewise, randomly
+
+OPENED = amqp.greeting(channels=(1, 2), frame_max=131_072)
+METHOD = amqp.method(1, commands.Basic.Publish(routing_key="orders"))
+HEADER = amqp.content(1, b"hello")[: -len(amqp.raw_frame(3, 1, b"hello"))]
+
+
+def publish_method(names: bytes) -> bytes:
+    return amqp.raw_frame(1, 1, b"\x00\x3c\x00\x28\x00\x00" + names)
+
+
+def header(size: int, *, channel: int = 1, kind: int = 60, weight: int = 0, extra: bytes = b"\x00\x00") -> bytes:
+    payload = kind.to_bytes(2, "big") + weight.to_bytes(2, "big") + size.to_bytes(8, "big") + extra
+    return amqp.raw_frame(2, channel, payload)
+
+
+BAD = {
+    "bad frame end": (amqp.raw_frame(1, 1, b"\x00\x14\x00\x28", end=0xCD), 501),
+    "bad end of a publish": (METHOD[:-1] + b"\x00" + amqp.content(1, b"hello"), 501),
+    "bad end of a header": (METHOD + HEADER[:-1] + b"\x00" + amqp.raw_frame(3, 1, b"hello"), 501),
+    "bad end of a body": (METHOD + HEADER + amqp.raw_frame(3, 1, b"hello", end=0), 501),
+    "frame of type 0": (amqp.raw_frame(0, 1, b""), 501),
+    "frame of type 9": (amqp.raw_frame(9, 1, b"x"), 501),
+    "protocol header in the middle": (amqp.PROTOCOL_HEADER, 501),
+    "frame above the agreed size": (b"\x03\x00\x01" + (131_073).to_bytes(4, "big"), 501),
+    "frame of 4 GiB": (b"\x01\x00\x01\xff\xff\xff\xff", 501),
+    "header above the agreed size": (METHOD + b"\x02\x00\x01" + (131_073).to_bytes(4, "big"), 501),
+    "body above the agreed size": (METHOD + header(200_000) + b"\x03\x00\x01" + (200_000).to_bytes(4, "big"), 501),
+    "heartbeat on channel 1": (amqp.raw_frame(8, 1, b""), 505),
+    "heartbeat with a payload": (amqp.raw_frame(8, 0, b"x"), 501),
+    "method too short to be one": (amqp.raw_frame(1, 1, b"\x00\x3c"), 502),
+    "publish on channel 0": (amqp.publish(0, "orders"), 503),
+    "header on channel 0": (header(0, channel=0), 505),
+    "body on channel 0": (amqp.raw_frame(3, 0, b"x"), 505),
+    "header before method": (header(5), 505),
+    "body before method": (amqp.raw_frame(3, 1, b"x"), 505),
+    "body before header": (METHOD + amqp.HEARTBEAT + amqp.raw_frame(3, 1, b"x"), 505),
+    "body at once after method": (METHOD + amqp.raw_frame(3, 1, b"hello"), 505),
+    "method before header": (METHOD + METHOD + HEADER, 505),
+    "ack within a body": (METHOD + header(9) + amqp.raw_frame(3, 1, b"12345") + amqp.ack(1, 1), 505),
+    "body longer than announced": (METHOD + HEADER + amqp.raw_frame(3, 1, b"hello!"), 505),
+    "body where none was announced": (METHOD + header(0) + amqp.raw_frame(3, 1, b""), 505),
+    "header of another class": (METHOD + header(5, kind=61), 505),
+    "header with a weight": (METHOD + header(5, weight=1), 505),
+    "header too short": (METHOD + amqp.raw_frame(2, 1, b"\x00\x3c\x00\x00" + bytes(8)), 502),
+    "body of 2**63": (METHOD + header(1 << 63), 502),
+    "body of 2**64 - 1": (METHOD + header((1 << 64) - 1), 502),
+    "exchange longer than the frame": (publish_method(b"\xffabc\x00\x00") + HEADER, 502),
+    "routing key longer than the frame": (publish_method(b"\x00\xffabc\x00") + HEADER, 502),
+    "publish without its bits": (publish_method(b"\x00\x03abc") + HEADER, 502),
+    "publish with more than its bits": (publish_method(b"\x00\x03abc\x00\x00") + HEADER, 502),
+    "publish without names": (amqp.raw_frame(1, 1, b"\x00\x3c\x00\x28") + HEADER, 502),
+    "channel above the agreed number": (amqp.method(2048, commands.Channel.Open()), 504),
+}
+
+
+def opened() -> Talk:
+    talk = Talk("amqp")
+    talk.client(OPENED)
+    talk.broker(amqp.broker_start())
+    talk.to_client = b""
+    return talk
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("cut", ["whole", "bytewise", "behind a good one"])
+def test_the_client_is_told_its_error_and_nothing_more_is_forwarded(name: str, cut: str) -> None:
+    data, code = BAD[name]
+    talk = opened()
+    before = talk.to_broker
+    good = amqp.publish(2, "bills", b"x" * 10)
+    said = (good if cut == "behind a good one" else b"") + data + good
+    with pytest.raises(ProtocolError) as caught:
+        talk.client(said, bytewise(said) if cut == "bytewise" else None)
+    error = caught.value
+    assert error.whose == "client"
+    [close] = amqp.read(error.farewell)
+    assert isinstance(close.value, commands.Connection.Close)
+    assert (close.channel, close.value.reply_code) == (0, code)
+    assert close.value.reply_text.split(" - ")[0] == str(error).split(" - ")[0]
+    assert good not in talk.to_broker[len(before) :]
+
+
+@pytest.mark.parametrize(
+    ("first", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\n", "wrong_protocol_http"),
+        (b"POST /v1 HTTP/1.1\r\n", "wrong_protocol_http"),
+        (b"PRI * HTTP/2.0\r\n\r\n", "wrong_protocol_http2"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "wrong_protocol_tls"),
+        (b"AMQP\x00\x01\x00\x00", "wrong_protocol_amqp_1_0"),
+        (b"AMQP\x03\x01\x00\x00", "wrong_protocol_amqp_1_0"),
+        (b"AMQP\x01\x01\x08\x00", "wrong_protocol_amqp_version"),
+        (b"\x10\x0c\x00\x04MQTT", "wrong_protocol_mqtt"),
+        (b"\x00\x00\x00\xd2\x00\x00", "wrong_protocol_unknown"),
+    ],
+)
+def test_another_protocol_is_told_ours_and_named_in_the_cause(first: bytes, cause: str) -> None:
+    for chunks in ([first], bytewise(first)):
+        talk = Talk("amqp")
+        with pytest.raises(ProtocolError) as caught:
+            talk.client(first, chunks)
+        assert (caught.value.cause, caught.value.farewell) == (cause, amqp.PROTOCOL_HEADER)
+        assert talk.to_broker == b""
+
+
+def test_no_announced_size_is_ever_allocated() -> None:
+    talk = Talk("amqp")
+    talk.client(amqp.greeting(channels=(1,), frame_max=0))
+    tracemalloc.start()
+    with pytest.raises(ProtocolError):
+        talk.client(b"\x03\x00\x01\xff\xff\xff\xf0" + bytes(100))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_without_an_agreed_size_the_listeners_holds() -> None:
+    talk = Talk("amqp", max_frame=1 << 20)
+    talk.client(amqp.greeting(channels=(1,), frame_max=0))
+    talk.client(amqp.publish(1, "orders", b"x" * (1 << 20), cut=1 << 20))
+    with pytest.raises(ProtocolError) as caught:
+        talk.client(amqp.publish(1, "orders", b"x" * (1 << 21), cut=(1 << 20) + 1))
+    assert caught.value.cause == "frame_too_large"
+
+
+@pytest.mark.parametrize("payload", [131_064, 131_072])
+def test_frames_up_to_the_brokers_own_tolerance_pass(payload: int) -> None:
+    talk = opened()
+    before = len(talk.to_broker)
+    data = amqp.publish(1, "orders", b"x" * payload, cut=payload)
+    talk.client(data)
+    assert talk.to_broker[before:] == data
+
+
+def test_within_a_frame_from_the_broker_there_is_no_farewell() -> None:
+    talk = opened()
+    talk.broker(amqp.deliver(2, b"x" * 1000)[:-10])
+    with pytest.raises(ProtocolError) as caught:
+        talk.client(amqp.raw_frame(9, 1, b""))
+    assert caught.value.farewell == b""
+
+
+# ---- the broker's bytes ----------------------------------------------------------------------------------------------
+
+BAD_BROKER = {
+    "bad frame end": amqp.raw_frame(1, 0, b"\x00\x0a\x00\x3c\x00", end=0),
+    "bad end of a body": amqp.raw_frame(3, 1, b"hello", end=0),
+    "frame of unknown type": amqp.raw_frame(7, 1, b""),
+    "frame above the agreed size": b"\x03\x00\x01" + (131_073).to_bytes(4, "big") + b"x",
+    "header that never ends": b"\x02\x00\x01\xff\xff\xff\xf0" + bytes(100),
+    "method too short to be one": amqp.raw_frame(1, 1, b"\x00"),
+    "header too short": amqp.raw_frame(2, 1, b"\x00\x3c\x00\x00"),
+    "confirm of the wrong size": amqp.raw_frame(1, 1, b"\x00\x3c\x00\x50\x00"),
+    "confirm for what never was": amqp.ack(1, 2),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BROKER)
+@pytest.mark.parametrize("bytes_at_a_time", [1, 1000])
+def test_a_brokers_bad_bytes_are_its_own_fault(name: str, bytes_at_a_time: int) -> None:
+    data = BAD_BROKER[name]
+    talk = opened()
+    talk.client(amqp.method(1, commands.Confirm.Select()) + amqp.publish(1, "orders"))
+    with pytest.raises(ProtocolError) as caught:
+        talk.broker(data, [data[at : at + bytes_at_a_time] for at in range(0, len(data), bytes_at_a_time)])
+    error = caught.value
+    assert (error.whose, error.cause) == ("broker", "broker_protocol_error")
+    told = talk.to_client + error.farewell
+    if name == "bad end of a body" and bytes_at_a_time == 1:  # the client stands within that frame: nothing can be said
+        assert told == data[:-1]
+    else:
+        close = amqp.read(told)[-1].value
+        assert isinstance(close, commands.Connection.Close)
+        assert close.reply_code == 541
+
+
+def test_what_came_before_a_brokers_bad_frame_reaches_the_client() -> None:
+    talk = opened()
+    talk.client(amqp.method(1, commands.Confirm.Select()) + amqp.publish(1, "orders"))
+    with pytest.raises(ProtocolError) as caught:
+        talk.broker(amqp.ack(1, 1) + amqp.raw_frame(7, 1, b""))
+    assert amqp.names(talk.to_client + caught.value.farewell) == ["Basic.Ack", "Connection.Close"]
+
+
+# ---- anything at all -------------------------------------------------------------------------------------------------
+
+STARTS = [OPENED, b"", amqp.PROTOCOL_HEADER, OPENED + METHOD, OPENED + METHOD + HEADER]
+FRAGMENTS = [data for data, _ in BAD.values()] + [
+    amqp.publish(1, "a"),
+    amqp.publish(2, "b", b""),
+    amqp.HEARTBEAT,
+    METHOD,
+    HEADER,
+    OPENED[8:],
+]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(STARTS), st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(FRAGMENTS)), max_size=6), st.integers(0, 99))
+def test_garbage_raises_protocol_error_and_nothing_else(start: bytes, pieces: list[bytes], seed: int) -> None:
+    data = b"".join(pieces)
+    noise = Random(seed)
+    flipped = bytearray(data)
+    for _ in range(noise.randrange(3) if data else 0):
+        flipped[noise.randrange(len(flipped))] = noise.randrange(256)
+    for sent in (data, bytes(flipped)):
+        talk = Talk("amqp")
+        began = time.monotonic()
+        try:
+            talk.client(start + sent, randomly(start + sent, seed))
+            talk.broker(amqp.broker_start() + sent, randomly(amqp.broker_start() + sent, seed))
+        except ProtocolError:
+            pass
+        assert time.monotonic() - began < 5
+        talk.conversation.abandon()
+        talk.conversation.ended()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.binary(max_size=300))
+def test_any_table_in_start_ok_is_survived(noise: bytes) -> None:
+    table = len(noise).to_bytes(4, "big") + noise
+    arguments = table + b"\x05PLAIN" + (8).to_bytes(4, "big") + b"\0me\0word" + b"\x05en_US"
+    talk = Talk("amqp")
+    talk.client(amqp.PROTOCOL_HEADER + amqp.raw_frame(1, 0, b"\x00\x0a\x00\x0b" + arguments))
+    assert talk.conversation.user == "me"

@@ -1,0 +1,284 @@
+"""What a broken configuration is answered: file, line, column, path, the offending text and the way out, all at once."""
+
+# ruff: noqa: E501  -- tables, one case a line
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.settings import ConfigError, ConfigProblem, load
+
+Faults = Callable[..., list[ConfigProblem]]
+
+LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"
+
+# name, text after two lines of listeners (so line 3 is its first), line, column, path, what is said, remedy
+BROKEN = [
+    ("unknown key", "limiter: {treads: 1}\n", 3, 11, "limiter.treads", "unknown key", "did you mean `threads`?"),
+    ("unknown section", "creditt: {}\n", 3, 1, "creditt", "unknown key", "did you mean `credit`?"),
+    ("wrong type", "limiter:\n  threads: two\n", 4, 12, "limiter.threads", 'expected a whole number, got "two"', "write it like 1"),
+    ("bare number", "rules:\n  - name: a\n    limit: {messages: 500}\n", 5, 23, "rules[0].limit.messages", "500 has no unit", "did you mean 500/s?"),
+    ("duplicate key", "log: {level: info}\nlog: {level: debug}\n", 4, 1, "", 'duplicate key "log"', "the first is in line 3"),
+    ("negative", "credit: {initial: -5}\n", 3, 19, "credit.initial", "-5 is too small", "the least is 1"),
+    ("not a number", "credit: {initial: .nan}\n", 3, 19, "credit.initial", 'expected a whole number, got ".nan"', "write it like 400"),
+    ("negative rate", "rules: [{name: a, limit: {messages: -5/s}}]\n", 3, 37, "rules[0].limit.messages", "cannot be negative", "write it like 500/s"),
+    ("infinite rate", "rules: [{name: a, limit: {bytes: .inf}}]\n", 3, 34, "rules[0].limit.bytes", "'.inf' is no rate", "write it like 10MiB/s"),
+    ("unknown unit", "memory: {per_connection: 1MIB}\n", 3, 26, "memory.per_connection", "unknown unit 'MIB'", "did you mean 1MiB?"),
+    ("unit forgotten", "access_log: {roll_every: 5}\n", 3, 26, "access_log.roll_every", "5 has no unit", "did you mean 5s?"),
+    ("unknown word", "log: {level: inof}\n", 3, 14, "log.level", '"inof" is not one of', "did you mean info?"),
+    ("not yet", "gateway: {workers: 2}\n", 3, 20, "gateway.workers", "2: more than one worker is not supported yet", "set workers: 1"),
+    ("anchor", "log: &here {level: info}\n", 3, 6, "", 'anchor "&here"', "write the value out"),
+    ("alias", "log: *there\n", 3, 6, "", 'alias "*there"', "write the value out"),
+    ("tag", "log: !!python/object:os.system {}\n", 3, 6, "", "tag ", "remove it"),
+    ("tab", "log:\n\tlevel: info\n", 4, 1, "", "tab character", "use spaces"),
+    ("tab between", "log: {level:\tinfo}\n", 3, 13, "", "tab character", "use spaces"),
+    ("open bracket", "log: {level: info\n", 4, 1, "", "not YAML", "close the brace"),
+    ("open quote", "log: {level: 'info}\n", 4, 1, "", "not YAML", "close the quotes"),
+    ("bad indentation", "log:\n  level: info\n format: json\n", 5, 2, "", "not YAML", "indent"),
+    ("two documents", "---\nlog: {}\n", 3, 1, "", "a second YAML document", "remove this `---`"),
+    ("list for a mapping", "log: [info]\n", 3, 6, "log", "expected a mapping, got a list", "its keys are level, format"),
+    ("mapping for a list", "rules: {name: a}\n", 3, 8, "rules", "expected a list, got a mapping", "begin each item with"),
+    ("quoted number", 'limiter: {threads: "1"}\n', 3, 20, "limiter.threads", 'expected a whole number, got the text "1"', "without quotes"),
+    ("leading zero", "limiter: {queue: 010}\n", 3, 18, "limiter.queue", 'got "010"', "write it like 10"),
+    ("nothing", "log: {level: }\n", 3, 14, "log.level", "got nothing", "write it like"),
+    ("admin without loopback", "admin: {bind: 0.0.0.0:9180}\n", 3, 15, "admin.bind", "0.0.0.0:9180 is not a loopback address", "bind 127.0.0.1:9180"),
+    ("port alone", "admin: {bind: 9180}\n", 3, 15, "admin.bind", '"9180" is a port without a host', "did you mean 127.0.0.1:9180?"),
+    ("no such port", "admin: {bind: 127.0.0.1:99999}\n", 3, 15, "admin.bind", "99999 is not a port", "up to 65535"),
+    ("no such address", "admin: {bind: 127.0.0.256:1}\n", 3, 15, "admin.bind", '"127.0.0.256" is not a host', "write it like"),
+    ("IPv6 without quotes", "admin: {bind: [::1]:9180}\n", 3, 16, "", "not YAML", "in quotes"),
+    ("merge key", "log: {<<: {level: info}}\n", 3, 7, "log.<<", "unknown key", "merge keys are not supported"),
+    ("no limit", "rules:\n  - name: a\n    limit: {}\n", 5, 12, "rules[0].limit", "limits neither messages nor bytes", "give one of them"),
+    ("wrong field", "rules: [{name: a, match: {protocol: amqp, topic: t}, limit: {messages: 1/s}}]\n", 3, 50, "rules[0].match.topic",
+     "topic is RocketMQ's", "AMQP's is routing_key"),
+    ("bad network", "rules: [{name: a, match: {client: 10.0.0.300}, limit: {messages: 1/s}}]\n", 3, 35, "rules[0].match.client", "10.0.0.300",
+     "write an address or a network"),
+    ("delay too long", "rules: [{name: a, max_delay: 5s, limit: {messages: 1/s}}]\n", 3, 30, "rules[0].max_delay", "5s is too much", "the most is 2.5s"),
+    ("no such file", "rules_file: none.yaml\n", 3, 13, "rules_file", "there is no file", "check the name"),
+    ("both", "rules_file: sluice.yaml\nrules: []\n", 4, 1, "rules", "given twice", "keep one of the two"),
+    ("credit", "credit: {initial: 10, more_after: 20}\n", 3, 35, "credit.more_after", "more_after 20 is above initial 10", "set more_after to 5"),
+    ("credit by default", "credit: {initial: 10}\n", 3, 19, "credit.initial", "more_after 200 is above initial 10", "set more_after to 5"),
+    ("memory", "memory: {per_connection: 2MiB, high_watermark: 1MiB}\n", 3, 26, "memory.per_connection", "above high_watermark", "lower"),
+    ("admin on a listener's port", "admin: {bind: 127.0.0.1:5672}\n", 3, 15, "admin.bind", "127.0.0.1:5672 is bound twice", "listeners[0].bind has it (line 2)"),
+    ("same token name", "admin:\n  tokens:\n  - {name: a, role: admin, file: x}\n  - {name: a, role: viewer, file: y}\n", 6, 12,
+     "admin.tokens[1].name", 'duplicate name "a"', "tell them apart"),
+    ("future version", "version: 2\n", 3, 10, "version", "2: this version of sluice reads version 1", "set version: 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "path", "said", "remedy"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
+)
+def test_names_line_column_and_remedy(faults: Faults, text: str, line: int, column: int, path: str, said: str, remedy: str) -> None:
+    problems = faults(LISTENERS + text)
+    found = [problem for problem in problems if (problem.line, problem.column) == (line, column)]
+    assert found, [problem.headline for problem in problems]
+    assert found[0].path == path
+    assert said in found[0].message
+    assert remedy in found[0].remedy
+    assert Path(found[0].file).name == "sluice.yaml"
+
+
+# key of a listener, value, column of the key or of the value (both in line 1), what is said
+NOT_YET = [
+    ("tls", "{certificate: c.pem, key: k.pem}", "TLS on listeners is not supported yet"),
+    ("upstream_tls", "{ca: c.pem}", "TLS to the broker is not supported yet"),
+    ("accept_proxy_protocol", "true", "true: the PROXY protocol is not supported yet"),
+    ("send_proxy_protocol", "v2", "v2: the PROXY protocol is not supported yet"),
+    ("max_connections", "10", "10: a cap on connections is not supported yet"),
+    ("max_connections_per_address", "10", "10: a cap on connections is not supported yet"),
+    ("max_connections_per_user", "10", "10: a cap on connections is not supported yet"),
+    ("idle_timeout", "5min", "5min: an idle timeout is not supported yet"),
+    ("advertise", "127.0.0.1", "127.0.0.1: the nameserver mode is not supported yet"),
+    ("broker_ports", "20911-20950", "20911-20950: the nameserver mode is not supported yet"),
+    ("remote_admin", "{allow: [10.0.0.0/8]}", "answering RocketMQ's rate-limit admin requests is not supported yet"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), NOT_YET, ids=[case[0] for case in NOT_YET])
+def test_what_the_contract_names_and_this_version_cannot_do_is_said_so(faults: Faults, key: str, value: str, said: str) -> None:
+    text = f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {key}: {value}}}]\n"
+    (problem,) = faults(text)
+    assert (problem.path, problem.message, problem.remedy) == (f"listeners[0].{key}", said, f"remove {key}")
+    assert text[problem.column - 1 :].startswith(key)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "said"),
+    [
+        ("admin: {tls: {certificate: c}}", "admin.tls", "TLS on the admin API is not supported yet"),
+        (
+            "rules: [{name: a, limit: {messages: 1/s}, candidate: {messages: 2/s}}]",
+            "rules[0].candidate",
+            "a candidate limit is not supported yet",
+        ),
+        ("rules: [{name: a, limit: {messages: 1/s}, weight: 2}]", "rules[0].weight", "2: weights are not supported yet"),
+        (
+            "rules: [{name: a, limit: {messages: 1/s}, protected: true}]",
+            "rules[0].protected",
+            "true: protected topics are not supported yet",
+        ),
+        ("rules: [{name: a, limit: {messages: 1/s}, action: block}]", "rules[0].action", "block: not supported yet"),
+        ("rules: [{name: a, limit: {messages: 1/s}, action: close}]", "rules[0].action", "close: not supported yet"),
+        ("rules: [{name: a, limit: {messages: 1/s}, per: connection}]", "rules[0].per", "connection: not supported yet"),
+        (
+            "rules: [{name: a, limit: {messages: 1/s}, match: {operation: consume}}]",
+            "rules[0].match.operation",
+            "consume: not supported yet",
+        ),
+        *(
+            (f"rules: [{{name: a, limit: {{messages: 1/s}}, algorithm: {name}}}]", "rules[0].algorithm", f"{name}: not supported yet")
+            for name in ("pacing", "warm_up", "concurrency", "adaptive")
+        ),
+    ],
+)
+def test_what_this_version_cannot_do_elsewhere(faults: Faults, text: str, path: str, said: str) -> None:
+    (problem,) = faults(LISTENERS + text + "\n")
+    assert (problem.path, problem.message) == (path, said)
+    assert problem.remedy
+
+
+def test_nameserver_listeners_are_refused_by_name(faults: Faults) -> None:
+    (problem,) = faults("listeners: [{name: r, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n")
+    assert problem.headline.endswith("listeners[0].protocol: rocketmq-nameserver: not supported yet; use amqp or rocketmq")
+
+
+def test_values_that_ask_for_nothing_may_stand_where_a_feature_is_missing(write: Callable[..., Path]) -> None:
+    path = write(
+        "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, accept_proxy_protocol: false, send_proxy_protocol: none,\n"
+        "  tls: }]\nrules: [{name: a, limit: {messages: 1/s}, weight: 1, protected: false}]\n"
+    )
+    assert load(path).rules[0].name == "a"
+
+
+def test_all_errors_of_both_files_come_at_once_in_order(faults: Faults) -> None:
+    problems = faults(
+        LISTENERS + "limiter: {threads: -1, quue: 2}\nrules_file: limits.yaml\n",
+        limits="rules:\n  - {name: a, limit: {messages: 5}}\n  - {name: a, limit: {messages: 5/s}, action: blok}\n",
+    )
+    assert [(Path(each.file).name, each.line, each.path) for each in problems] == [
+        ("sluice.yaml", 3, "limiter.threads"),
+        ("sluice.yaml", 3, "limiter.quue"),
+        ("limits.yaml", 2, "rules[0].limit.messages"),
+        ("limits.yaml", 3, "rules[1].name"),
+        ("limits.yaml", 3, "rules[1].action"),
+    ]
+
+
+def test_shows_the_line_with_a_caret_under_the_offence(faults: Faults) -> None:
+    (problem,) = faults(LISTENERS + "limiter: {threads: two}\n")
+    first, line, caret = str(problem).splitlines()
+    assert first == problem.headline
+    assert first.endswith('sluice.yaml:3:20: limiter.threads: expected a whole number, got "two"; write it like 1')
+    assert line == "    3 | limiter: {threads: two}"
+    assert line[caret.index("^")] == "t"
+    assert line[caret.index("^") :].startswith("two}")
+
+
+def test_the_caret_stays_true_in_a_line_too_long_to_show(faults: Faults) -> None:
+    (problem,) = faults(LISTENERS + "rules: [" + "{name: a, limit: {messages: 1/s}, match: {topic: " + "x" * 300 + "}, mode: nof}]\n")
+    _, line, caret = str(problem).splitlines()
+    assert len(line) < 140
+    assert line[caret.index("^") :].startswith("nof}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["admin: {tokens: [{name: a, role: admin, token: hunter2hunter2}]}", "admin: {password: 'hunter2hunter2'}",
+     "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 'amqp://user:hunter2hunter2@host:1'}]",
+     "admin: {bind: 'amqp://user:hunter2hunter2@host'}"],
+)  # fmt: skip
+def test_secrets_are_masked_in_messages(faults: Faults, text: str) -> None:
+    prefix = "" if text.startswith("listeners") else LISTENERS
+    said = "\n".join(str(problem) for problem in faults(prefix + text + "\n"))
+    assert "hunter2" not in said
+    assert "*" in said
+
+
+def test_names_keep_their_masks_off(faults: Faults) -> None:
+    """`routing_key` is no secret."""
+    (problem,) = faults(LISTENERS + "rules: [{name: a, match: {routing_key: orders, topic: x}, limit: {messages: 1/s}}]\n")
+    assert "routing_key: orders" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column", "said"),
+    [
+        (b"\xef\xbb\xbflisteners: []\n", 1, 1, "byte order mark"),
+        ("listeners: []\n".encode("utf-16"), 1, 1, "UTF-16"),
+        (b"log:\n  level: \xff\n", 2, 10, "byte 0xff is not UTF-8"),
+        (b"log:\n  level: \x00\n", 2, 10, "control character U+0000"),
+        (b"\x7fELF\x02\x01", 1, 1, "control character U+007F"),
+        (b"", 1, 1, "the file is empty"),
+        (b"# nothing\n", 1, 1, "the file is empty"),
+        (b"just words\n", 1, 1, "the file is not a mapping"),
+        (b"- a\n- b\n", 1, 1, "the file is not a mapping"),
+        (b"x: " + b"[" * 30 + b"]" * 30 + b"\n", 1, 19, "nested deeper than 16 levels"),
+        (b"x: " + b"[" * 5000, 1, 19, "nested deeper than 16 levels"),
+        (b"#" * (5 << 20), 1, 1, "larger than 4 MiB"),
+        (b"? [a]\n: b\n", 1, 3, "a list as a key"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_configuration(faults: Faults, data: bytes, line: int, column: int, said: str) -> None:
+    problems = faults(data)
+    assert any((each.line, each.column) == (line, column) and said in each.message for each in problems), [
+        each.headline for each in problems
+    ]
+
+
+def test_an_alias_bomb_costs_nothing(faults: Faults) -> None:
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{new}: &{new} [{','.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
+    )
+    assert any('anchor "&a"' in problem.message for problem in faults(bomb))
+
+
+def test_a_missing_file_is_said_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file or directory"):
+        load(tmp_path / "none.yaml")
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def test_listeners_are_needed(faults: Faults) -> None:
+    (problem,) = faults("log: {}\n")
+    assert problem.path == "listeners"
+    assert problem.message == "is missing"
+    (problem,) = faults("listeners: []\n")
+    assert problem.message == "the list is empty"
+
+
+def test_missing_keys_of_a_listener_are_each_named(faults: Faults) -> None:
+    assert {each.path for each in faults("listeners: [{name: x}]\n")} == {
+        "listeners[0].protocol",
+        "listeners[0].bind",
+        "listeners[0].upstream",
+    }
+
+
+def test_duplicate_listeners_are_found_beside_other_errors(faults: Faults) -> None:
+    problems = faults(
+        "listeners:\n"
+        "  - {name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:9}\n"
+        "  - {name: a, protocol: amqp, bind: 0.0.0.0:1, upstream: nowhere}\n"
+    )
+    assert [(each.line, each.path, each.message.partition(";")[0]) for each in problems] == [
+        (3, "listeners[1].name", 'duplicate name "a"'),
+        (3, "listeners[1].bind", "0.0.0.0:1 is bound twice"),
+        (3, "listeners[1].upstream", '"nowhere" has no port'),
+    ]
+
+
+def test_a_listener_must_not_dial_the_gateway_itself(faults: Faults) -> None:
+    (problem,) = faults("listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:1}]\n")
+    assert problem.message == "127.0.0.1:1 is this gateway's own listeners[0].bind"
+
+
+def test_two_free_ports_are_not_the_same(write: Callable[..., Path]) -> None:
+    text = "".join(f"  - {{name: {name}, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:9}}\n" for name in "ab")
+    assert [each.bind.port for each in load(write("listeners:\n" + text)).listeners] == [0, 0]

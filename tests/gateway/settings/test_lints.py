@@ -1,0 +1,79 @@
+"""Lints: allowed, but probably not meant."""
+
+# ruff: noqa: E501  -- tables, one case a line
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.settings import lints, load
+
+LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
+
+# rules (the first in line 4), line, column, path, what is said
+LINTED = [
+    ("- {name: a, limit: {messages: 1000/s, burst: {messages: 10}}}", 4, 46, "rules[0].limit.burst", "below 20 ms of 1000/s"),
+    ("- {name: a, limit: {messages: 1000/s, burst: 10ms}}", 4, 46, "rules[0].limit.burst", "the burst of 10 messages"),
+    ("- {name: a, limit: {bytes: 1MB/s, burst: {bytes: 10kB}}}", 4, 42, "rules[0].limit.burst", "the burst of 10000 bytes"),
+    ("- {name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}}", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
+    ("- {name: a, match: {topic: x}, limit: {messages: 1/s}}", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
+    ("- {name: a, match: {listener: rocket}, limit: {messages: 1/s}}", 4, 31, "rules[0].match.listener", 'there is no listener "rocket"'),
+    ("- {name: a, limit: {messages: 1/s}}\n- {name: b, limit: {messages: 2/s}}", 5, 3, "rules[1].match", 'never holds: "a" (sluice.yaml:4)'),
+    ("- {name: a, match: {vhost: /}, limit: {messages: 1/s}}\n- {name: b, match: {vhost: /, operation: produce}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", 'never holds: "a"'),
+    ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
+    ("- {name: a, limit: {messages: 1/s}, action: delay, reply: system_busy}", 4, 59, "rules[0].reply", "no effect with action: delay"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rules", "line", "column", "path", "said"), LINTED)
+def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, path: str, said: str) -> None:
+    (warning,) = load(write(f"{LISTENERS}rules:\n{rules}\n")).warnings()
+    assert (warning.line, warning.column, warning.path) == (line, column, path)
+    assert said in warning.message
+    assert warning.remedy
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "- {name: a, limit: {messages: 1000/s, burst: {messages: 20}}}",
+        "- {name: a, limit: {messages: 0/s}}",
+        "- {name: a, limit: {messages: 1/s}}\n- {name: b, per: rule, limit: {messages: 2/s}}",
+        "- {name: a, match: {listener: 'rab*'}, limit: {messages: 1/s}}",
+        "- {name: a, limit: {messages: 1/s}, max_delay: 2s}",  # reject falls back to delay
+    ],
+)
+def test_does_not_warn(write: Callable[..., Path], rules: str) -> None:
+    assert load(write(f"{LISTENERS}rules:\n{rules}\n")).warnings() == []
+
+
+def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
+    (warning,) = load(write(LISTENERS)).warnings()
+    assert warning.message == "there are no rules: nothing is limited"
+
+
+def test_warns_of_token_files_missing_or_open(write: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "open").write_text("x" * 43)
+    (tmp_path / "open").chmod(0o644)
+    (tmp_path / "good").write_text("x" * 43)
+    (tmp_path / "good").chmod(0o600)
+    tokens = "admin:\n  tokens:\n" + "".join(f"  - {{name: {name}, role: admin, file: {name}}}\n" for name in ("none", "open", "good"))
+    missing, others = load(write(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}}]\n" + tokens)).warnings()
+    assert (missing.line, missing.path) == (6, "admin.tokens[0].file")
+    assert "No such file" in missing.message
+    assert "sluice token new --file" in missing.remedy
+    assert (others.line, others.message) == (7, f"{tmp_path / 'open'} can be read by others")
+
+
+def test_warns_of_few_open_files(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(write(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}}]\n"))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1064))
+    (warning,) = lints.lint(settings)
+    assert warning.headline == (
+        "ulimit -n: the hard limit of open files is 1064: room for about 500 connections; raise it (systemd: LimitNOFILE=65536)"
+    )

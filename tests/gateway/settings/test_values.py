@@ -1,0 +1,152 @@
+"""Values: read as the setting means them, not as YAML's resolver guesses; and shown so that they can be read back."""
+
+# ruff: noqa: E501  -- tables, one case a line
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.settings import load
+from limiter.limits import Limit, Rate
+from limiter.rule import Match, Rule
+
+LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
+
+
+def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
+    settings = load(write(LISTENERS))
+    assert settings.describe() == {
+        "version": 1,
+        "gateway": {"name": socket.gethostname(), "workers": 1, "state_directory": str(tmp_path / "state")},
+        "listeners": [
+            {
+                "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "handshake_timeout": "10s",
+                "max_frame": "16MiB",
+            }
+        ],
+        "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_keys": 1000000},
+        "credit": {"initial": 400, "more_after": 200},
+        "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
+        "disk": {"low_watermark": "200MiB"},
+        "admin": {"bind": "127.0.0.1:9180", "tokens": []},
+        "access_log": {"directory": str(tmp_path / "access-log"), "roll_every": "5min", "roll_size": "128MiB"},
+        "log": {"level": "info", "format": "json"},
+        "rules": [],
+    }  # fmt: skip
+
+
+def test_what_is_shown_reads_back_as_the_same(write: Callable[..., Path]) -> None:
+    text = (
+        LISTENERS + "access_log: off\nrules:\n"
+        "  - {name: a, match: {protocol: rocketmq, topic: '%RETRY%*'}, limit: {messages: 30k/min, burst: {messages: 500}}, breaker: {open_for: 0s}}\n"
+        "  - {name: b, match: {vhost: /, queue: jobs}, per: rule, limit: {bytes: 10MiB/s, burst: 2s}, action: delay, max_delay: 2s, mode: shadow}\n"
+    )
+    first = load(write(text))
+    second = load(write(yaml.safe_dump(first.describe())))
+    assert second.describe() == first.describe()
+    assert [rule.limit for rule in second.rules] == [rule.limit for rule in first.rules]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("010", "010"), ("no", "no"), ("1:30", "1:30"), ("1e3", "1e3"), ("2026-01-01", "2026-01-01"), ("0x1F", "0x1F"), ("true", "true"),
+     ("1_000", "1_000"), ("'%RETRY%*'", "%RETRY%*"), ('"a\\tb"', "a\tb"), ("名前", "名前"), ("order.#", "order.#"), ("'null'", "null")],
+)  # fmt: skip
+def test_text_is_what_is_written(write: Callable[..., Path], written: str, read: str) -> None:
+    """PyYAML's resolver makes 8, False, 90, text, and a date of the first five."""
+    rule = f"rules:\n  - {{name: a, match: {{protocol: amqp, exchange: {written}}}, limit: {{messages: 1/s}}}}\n"
+    assert load(write(LISTENERS + rule)).rules[0].match.exchange == read
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("{messages: 500/s}", Limit(Rate(500))),
+        ("{messages: 30k/min}", Limit(Rate(500))),
+        ("{messages: 0/s}", Limit(Rate(0))),
+        ("{messages: 1/10s}", Limit(Rate(1, 10_000_000_000))),
+        ("{bytes: 10MiB/s}", Limit(bytes=Rate(10 << 20))),
+        ("{messages: 500/s, bytes: 64kB/s, burst: 2s}", Limit(Rate(500), Rate(64_000), burst_ns=2_000_000_000)),
+        ("{messages: 500/s, burst: {messages: 900, bytes: 1MiB}}", Limit(Rate(500), None, 900, 1 << 20)),
+    ],
+)
+def test_limits(write: Callable[..., Path], text: str, limit: Limit) -> None:
+    assert load(write(LISTENERS + f"rules: [{{name: a, limit: {text}}}]\n")).rules[0].limit == limit
+
+
+def test_a_whole_rule(write: Callable[..., Path]) -> None:
+    text = """\
+rules:
+  - name: orders
+    match: {protocol: amqp, listener: rabbit, vhost: /, exchange: orders, routing_key: 'order.#', user: u, client: 10.0.0.0/8, operation: produce}
+    per: exchange
+    limit: {messages: 500/s, bytes: 10MiB/s, burst: 2s}
+    algorithm: token_bucket
+    breaker: {open_for: 500ms}
+    action: delay
+    fallback: drop
+    max_delay: 1500ms
+    mode: shadow
+"""
+    assert load(write(LISTENERS + text)).rules == (
+        Rule(
+            name="orders",
+            match=Match(
+                protocol="amqp", listener="rabbit", vhost="/", exchange="orders", routing_key="order.#", user="u", client="10.0.0.0/8",
+                operation="produce",
+            ),
+            per="exchange",
+            limit=Limit(Rate(500), Rate(10 << 20), burst_ns=2_000_000_000),
+            open_for_ns=500_000_000,
+            action="delay",
+            fallback="drop",
+            max_delay_ns=1_500_000_000,
+            mode="shadow",
+            place="sluice.yaml:4",
+        ),
+    )  # fmt: skip
+
+
+def test_a_rule_knows_its_file_and_line(write: Callable[..., Path]) -> None:
+    path = write(
+        LISTENERS + "rules_file: limits.yaml\n",
+        limits="# one\nrules:\n  - name: a\n    limit: {messages: 1/s}\n  - name: b\n    limit: {messages: 1/s}\n",
+    )
+    assert [rule.place for rule in load(path).rules] == ["limits.yaml:3", "limits.yaml:5"]
+
+
+def test_rules_exempting_something_need_no_limit(write: Callable[..., Path]) -> None:
+    assert load(write(LISTENERS + "rules: [{name: a, match: {topic: t}, mode: off}]\n")).rules[0].mode == "off"
+
+
+def test_addresses(write: Callable[..., Path]) -> None:
+    listener = load(write('listeners: [{name: a, protocol: amqp, bind: "[::1]:0", upstream: rabbit_1.example.com:5672}]\n')).listeners[0]
+    assert listener.bind == ("::1", 0)
+    assert str(listener.bind) == "[::1]:0"
+    assert listener.upstream == ("rabbit_1.example.com", 5672)
+
+
+def test_settings_do_not_change(write: Callable[..., Path]) -> None:
+    settings = load(write(LISTENERS))
+    with pytest.raises(AttributeError):
+        settings.limiter.queue = 3  # type: ignore[misc]
+
+
+def test_secrets_of_the_environment_stay_out_of_repr(write: Callable[..., Path]) -> None:
+    assert "hunter2" not in repr(load(write(LISTENERS), {"SLUICE_TOKEN": "hunter2"}))
+
+
+def test_a_thousand_rules_load_within_the_time_of_a_reload(write: Callable[..., Path]) -> None:
+    """`reliability.md`: 1,000 rules within 100 ms on an idle core; the bound here is loose, for slow machines."""
+    import time
+
+    rules = "".join(f"  - {{name: r{number}, match: {{topic: t{number}}}, limit: {{messages: 5/s}}}}\n" for number in range(1000))
+    path = write("listeners: [{name: a, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\nrules:\n" + rules)
+    begin = time.process_time()
+    assert len(load(path).rules) == 1000
+    assert time.process_time() - begin < 2

@@ -1,0 +1,185 @@
+"""An admin API under test: the real server on loopback, the real store and judge, and a client that says exactly what it is told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h11
+import trio
+
+from admin.app import serve
+from admin.exchange import Deadlines
+from admin.store import Store
+from limiter.limits import Limit, Rate
+from limiter.rules import Match, Rule
+from support.fake_gateway import FakeGateway
+
+RULES = (
+    Rule("rocketmq-topics", Match(protocol="rocketmq"), limit=Limit(messages=Rate(2000)), place="limits.yaml:3"),
+    Rule("orders", Match(exchange="orders", routing_key="order.#"), limit=Limit(messages=Rate(500)), place="limits.yaml:9"),
+)
+TOKENS = {"viewer": "viewer-token-0123456789", "operator": "operator-token-0123456789"}
+
+
+@dataclass
+class Reply:
+    """An answer; header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def etag(self) -> str:
+        return self.headers["etag"]
+
+
+@dataclass
+class ConfiguredToken:
+    name: str
+    role: str
+    file: Path
+
+
+class Clock:
+    """A wall clock that stands still until it is told otherwise."""
+
+    def __init__(self, now: float = 1_795_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Control:
+    """A running control plane and all its parts."""
+
+    address: tuple[str, int]
+    gateway: FakeGateway
+    store: Store
+    folder: Path
+    clock: Clock
+    stop: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def token(self, role: str = "admin") -> str:
+        return (self.folder / "admin.token").read_text().strip() if role == "admin" else TOKENS[role]
+
+    async def connect(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream(*self.address)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        role: str | None = "admin",
+        headers: dict[str, str] | None = None,
+        content_type: str | None = "application/json",
+    ) -> Reply:
+        """One request on a connection of its own. `body` is sent as JSON unless it is bytes."""
+        async with await self.connect() as stream:
+            return await request(stream, method, path, body, token=role and self.token(role), headers=headers, content_type=content_type)
+
+    async def say(self, raw: bytes) -> bytes:
+        """Send bytes as they are; everything the server says until it closes."""
+        async with await self.connect() as stream:
+            await stream.send_all(raw)
+            return await everything(stream)
+
+
+async def everything(stream: trio.abc.ReceiveStream) -> bytes:
+    found = b""
+    with trio.fail_after(10):
+        try:
+            while data := await stream.receive_some(65536):
+                found += data
+        except trio.BrokenResourceError:
+            pass  # a reset after the answer
+    return found
+
+
+async def request(
+    stream: trio.abc.Stream,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    token: str | None = None,
+    headers: dict[str, str] | None = None,
+    content_type: str | None = "application/json",
+) -> Reply:
+    """One request on `stream`, and its answer."""
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    sent = {"Host": "127.0.0.1"}
+    if data:
+        sent |= {"Content-Length": str(len(data))} | ({"Content-Type": content_type} if content_type else {})
+    if token is not None:
+        sent["Authorization"] = f"Bearer {token}"
+    connection = h11.Connection(h11.CLIENT)
+    out = connection.send(h11.Request(method=method, target=path, headers=list((sent | (headers or {})).items())))
+    if data:
+        out += connection.send(h11.Data(data=data))
+    with trio.fail_after(10):
+        await stream.send_all(out + connection.send(h11.EndOfMessage()))
+        return await reply(stream, connection)
+
+
+async def reply(stream: trio.abc.Stream, connection: h11.Connection) -> Reply:
+    found = Reply(0, {}, b"")
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await stream.receive_some(65536))
+        elif isinstance(event, h11.Response):
+            found.status = event.status_code
+            found.headers = {name.decode(): value.decode() for name, value in event.headers}
+        elif isinstance(event, h11.Data):
+            found.body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+            return found
+
+
+@asynccontextmanager
+async def control(
+    folder: Path,
+    rules: tuple[Rule, ...] = RULES,
+    *,
+    deadlines: Deadlines | None = None,
+    grace: float = 1.0,
+    files: Any = None,
+    names: tuple[str, ...] = (),
+) -> AsyncIterator[Control]:
+    """Open the store in `folder` and serve it on a free port of loopback."""
+    clock = Clock()
+    store = Store.open(folder / "state", rules, clock, files)
+    tokens = []
+    for role, token in TOKENS.items():
+        path = folder / f"{role}.token"
+        path.write_text(token + "\n")
+        path.chmod(0o600)
+        tokens.append(ConfiguredToken(role, role, path))
+    gateway = FakeGateway(store.rules())
+
+    async def run(task_status: Any) -> None:
+        await serve(
+            ("127.0.0.1", 0), gateway, store, tokens=tokens, names=names, deadlines=deadlines, grace=grace, wall_clock=clock,
+            task_status=task_status,
+        )  # fmt: skip
+
+    try:
+        async with trio.open_nursery() as nursery:
+            addresses = await nursery.start(run)
+            yield Control(addresses[0], gateway, store, folder / "state", clock, nursery.cancel_scope)
+            nursery.cancel_scope.cancel()
+    finally:
+        store.close()
