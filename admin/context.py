@@ -61,14 +61,14 @@ class Context:
         """The time of day (seconds since 1970) at a moment of the monotonic clock (ns)."""
         return self.wall_clock() - (self.request.now - moment) / 1e9
 
-    async def change(self, edit: EditNow, reason: str = "") -> Plan | Preview:
+    async def change(self, edit: EditNow, reason: str = "", *, restoring: bool = False) -> Plan | Preview:
         """Make the change, or say what it would do where `?dry_run=1` asks for that; raises ProblemError."""
         action = f"{self.request.head.method} {self.request.head.path}"
         try:
             if self.request.flag("dry_run"):
                 edits, snapshot = edit()
-                return await self._preview(self.store.plan(edits, snapshot))
-            return await self.store.change(edit, self.author, action, reason or self.reason)
+                return await self._preview(self.store.plan(edits, snapshot, restoring=restoring))
+            return await self.store.change(edit, self.author, action, reason or self.reason, restoring=restoring)
         except RuleError as error:
             raise invalid("the limiter does not take this", [Fault(f"/{error.field.replace('.', '/')}", error.message)]) from error
         except WriteFailedError as error:

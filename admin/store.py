@@ -160,10 +160,11 @@ class Store:
             self._wall_clock(),
         )
 
-    def plan(self, edits: Sequence[Edit], snapshot: Snapshot | None = None) -> Plan:
+    def plan(self, edits: Sequence[Edit], snapshot: Snapshot | None = None, *, restoring: bool = False) -> Plan:
         """What `edits` would do; changes nothing. Raises RuleError where the limiter would not take them.
 
-        `snapshot` must be given with an edit of `quotas` that publishes one.
+        `snapshot` must be given with an edit of `quotas` that publishes one. `restoring` what was there once, a change of a rule may be
+        unfit by now.
         """
         state = self.state.changed(edits)
         if len(state.keys) > MOST_KEYS:
@@ -171,7 +172,7 @@ class Store:
         unfit = self.unfit(state)
         for target, after in edits:
             name = target.removeprefix("rules/")
-            if target.startswith("rules/") and after is not None and name in unfit:
+            if target.startswith("rules/") and after is not None and name in unfit and not restoring:
                 raise RuleError(name, unfit[name])
         quotas = self._quotas
         if state.quotas != self.state.quotas:
@@ -181,7 +182,7 @@ class Store:
 
     # ---- changing ------------------------------------------------------------------------------------------------------
 
-    async def change(self, edit: EditNow, author: Author, action: str, reason: str = "") -> Plan:
+    async def change(self, edit: EditNow, author: Author, action: str, reason: str = "", *, restoring: bool = False) -> Plan:
         """Make a change: when this returns it is durable and in force. Changes take turns; `edit` is called when its turn has come.
 
         What `edit` raises ends the change (a precondition that no longer holds). Raises RuleError, WriteFailedError.
@@ -189,7 +190,7 @@ class Store:
         """
         async with self._turn:
             edits, snapshot = edit()
-            plan = self.plan(edits, snapshot)
+            plan = self.plan(edits, snapshot, restoring=restoring)
             entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
             try:
                 self.state = await trio.to_thread.run_sync(self._commit, plan.state, entry, snapshot)

@@ -1,9 +1,9 @@
 """The access log of one day: which files it is made of, and its lines as rows.
 
-Closed files (`.jsonl`) and open ones (`.jsonl.open`) are both read: a gateway that crashed leaves whole lines in an open file and at most one torn
-line, which is counted as corrupt. Where both names of a file exist, the closed one is read. A file that is renamed while the job looks is found
-under its new name. Run the job some minutes after midnight (UTC), when the last files of the day are closed: what is still being written
-is hashed and read at different moments.
+Closed files (`.jsonl`) and open ones (`.jsonl.open`) are both read: a gateway that crashed leaves whole lines in an open file and
+at most one torn line, which is counted as corrupt. Where both names of a file exist, the closed one is read. A file that is renamed
+while the job looks is found under its new name. Run the job some minutes after midnight (UTC), when the last files of the day are
+closed: what is still being written is hashed and read at different moments.
 
 Lines are read as text and parsed with an explicit schema (PERMISSIVE), so the text of a bad line is still there to be kept aside.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -20,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.places import glob_url
+from spark_jobs.places import day_start, glob_url
 from spark_jobs.schemas import CORRUPT, LINE
 
 if TYPE_CHECKING:
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 
 CLOSED: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
-MOST_COUNT: Final = 10**12  # messages or bytes of one line: a second of a terabyte is no measurement, and sums of sane counts cannot overflow
+MOST_COUNT: Final = (
+    10**12
+)  # messages or bytes of one line: a second of a terabyte is no measurement, and sums of sane counts cannot overflow
 LOOKS: Final = 3  # times to look again when a file vanishes between listing and hashing: one rename per file and day
 
 
@@ -38,17 +39,6 @@ class LogFile(NamedTuple):
     path: Path
     name: str
     sha256: str
-
-
-def day_start(date: str) -> int:
-    """The first second (epoch) of a day of UTC. Raises ValueError."""
-    try:
-        day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        raise ValueError(f"--date: {date!r} is not a day like 2026-11-20") from None
-    if f"{day:%Y-%m-%d}" != date:
-        raise ValueError(f"--date: {date!r} is not a day like 2026-11-20")
-    return int(day.timestamp())
 
 
 def files_of(log: Path, date: str) -> list[LogFile]:
@@ -89,7 +79,8 @@ def name_of(url: str, log: Path) -> str:
 
 
 def parse(lines: DataFrame, date: str) -> DataFrame:
-    """Each line's fields, and in `fault` what is wrong with it: null, `json`, `version`, `fields`, `range`, or `stray` (not of this day).
+    """Each line's fields, and in `fault` what is wrong with it: null, `json`, `version`, `fields`, `range`, or `stray` (not of this
+    day).
 
     All but `stray` count as corrupt. A line with a bad type keeps its good fields: whoever uses them must look at `fault` first.
     """

@@ -1,4 +1,5 @@
-"""What every quota rule would publish tonight, before the guard rails. Kept with the day, so that the next day can tell which was right."""
+"""What every quota rule would publish tonight, before the guard rails. Kept with the day, so that the next day can tell which was
+right."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from spark_jobs.burst import with_burst
 from spark_jobs.parameters import Parameters
 from spark_jobs.quota_rules import QUOTA_RULES
 from spark_jobs.schemas import CANDIDATES
-
 
 
 def candidates(memory: DataFrame, parameters: Parameters) -> DataFrame:

@@ -12,12 +12,13 @@ from typing import Final
 from limiter.snapshot import Snapshot, SnapshotError, dump, load
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.parameters import Parameters
-from spark_jobs.places import local_folder
+from spark_jobs.places import day_start, local_folder
 from spark_jobs.session import spark_session
 
 OK: Final = 0
 FAILED: Final = 1
 INSUFFICIENT: Final = 5  # contract.md 2
+SMALL_BYTES: Final = 64 * 2**20  # of log: below it a Java that starts fast is done sooner (a guess between 20 MB, measured, and a busy day)
 
 
 def compute(
@@ -31,11 +32,12 @@ def compute(
     now: str | None = None,
     **parameters: object,
 ) -> int:
-    """Compute the quotas of the night after `date` (UTC) from the access log under `log` and the daily states under `state`; write them to `output`.
+    """Compute the quotas of the night after `date` (UTC) from the access log under `log` and the daily states under `state`; write
+    them to `output`.
 
-    `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `now` (RFC 3339) stands in for the clock.
-    `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own.
-    Returns 0, 1 (failed) or 5 (input missing or too damaged); `output` is written whole or not at all.
+    `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `now` (RFC 3339) stands in for
+    the clock. `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own. Returns
+    0, 1 (failed) or 5 (input missing or too damaged); `output` is written whole or not at all.
     """
     try:
         snapshot, summary = _compute(log, date, state, master, previous, now, Parameters.of(parameters))
@@ -57,12 +59,12 @@ def _compute(
     log_folder, state_folder = local_folder("log", log), local_folder("state", state)
     before = _load(Path(previous)) if previous is not None else None
     computed_at = _moment(now)
-    with spark_session(master) as spark:
-        from spark_jobs import access_log
+    day_start(date)
+    size = sum(path.stat().st_size for path in log_folder.glob(f"dt={date}/hr=*/*.jsonl*"))
+    with spark_session(master, small=size < SMALL_BYTES) as spark:
         from spark_jobs.recompute import Night, recompute
         from spark_jobs.state import State
 
-        access_log.day_start(date)
         night = Night(log_folder, date, State(state_folder), parameters, before, computed_at, code_version())
         try:
             snapshot, day = recompute(spark, night)

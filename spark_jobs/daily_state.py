@@ -1,4 +1,5 @@
-"""The daily state: one row per topic and dimension with all that later nights need of a day. Small: some hundred numbers, however many messages."""
+"""The daily state: one row per topic and dimension with all that later nights need of a day. Small: some hundred numbers, however
+many messages."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
 
 def totals(usage: DataFrame) -> DataFrame:
-    """Usage with ticks → one row per topic and dimension with sums and maxima; `span` is the number of ticks from the first to the last."""
+    """Usage with ticks → one row per topic and dimension with sums and maxima; `span` is the number of ticks from the first to the
+    last."""
     return usage.groupBy(*QUOTA_KEY).agg(
-        F.count("*").alias("active_seconds"), F.sum("amount").alias("total"), F.max("amount").alias("max"), F.sum("refused").alias("refused"),
+        F.count("*").alias("active_seconds"), F.sum("amount").alias("total"), F.max("amount").alias("max"),
+        F.sum("refused").alias("refused"),
         F.max("largest").alias("largest"), F.max("peak_100ms").alias("peak_100ms"), (F.max("tick") - F.min("tick")).alias("span"),
     )  # fmt: skip
 
@@ -33,8 +36,8 @@ def daily_state(usage: DataFrame, observed: DataFrame, date: str) -> DataFrame:
 def remembered(states: DataFrame, date: str, memory: int, half_life_days: int) -> DataFrame:
     """The states of `memory` days as seen at the end of `date`, all days of a topic in one partition, so later steps need no shuffle.
 
-    Adds `weight` (2^20 for this day, half of it every half-life; whole, so that sums do not depend on their order), `weekday` (0 = Monday),
-    `days` on which the topic was active, and `memory`.
+    Adds `weight` (2^20 for this day, half of it every half-life; whole, so that sums do not depend on their order), `weekday` (0 =
+    Monday), `days` on which the topic was active, and `memory`.
     """
     age = F.datediff(F.lit(calendar_date.fromisoformat(date)), F.to_date("day"))
     weight = F.greatest(F.lit(1), F.round(F.pow(F.lit(2.0), F.lit(20.0) - age / half_life_days)).cast("long"))

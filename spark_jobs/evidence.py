@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def evidence(memory: DataFrame, parameters: Parameters) -> DataFrame:
-    """Remembered days → (protocol, topic, days, p50, p99, max) in messages per second, over all hours; percentiles weighted as the formula's."""
+    """Remembered days → (protocol, topic, days, p50, p99, max) in messages per second, over all hours; percentiles weighted as the
+    formula's."""
     messages = memory.where("dimension = 'messages'")
     shares = percentiles(weighted_buckets(messages, parameters.weighting), QUOTA_KEY, {"p50": 500, "p99": 990})
     rows = messages.groupBy(*QUOTA_KEY).agg(F.count("*").alias("days"), F.max("max").alias("max"))

@@ -1,7 +1,7 @@
 """Guard rails: a quota moves only so far in one night, stays between floor and ceiling, and does not twitch.
 
-In this order: the step from the previous quota (up to twice, down to 80 %: rise fast, fall slowly), floor and ceiling (they win), hysteresis (a
-change under 5 % is not made). Topics without a previous quota have no step.
+In this order: the step from the previous quota (up to twice, down to 80 %: rise fast, fall slowly), floor and ceiling (they win),
+hysteresis (a change under 5 % is not made). Topics without a previous quota have no step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def _steady(new: str, old: str, parameters: Parameters) -> Column:
 
 
 def rates_on_rails(proposed: DataFrame, previous: DataFrame, parameters: Parameters) -> DataFrame:
-    """Chosen candidates and `schemas.PREVIOUS` → the same rows with `rate` on its rails, `reason` saying which rail held it, and the previous quota.
+    """Chosen candidates and `schemas.PREVIOUS` → the same rows with `rate` on its rails, `reason` saying which rail held it, and
+    the previous quota.
 
     `burst` becomes null where the rate moved: it belongs to another rate.
     """
@@ -45,12 +46,20 @@ def rates_on_rails(proposed: DataFrame, previous: DataFrame, parameters: Paramet
     rows = rows.withColumn("kept", F.coalesce(allowed & _steady("bounded", "previous_rate", parameters), F.lit(False)))
     rows = rows.withColumn("rate", F.when(F.col("kept"), F.col("previous_rate")).otherwise(F.col("bounded")))
     held = (
-        F.when(F.col("kept") & (F.col("bounded") != F.col("previous_rate")), f"; kept: the change is under {parameters.hysteresis_percent} %")
+        F.when(
+            F.col("kept") & (F.col("bounded") != F.col("previous_rate")), f"; kept: the change is under {parameters.hysteresis_percent} %"
+        )
         .when(F.col("kept"), "")
         .when(F.col("bounded") > F.col("stepped"), "; raised to the floor")
         .when(F.col("bounded") < F.col("stepped"), "; cut to the ceiling")
-        .when(F.col("stepped") < F.col("wanted"), F.concat(F.lit("; step up from "), "previous_rate", F.lit(f" limited to {parameters.step_up_percent} %")))
-        .when(F.col("stepped") > F.col("wanted"), F.concat(F.lit("; step down from "), "previous_rate", F.lit(f" limited to {parameters.step_down_percent} %")))
+        .when(
+            F.col("stepped") < F.col("wanted"),
+            F.concat(F.lit("; step up from "), "previous_rate", F.lit(f" limited to {parameters.step_up_percent} %")),
+        )
+        .when(
+            F.col("stepped") > F.col("wanted"),
+            F.concat(F.lit("; step down from "), "previous_rate", F.lit(f" limited to {parameters.step_down_percent} %")),
+        )
         .otherwise("")
     )
     burst = F.when(F.col("rate") == F.col("wanted"), F.col("burst"))
@@ -59,7 +68,12 @@ def rates_on_rails(proposed: DataFrame, previous: DataFrame, parameters: Paramet
 
 
 def bursts_on_rails(rows: DataFrame, parameters: Parameters) -> DataFrame:
-    """Rows of `rates_on_rails` with their bursts → a burst that would change under 5 % at an unchanged rate stays; the previous quota goes."""
-    steady = (F.col("rate") == F.col("previous_rate")) & _steady("burst", "previous_burst", parameters) & (F.col("previous_burst") >= F.col("rate"))
+    """Rows of `rates_on_rails` with their bursts → a burst that would change under 5 % at an unchanged rate stays; the previous
+    quota goes."""
+    steady = (
+        (F.col("rate") == F.col("previous_rate"))
+        & _steady("burst", "previous_burst", parameters)
+        & (F.col("previous_burst") >= F.col("rate"))
+    )
     kept = F.when(F.coalesce(steady, F.lit(False)), F.col("previous_burst")).otherwise(F.col("burst"))
     return rows.withColumn("burst", kept).drop("previous_rate", "previous_burst")

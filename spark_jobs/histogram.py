@@ -1,8 +1,9 @@
 """The log histogram of a topic's day: how many seconds of each hour saw how much.
 
-Bucket k holds the amounts from 1.02^k up to below 1.02^(k+1); an answer is the largest whole number of its bucket, so it is exact below 50 and at most
-2 % too high above, never too low. Bucket -1 holds the idle seconds: observed less active ones, for the log has no rows of zero.
-Counting is exact whatever the order: the same log gives the same histogram on any partitioning, which sketches do not (quotas.md 1.4).
+Bucket k holds the amounts from 1.02^k up to below 1.02^(k+1); an answer is the largest whole number of its bucket, so it is exact
+below 50 and at most 2 % too high above, never too low. Bucket -1 holds the idle seconds: observed less active ones, for the log has
+no rows of zero. Counting is exact whatever the order: the same log gives the same histogram on any partitioning, which sketches do
+not (quotas.md 1.4).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def _hour_of(second: str) -> Column:
 
 def histograms(usage: DataFrame, observed: DataFrame) -> DataFrame:
     """Usage and observed seconds → (protocol, topic, dimension, histogram); the array sorted by hour and bucket."""
-    counted = usage.groupBy(*QUOTA_KEY, _hour_of("second").alias("hour"), bucket_of("amount").alias("bucket")).agg(F.count("*").alias("seconds"))
+    counted = usage.groupBy(*QUOTA_KEY, _hour_of("second").alias("hour"), bucket_of("amount").alias("bucket")).agg(
+        F.count("*").alias("seconds")
+    )
     watched = observed.groupBy(_hour_of("second").alias("hour")).agg(F.count("*").alias("observed"))
     active = counted.groupBy(*QUOTA_KEY, "hour").agg(F.sum("seconds").alias("active"))
     idle = (
@@ -46,4 +49,8 @@ def histograms(usage: DataFrame, observed: DataFrame) -> DataFrame:
         .select(*QUOTA_KEY, "hour", F.lit(IDLE).alias("bucket"), (F.col("observed") - F.coalesce("active", F.lit(0))).alias("seconds"))
         .where("seconds > 0")
     )  # fmt: skip
-    return counted.unionAll(idle).groupBy(*QUOTA_KEY).agg(F.sort_array(F.collect_list(F.struct("hour", "bucket", "seconds"))).alias("histogram"))
+    return (
+        counted.unionAll(idle)
+        .groupBy(*QUOTA_KEY)
+        .agg(F.sort_array(F.collect_list(F.struct("hour", "bucket", "seconds"))).alias("histogram"))
+    )

@@ -17,12 +17,15 @@ def _parameter(default: Any, text: str, *, least: int = 0) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What may be tuned. The defaults of 1.2 and 1.6 in quotas.md; where that says "suggestion" they are guesses until tuned on your own days."""
+    """What may be tuned. The defaults of 1.2 and 1.6 in quotas.md; where that says "suggestion" they are guesses until tuned on
+    your own days."""
 
     remember_days: int = _parameter(28, "days that count, the computed one included", least=1)
     half_life_days: int = _parameter(7, "a day this old weighs half", least=1)
     percentile_permille: int = _parameter(990, "which percentile of a class of hours the formula takes", least=1)
-    weighting: str = _parameter("load", "percentile of what: load (share of messages or bytes) or seconds (share of observed seconds, idle ones too)")
+    weighting: str = _parameter(
+        "load", "percentile of what: load (share of messages or bytes) or seconds (share of observed seconds, idle ones too)"
+    )
     margin_percent: int = _parameter(15, "added to the percentile")
     burst_permille: int = _parameter(900, "which quantile of the days' bursts", least=1)
     burst_seconds: int = _parameter(10, "a burst is at most so many seconds of the rate (or the largest message)", least=1)

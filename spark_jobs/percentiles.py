@@ -20,8 +20,8 @@ WHOLE: Final = "decimal(34,0)"  # 28 days of 10^10 bytes a second at weight 2^20
 def weighted_buckets(memory: DataFrame, weighting: str) -> DataFrame:
     """Remembered days → one row per topic, dimension, day, hour and bucket: `value` and `mass`.
 
-    Weighting `load`: a bucket counts by what was offered in it, so the 99th percentile leaves 1 % of the load above it, and a topic busy one minute
-    a day is judged by that minute. `seconds`: by seconds, idle ones too. Either way by the day's weight.
+    Weighting `load`: a bucket counts by what was offered in it, so the 99th percentile leaves 1 % of the load above it, and a topic
+    busy one minute a day is judged by that minute. `seconds`: by seconds, idle ones too. Either way by the day's weight.
     """
     days = [*QUOTA_KEY, "day", "weekday", "memory", "days", "weight", "max"]
     rows = memory.select(*days, F.explode("histogram").alias("at")).select(*days, "at.*")
@@ -38,5 +38,7 @@ def percentiles(buckets: DataFrame, by: list[str], permille: Mapping[str, int]) 
     up_to_here = all_of_it.orderBy("value").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     ranked = counted.select(*by, "value", F.sum("mass").over(up_to_here).alias("below"), F.sum("mass").over(all_of_it).alias("all"))
     thousandths = F.col("below").cast(WHOLE) * F.lit(1000)
-    reached = [F.min(F.when(thousandths >= F.col("all").cast(WHOLE) * F.lit(part), F.col("value"))).alias(name) for name, part in permille.items()]
+    reached = [
+        F.min(F.when(thousandths >= F.col("all").cast(WHOLE) * F.lit(part), F.col("value"))).alias(name) for name, part in permille.items()
+    ]
     return ranked.groupBy(*by).agg(*reached)

@@ -1,8 +1,10 @@
-"""Paths as Spark takes them. Log and state are folders of a file system that the driver and all workers see under the same path."""
+"""Places and days as options name them. Log and state are folders of a file system that the driver and all workers see under the
+same path."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -21,3 +23,14 @@ def local_folder(option: str, path: Path | str) -> Path:
     if "://" in str(path):
         raise ValueError(f"--{option}: {path} is a URL; give a folder that the driver and all workers see under the same path (a mount)")
     return Path(path)
+
+
+def day_start(date: str) -> int:
+    """The first second (epoch) of a day of UTC. Raises ValueError."""
+    try:
+        day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise ValueError(f"--date: {date!r} is not a day like 2026-11-20") from None
+    if f"{day:%Y-%m-%d}" != date:
+        raise ValueError(f"--date: {date!r} is not a day like 2026-11-20")
+    return int(day.timestamp())

@@ -27,7 +27,8 @@ def previous_rows(previous: Snapshot) -> list[tuple[str, str, str, int, int]]:
 def quotas_of(settled: Iterable[Row], evidence: Mapping[Key, Row], replayed: Iterable[Row]) -> list[Quota]:
     """Rows of settled quotas, `evidence.evidence` by topic, and the newest day replayed through the settled quotas.
 
-    `would_refuse` is the larger of the shares of messages and of bytes that the newest day would have lost; null where the topic was silent that day.
+    `would_refuse` is the larger of the shares of messages and of bytes that the newest day would have lost; null where the topic
+    was silent that day.
     """
     share: dict[Key, float] = {}
     for row in replayed:

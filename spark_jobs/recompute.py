@@ -7,7 +7,8 @@
     previous snapshot ─► guard rails ◄─────────────────────────────────────────────────────────────────────────────────────────┘
                               └─► with_burst ─► replay (would_refuse) ─► snapshot
 
-Read: the log of one day, and the daily states of earlier days; never an earlier log. Written: the state of the day, its corrupt lines, the snapshot.
+Read: the log of one day, and the daily states of earlier days; never an earlier log. Written: the state of the day, its corrupt
+lines, the snapshot.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
     if night.previous is not None:
         quotas += unseen(night.previous, {(quota.protocol, quota.topic) for quota in quotas}, parameters.remember_days)
     manifest = Manifest(
-        date=night.date, data=staged.name, code=night.code, fingerprint=parameters.fingerprint(), rows=day.rows, corrupt=day.corrupt, stray=day.stray,
-        duplicates=day.duplicates, missing_lines=day.missing_lines, observed_seconds=observed_seconds, inputs=day.inputs,
+        date=night.date, data=staged.name, code=night.code, fingerprint=parameters.fingerprint(), rows=day.rows,
+        corrupt=day.corrupt, stray=day.stray, duplicates=day.duplicates, missing_lines=day.missing_lines, observed_seconds=observed_seconds, inputs=day.inputs,
     )  # fmt: skip
     state.publish(manifest)
     for table in (day.lines, observed, usage, memory, settled):
@@ -115,12 +116,19 @@ def read_day(spark: SparkSession, night: Night) -> Day:
     rows = access_log.parse(access_log.read_lines(spark, files), night.date).cache()
     counts: dict[str, tuple[int, int, int]] = {}
     tally = rows.groupBy("file").agg(
-        F.count("*").alias("rows"), F.expr("count_if(fault != 'stray')").alias("corrupt"), F.expr("count_if(fault = 'stray')").alias("stray")
+        F.count("*").alias("rows"),
+        F.expr("count_if(fault != 'stray')").alias("corrupt"),
+        F.expr("count_if(fault = 'stray')").alias("stray"),
     )
     for row in tally.collect():
         counts[access_log.name_of(row.file, night.log)] = (row.rows, row.corrupt, row.stray)
     inputs: list[dict[str, object]] = [
-        {"path": file.name, "sha256": file.sha256, "rows": counts.get(file.name, (0, 0, 0))[0], "corrupt": counts.get(file.name, (0, 0, 0))[1]}
+        {
+            "path": file.name,
+            "sha256": file.sha256,
+            "rows": counts.get(file.name, (0, 0, 0))[0],
+            "corrupt": counts.get(file.name, (0, 0, 0))[1],
+        }
         for file in files
     ]
     total, corrupt, stray = (sum(count[at] for count in counts.values()) for at in range(3))
@@ -142,10 +150,12 @@ def _refuse_damage(night: Night, total: int, corrupt: int, stray: int, aside: Pa
             f"{corrupt} of {total} lines of {night.date} are corrupt, more than {parameters.corrupt_ppm} in a million; they are in {aside}"
         )
     if total - corrupt - stray == 0:
-        raise InsufficientInputError(f"no good line of {night.date} under {night.log} ({total} lines, {corrupt} corrupt, {stray} of another day)")
+        raise InsufficientInputError(
+            f"no good line of {night.date} under {night.log} ({total} lines, {corrupt} corrupt, {stray} of another day)"
+        )
     week_ago = night.state.manifest(f"{calendar_date.fromisoformat(night.date) - timedelta(days=7)}")
     if week_ago is not None and total * 100 < week_ago.rows * parameters.row_share_percent:
         raise InsufficientInputError(
-            f"{total} lines on {night.date}, {week_ago.rows} a week before: less than {parameters.row_share_percent} %. Is a part of the log missing? "
-            "If not: --row-share-percent 0"
+            f"{total} lines on {night.date}, {week_ago.rows} a week before: less than {parameters.row_share_percent} %. "
+            "Is a part of the log missing? If not: --row-share-percent 0"
         )

@@ -1,8 +1,8 @@
 """Replays a day through quotas: how much would a bucket have refused?
 
-The bucket starts full; each second it is filled by one second of rate, then takes what it can, part of a second's amount if need be. Messages and bytes
-are replayed apart, whole seconds at a time. The limiter itself decides message by message, so this is an estimate; it is exact for one
-bucket fed at one instant of each second.
+The bucket starts full; each second it is filled by one second of rate, then takes what it can, part of a second's amount if need
+be. Messages and bytes are replayed apart, whole seconds at a time. The limiter itself decides message by message, so this is an
+estimate; it is exact for one bucket fed at one instant of each second.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def _replay_group(table: pa.Table) -> pa.Table:
 
 
 def replay(usage: DataFrame, quotas: DataFrame) -> DataFrame:
-    """Usage with ticks, and quotas (…, rule, rate, burst) → (protocol, topic, dimension, rule, offered, refused); quotas of silent topics give no row."""
+    """Usage with ticks, and quotas (…, rule, rate, burst) → (protocol, topic, dimension, rule, offered, refused); quotas of silent
+    topics give no row."""
     rows = usage.select(*QUOTA_KEY, "tick", "amount").join(quotas.select(*QUOTA_KEY, "rule", "rate", "burst"), QUOTA_KEY)
     return rows.groupBy(*QUOTA_KEY, "rule").applyInArrow(_replay_group, RESULT)

@@ -34,7 +34,8 @@ _POINT: Final = StructType(_fields(step="i", burst="l"))
 
 # One row per topic and dimension of one day: all that is remembered of it.
 DAILY_STATE: Final = StructType([
-    *_fields(day="s", protocol="s", topic="s", dimension="s", active_seconds="l", total="l", max="l", refused="l", largest="l", peak_100ms="l", span="l"),
+    *_fields(day="s", protocol="s", topic="s", dimension="s", active_seconds="l", total="l", max="l", refused="l", largest="l"),
+    *_fields(peak_100ms="l", span="l"),
     StructField("histogram", ArrayType(_BUCKET)),
     StructField("curve", ArrayType(_POINT)),
 ])  # fmt: skip

@@ -1,9 +1,10 @@
-"""Which rule a topic gets: the one whose quotas would have cost it least on the days after, and the simple one unless another is cheaper.
+"""Which rule a topic gets: the one whose quotas would have cost it least on the days after, and the simple one unless another is
+cheaper.
 
-Each night the candidates of the night before are replayed on the day that followed: a rolling backtest in which no rule is judged on what it has
-seen. Cost of a day = refused + price · reserved, where reserved is the rate times the observed seconds: what nobody else could have used. A rule is
-compared with the simple one on the days both were replayed; only one with enough such days and strictly less cost replaces it, so no rule is published that its own backtest shows to be worse than
-yesterday's maximum.
+Each night the candidates of the night before are replayed on the day that followed: a rolling backtest in which no rule is judged
+on what it has seen. Cost of a day = refused + price · reserved, where reserved is the rate times the observed seconds: what nobody
+else could have used. A rule is compared with the simple one on the days both were replayed; only one with enough such days and
+strictly less cost replaces it, so no rule is published that its own backtest shows to be worse than yesterday's maximum.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ def scores(replayed: DataFrame, quotas: DataFrame, date: str, observed_seconds: 
 
 def choose(proposed: DataFrame, history: DataFrame, parameters: Parameters) -> DataFrame:
     """Candidates and remembered scores → the candidate each topic and dimension gets; `reason` says how it came to it."""
-    cost = (F.col("refused").cast("decimal(28,0)") * 1_000_000 + F.col("reserved").cast("decimal(28,0)") * parameters.reserve_price_ppm).cast("decimal(36,0)")
+    cost = (
+        F.col("refused").cast("decimal(28,0)") * 1_000_000 + F.col("reserved").cast("decimal(28,0)") * parameters.reserve_price_ppm
+    ).cast("decimal(36,0)")
     costs = history.select(*QUOTA_KEY, "day", "rule", cost.alias("cost"), "refused", "offered")
-    simple = costs.where(F.col("rule") == SIMPLE_RULE).select(*QUOTA_KEY, "day", F.col("cost").alias("simple_cost"), F.col("refused").alias("simple_refused"))
+    simple = costs.where(F.col("rule") == SIMPLE_RULE).select(
+        *QUOTA_KEY, "day", F.col("cost").alias("simple_cost"), F.col("refused").alias("simple_refused")
+    )
+    summed = ("cost", "simple_cost", "refused", "simple_refused", "offered")
     compared = (
         costs.where(F.col("rule") != SIMPLE_RULE).join(simple, [*QUOTA_KEY, "day"]).groupBy(*QUOTA_KEY, "rule")
-        .agg(F.count("*").alias("days"), *[F.sum(name).alias(name) for name in ("cost", "simple_cost", "refused", "simple_refused", "offered")])
+        .agg(F.count("*").alias("days"), *[F.sum(name).alias(name) for name in summed])
         .where((F.col("days") >= parameters.backtest_days) & (F.col("cost") < F.col("simple_cost")))
     )  # fmt: skip
     cheapest = Window.partitionBy(*QUOTA_KEY).orderBy("cost", "rule")

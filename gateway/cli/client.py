@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -25,6 +25,7 @@ CODES: Final = {
     428: CONFLICT,
     429: NOT_AUTHORISED,  # too many failed attempts
 }
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 MOST_BYTES: Final = 512 << 20  # of an answer; a snapshot of quotas may have 256 MiB
 PAGE: Final = 500  # the most the API gives at once
 
@@ -75,6 +76,8 @@ class AdminClient:
         if_match: str | None = None,
     ) -> Reply:
         """Send one request (`body` as JSON, or `data` as it is); raises CommandError for anything but a 2xx."""
+        import http.client  # here, because it brings ssl and email, which `sluice run` need not wait for
+
         wanted = {name: value for name, value in (query or {}).items() if value}
         full = target + ("?" + urlencode(wanted) if wanted else "")
         headers = {"Accept": "application/json", "User-Agent": "sluice-cli"}
@@ -130,7 +133,7 @@ class AdminClient:
         """An RFC 9457 problem as an error, with all its faults."""
         problem = content if isinstance(content, dict) else {}
         name = str(problem.get("type", "")).rpartition(":")[2]
-        detail = problem.get("detail") or problem.get("title") or http.client.responses.get(status, "")
+        detail = problem.get("detail") or problem.get("title") or _PHRASES.get(status, "")
         faults = [f"{each.get('pointer', '')}: {each.get('message', '')}" for each in problem.get("errors", []) if isinstance(each, dict)]
         code = POLICY if name in {"policy", "refused-by-policy"} else CODES.get(status, FAILED)
         hint = "; see --token-file" if status == 401 else ""

@@ -141,12 +141,24 @@ def show_key(remote: Remote, reply: Reply) -> None:
 
 def _show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: list[Column]) -> None:
     body = reply.body
-    if remote.form == "table" and isinstance(body, dict) and isinstance(rows(body), list):
+    if remote.form == "table" and isinstance(body, dict) and body.get("dry_run"):
+        remote.emit(_preview(body), [column("protocol", "protocol"), column("topic", "topic"), column("", "when"), *LEVELS])
+    elif remote.form == "table" and isinstance(body, dict) and isinstance(rows(body), list):
         remote.emit(rows(body), shown)
     elif remote.form != "table" and isinstance(body, dict) and reply.etag:
         remote.emit({**body, "version": reply.etag.strip('"')})
     else:
         remote.emit(body)
+
+
+def _preview(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """A dry run as rows: each topic's levels as they are and as they would be."""
+    return [
+        {"protocol": topic.get("protocol"), "topic": topic.get("topic"), "when": when, **level}
+        for topic in body.get("topics", [])
+        for when, levels in (("now", topic.get("before")), ("then", topic.get("after")))
+        for level in levels or []
+    ]
 
 
 @click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")

@@ -32,8 +32,10 @@ CONNECTIONS: Final[list[Column]] = [
     column("user", "user"),
     column("state", "state"),
     column("bottleneck", "bottleneck"),
-    column("held", "held_bytes", "held"),
-    column("age s", "age_seconds", "age"),
+    column("forwarded", "messages_forwarded"),
+    column("held", "held_messages"),
+    column("held bytes", "held_bytes"),
+    column("age s", "age_seconds"),
 ]
 
 
@@ -106,7 +108,7 @@ def reload(remote: Remote, change: Change) -> None:
             error.code = INVALID
         raise
     remote.emit(reply.body)
-    said(change, "configuration read again")
+    said(change, "configuration read again: rules are in force")
 
 
 @click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'")

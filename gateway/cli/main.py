@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.exits import INTERRUPTED, OK, CommandError
+from gateway.cli.exits import FAILED, INTERRUPTED, OK, CommandError
 from gateway.cli.verbs import Group
 
 # A verb's module is imported when the verb is used, so that `sluice run` starts fast.
@@ -55,9 +55,9 @@ def main(args: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # whoever read our output has had enough; click does the same while a verb runs
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        return FAILED
     return result if isinstance(result, int) else OK
 
 

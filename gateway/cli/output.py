@@ -84,7 +84,7 @@ def _all_columns(items: Iterable[Any]) -> list[Column]:
 
 def cell(value: object) -> str:
     """A value as it stands in a table."""
-    if value is None:
+    if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -177,4 +177,4 @@ def changing(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def said(change: Change, done: str) -> None:
     """Tell the person what was done, or would have been."""
-    talk(f"dry run: {done} would be done" if change.dry_run else f"{done}: done")
+    talk(f"dry run, nothing is changed; would be: {done}" if change.dry_run else done)

@@ -1,9 +1,9 @@
 """Quota rules: from what is remembered to a rate per topic and dimension. To add one: a file here, a line in QUOTA_RULES, a test.
 
-A rule is a function (remembered days as `daily_state.remembered` gives them, parameters) → one row per topic and dimension:
-`rate` (per second, above 0), `burst` (null: taken from the arrival curve at that rate) and `reason` (a few words for the evidence).
-Every rule is computed every night and replayed on the next day; a topic gets the rule that served it best, and `SIMPLE_RULE` until another one
-has earned its place (`selection.py`).
+A rule is a function (remembered days as `daily_state.remembered` gives them, parameters) → one row per topic and dimension: `rate`
+(per second, above 0), `burst` (null: taken from the arrival curve at that rate) and `reason` (a few words for the evidence). Every
+rule is computed every night and replayed on the next day; a topic gets the rule that served it best, and `SIMPLE_RULE` until
+another one has earned its place (`selection.py`).
 """
 
 from __future__ import annotations

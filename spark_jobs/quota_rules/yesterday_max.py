@@ -1,4 +1,5 @@
-"""Yesterday's maximum: the busiest second of the newest day the topic was seen. Refuses little, reserves much, cannot be argued with."""
+"""Yesterday's maximum: the busiest second of the newest day the topic was seen. Refuses little, reserves much, cannot be argued
+with."""
 
 from __future__ import annotations
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from support.admin_client import Control, control
+from support.admin_client import Control, control, folder_in_memory
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    with folder_in_memory(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def test_a_token_file_without_a_token_is_an_error_that_names_it(tmp_path: Path, 
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(TokenError, match="ci.*token"):
+    with pytest.raises(TokenError, match=r"ci.*token"):
         Tokens([TokenFile("ci", Role.VIEWER, path)])
 
 

@@ -11,13 +11,33 @@ from support.admin_client import Control, control
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "127.0.0.1:9180", "[::1]", "[::1]:9180", "10.1.2.3:80", "localhost", "LOCALHOST:9180", "sluice.localhost", "localhost.:1"],
+    [
+        "127.0.0.1",
+        "127.0.0.1:9180",
+        "[::1]",
+        "[::1]:9180",
+        "10.1.2.3:80",
+        "localhost",
+        "LOCALHOST:9180",
+        "sluice.localhost",
+        "localhost.:1",
+    ],
 )
 async def test_addresses_and_localhost_are_us(api: Control, host: str) -> None:
     assert (await api.ask("GET", "/livez", headers={"Host": host})).status == 200
 
 
-HOSTILE = ["evil.example", "evil.example:9180", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", "a@127.0.0.1", "127.0.0.1:x", "::1", ""]
+HOSTILE = [
+    "evil.example",
+    "evil.example:9180",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "notlocalhost",
+    "a@127.0.0.1",
+    "127.0.0.1:x",
+    "::1",
+    "",
+]
 
 
 @pytest.mark.parametrize("host", HOSTILE)
@@ -57,7 +77,9 @@ async def test_changes_asked_for_by_other_sites_are_refused(api: Control, header
     assert api.store.revision == (1 if status == 200 else 0)
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", None])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", None]
+)
 async def test_bodies_that_a_form_could_send_are_415(api: Control, content_type: str | None) -> None:
     assert (await api.ask(*CHANGE, content_type=content_type)).status == 415
 

@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,17 +77,6 @@ def check_chain(folder: Path) -> None:
         if before is not None:
             assert chained(before, entry) == given
         before = given
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: the sweeps sync thousands of times, and what they test does not depend on the disk."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield Path(folder)
 
 
 CASES: dict[str, Callable[[int], tuple[list[Edit], Snapshot | None]]] = {"keys": pair, "quotas": publish}
@@ -249,7 +237,9 @@ def small_disk(tmp_path: Path) -> Path:
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)], capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
-        pytest.skip(f"NOT TESTED on a really full disk: this user cannot mount a tmpfs ({mounted.stderr.strip()}); injected ENOSPC is tested")
+        pytest.skip(
+            f"NOT TESTED on a really full disk: this user cannot mount a tmpfs ({mounted.stderr.strip()}); injected ENOSPC is tested"
+        )
     return folder
 
 
@@ -259,12 +249,16 @@ async def test_a_full_disk_refuses_changes_and_keeps_the_old_state(small_disk: P
         await change(store, pair(1))
         (small_disk / "ballast").write_bytes(b"x" * 200_000)
         applied = 1
-        with pytest.raises(WriteFailedError) as failed:
-            for number in range(1000):
-                rate = number + 2
-                edits: list[Edit] = [(f"limits/rocketmq/{key}", StoredOverride(messages=f"{rate}/s", reason="x" * 500)) for key in "ab"]
-                await change(store, (edits, None))
+
+        async def fill() -> None:
+            nonlocal applied
+            for rate in range(2, 1000):
+                stored = StoredOverride(messages=f"{rate}/s", reason="x" * 500)
+                await change(store, ([("limits/rocketmq/a", stored), ("limits/rocketmq/b", stored)], None))
                 applied = rate
+
+        with pytest.raises(WriteFailedError) as failed:
+            await fill()
         assert failed.value.full
         assert store.state.keys["limits/rocketmq/b"].messages == f"{applied}/s"
         store.close()

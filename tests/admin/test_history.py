@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.admin_client import Control
+from support.admin_client import RULES, Control
 
 ORDERS = "/v1/limits/rocketmq/orders"
 
@@ -118,3 +118,12 @@ async def test_the_audit_has_what_was_refused_and_what_was_done(api: Control) ->
     page = (await api.ask("GET", "/v1/audit?limit=3")).json()
     rest = (await api.ask("GET", f"/v1/audit?limit=3&cursor={page['next']}")).json()
     assert ([line["sequence"] for line in page["items"] + rest["items"]], rest["next"]) == ([4, 3, 2, 1], None)
+
+
+async def test_rolling_back_past_a_rule_that_is_gone(api: Control) -> None:
+    await api.ask("PUT", "/v1/rules/orders?force=1", {"messages": "8/s"})
+    await api.ask("PUT", "/v1/rules/orders?force=1", {"messages": "9/s"})
+    await set_rate(api, 3)
+    api.store.replace_file_rules(RULES[:1])
+    assert (await api.ask("POST", "/v1/history/1:rollback?force=1")).status == 200
+    assert (await api.ask("GET", "/v1/rules")).json()["orphans"]["orders"]["messages"] == "8/s"

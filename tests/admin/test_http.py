@@ -115,13 +115,16 @@ def test_a_good_head_is_never_refused_while_it_comes_in(cut: int) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_and_nothing_else(data: bytes) -> None:
+def test_garbage_is_refused_or_waited_for_and_nothing_else(data: bytes) -> None:
+    assert outcome_of(data) in ("read", "incomplete", 400)
+
+
+def outcome_of(data: bytes) -> str | int:
     try:
         size = check_head(data)
-        if size:
-            parse_head(data[:size], h11.Connection(h11.SERVER))
+        return "read" if size and parse_head(data[:size], h11.Connection(h11.SERVER)) else "incomplete"
     except RefusedError as refused:
-        assert refused.status in (400, 431)
+        return refused.status
 
 
 CHUNKED = b"5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n"
@@ -148,7 +151,16 @@ def test_a_body_ends_at_the_same_byte_however_it_comes_in(length: int | None, da
 
 @pytest.mark.parametrize(
     "data",
-    [b"5;x=y\r\nhello\r\n0\r\n\r\n", b"5\nhello\n0\n\n", b"5\r\nhelloX\r\n", b"0\r\nTrailer: x\r\n\r\n", b"-1\r\n", b"0x5\r\n", b"\r\n", b"1" * 30],
+    [
+        b"5;x=y\r\nhello\r\n0\r\n\r\n",
+        b"5\nhello\n0\n\n",
+        b"5\r\nhelloX\r\n",
+        b"0\r\nTrailer: x\r\n\r\n",
+        b"-1\r\n",
+        b"0x5\r\n",
+        b"\r\n",
+        b"1" * 30,
+    ],
     ids=["extension", "bare LF", "too long", "trailer", "negative", "prefixed", "no size", "endless size"],
 )
 def test_odd_chunks_are_refused(data: bytes) -> None:

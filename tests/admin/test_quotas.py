@@ -53,7 +53,10 @@ async def test_preconditions(api: Control) -> None:
         (b"{}", "/version"),
         (json.dumps(snapshot(orders=-1)).encode(), "/quotas/0/messages/rate"),
         (json.dumps({**snapshot(), "extra": 1}).encode(), "/extra"),
-        (json.dumps({**snapshot(), "quotas": [{"protocol": "amqp", "topic": "x", "messages": {"rate": 1, "burst": 1}}]}).encode(), "/quotas/0/topic"),
+        (
+            json.dumps({**snapshot(), "quotas": [{"protocol": "amqp", "topic": "x", "messages": {"rate": 1, "burst": 1}}]}).encode(),
+            "/quotas/0/topic",
+        ),
     ],
 )
 async def test_a_faulty_snapshot_names_the_place_and_changes_nothing(api: Control, body: bytes, pointer: str) -> None:

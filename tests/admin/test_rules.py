@@ -26,7 +26,12 @@ async def test_a_default_changed_live_leaves_overrides_alone(api: Control) -> No
     await api.ask("PUT", "/v1/limits/rocketmq/vip?force=1", {"messages": "700/s"})
     answer = await api.ask("PUT", f"{RULE}?force=1", {"messages": "10/s", "reason": "storm"})
     view = answer.json()
-    assert (view["limit"]["messages"], view["file_limit"]["messages"], view["origin"], view["override"]["reason"]) == ("10/s", "2000/s", "override", "storm")
+    assert (view["limit"]["messages"], view["file_limit"]["messages"], view["origin"], view["override"]["reason"]) == (
+        "10/s",
+        "2000/s",
+        "override",
+        "storm",
+    )
     now = 10**9
     assert api.gateway.flood(rocketmq_topic(b"vip"), 5000, now) == 700
     assert api.gateway.flood(rocketmq_topic(b"any"), 5000, now) == 10

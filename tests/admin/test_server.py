@@ -59,7 +59,9 @@ async def everything_of(client: trio.abc.ReceiveStream) -> bytes:
 
 async def test_requests_on_one_connection_are_answered_in_their_order(autojump_clock: MockClock) -> None:
     said = await converse([GET.replace(b"livez", b"one") + GET.replace(b"livez", b"two"), GET.replace(b"livez", b"three")])
-    assert [said.index(name) for name in (b"/one", b"/two", b"/three")] == sorted(said.index(name) for name in (b"/one", b"/two", b"/three"))
+    assert [said.index(name) for name in (b"/one", b"/two", b"/three")] == sorted(
+        said.index(name) for name in (b"/one", b"/two", b"/three")
+    )
     assert statuses(said) == [200, 200, 200]
 
 
@@ -100,7 +102,9 @@ async def test_a_connection_may_be_idle_for_a_minute_between_requests(autojump_c
 
 
 async def test_the_body_is_asked_for_before_it_is_sent(autojump_clock: MockClock) -> None:
-    said = await converse([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n", 0.1, b"hi"])
+    said = await converse(
+        [b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n", 0.1, b"hi"]
+    )
     assert statuses(said) == [100, 200]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,17 @@ async def reply(stream: trio.abc.Stream, connection: h11.Connection) -> Reply:
             found.body += bytes(event.data)
         elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
             return found
+
+
+@contextmanager
+def folder_in_memory(otherwise: Path) -> Iterator[Path]:
+    """A folder whose fsync costs nothing, where the machine has one: these tests sync thousands of times, and none depends on the disk."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or not os.access(memory, os.W_OK):
+        yield otherwise
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="sluice-") as folder:
+        yield Path(folder)
 
 
 @asynccontextmanager

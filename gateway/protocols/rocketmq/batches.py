@@ -5,8 +5,8 @@ The client says in the header that the body is a batch (`m` or `batch` is true);
 
     4 total size | 4 magic | 4 body CRC | 4 flag | 4 body length | body | 2 properties length | properties
 
-We walk as the broker does when it stores them (MessageExtEncoder, 5.3.3): by the lengths of body and properties. It never looks at
-`total size`, so counting by that would let a client declare a thousand messages to be one.
+We walk as the broker does when it stores them (MessageExtEncoder.encode, apache/rocketmq 18f2dcc): by the lengths of body and
+properties. It never looks at `total size`, so counting by that would let a client declare a thousand messages to be one.
 """
 
 from __future__ import annotations

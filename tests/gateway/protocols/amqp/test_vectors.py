@@ -16,9 +16,8 @@ import pytest
 from gateway.messages import NEVER
 from support.conversations import Talk, bytewise, randomly, rule
 
-SESSION = [
-    (who, b64decode(data)) for who, data in map(json.loads, (Path(__file__).parent / "vectors/pika_session.jsonl").read_text().splitlines())
-]
+LINES = (Path(__file__).parent / "vectors/pika_session.jsonl").read_text().splitlines()
+SESSION = [(who, b64decode(data)) for who, data in map(json.loads, LINES)]
 
 
 def cut(data: bytes, how: str, number: int) -> list[bytes]:

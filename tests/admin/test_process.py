@@ -1,0 +1,155 @@
+"""Status, probes, metrics, reload, drain, traffic."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.admin_client import Control, control
+
+
+async def test_livez_says_how_long_a_turn_takes(api: Control) -> None:
+    answer = await api.ask("GET", "/livez", role=None)
+    assert (answer.status, answer.json()["status"]) == (200, "alive")
+    assert answer.json()["turn_ms"] >= 0
+
+
+async def test_readyz_tells_reasons_to_those_who_may_know(api: Control) -> None:
+    assert (await api.ask("GET", "/readyz", role=None)).json() == {"ready": True}
+    api.gateway.not_ready = ["broker 10.0.0.7:5672 is unreachable"]
+    nobody, viewer = await api.ask("GET", "/readyz", role=None), await api.ask("GET", "/readyz", role="viewer")
+    assert (nobody.status, nobody.json()) == (503, {"ready": False})
+    assert (viewer.status, viewer.json()["reasons"]) == (503, ["broker 10.0.0.7:5672 is unreachable"])
+
+
+async def test_probes_do_not_mind_a_wrong_token(api: Control) -> None:
+    assert (await api.ask("GET", "/livez", headers={"Authorization": "Bearer wrong"}, role=None)).status == 200
+
+
+async def test_metrics_are_what_prometheus_reads(api: Control) -> None:
+    await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "5/s"})
+    await api.ask("GET", "/v1/status", role=None)
+    answer = await api.ask("GET", "/metrics", role="viewer")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {family.name: family for family in text_string_to_metric_families(answer.body.decode())}
+    assert families["sluice_fake"].samples[0].value == 1
+    assert families["sluice_state_revision"].samples[0].value == 1
+    assert families["sluice_state_keys"].samples[0].value == 1
+    assert families["sluice_state_write_failures"].samples[0].value == 0
+    assert families["sluice_admin_auth_failures"].samples[0].value == 1
+    requests = {tuple(sample.labels.values()): sample.value for sample in families["sluice_admin_requests"].samples}
+    assert requests["/v1/limits/rocketmq/{topic}", "PUT", "200"] == 1
+    assert requests["/v1/status", "GET", "401"] == 1
+
+
+async def test_unknown_paths_do_not_become_labels(api: Control) -> None:
+    for number in range(20):
+        await api.ask("GET", f"/v1/nothing/{number}")
+    body = (await api.ask("GET", "/metrics")).body.decode()
+    assert 'sluice_admin_requests_total{route="none",method="other",code="404"} 20' in body
+
+
+async def test_reload(api: Control) -> None:
+    assert (await api.ask("POST", "/v1/config:reload")).json() == {"changed": [], "needs_restart": []}
+    api.gateway.reload_errors = ["limits.yaml:3:7: rate: 10O is no rate", "limits.yaml:9:1: unknown key"]
+    failed = await api.ask("POST", "/v1/config:reload")
+    assert (failed.status, [fault["message"] for fault in failed.json()["errors"]]) == (422, api.gateway.reload_errors)
+
+
+async def test_draining_must_be_meant(api: Control) -> None:
+    for body in ({}, {"confirm": False}, {"confirm": "yes"}, {"confirm": True, "x": 1}):
+        assert (await api.ask("POST", "/v1/drain", body)).status == 422
+    assert api.gateway.drains == 0
+    assert (await api.ask("POST", "/v1/drain", {"confirm": True})).status == 202
+    assert api.gateway.drains == 1
+
+
+async def test_connections(api: Control) -> None:
+    api.gateway.open_connections = [{"id": number, "client": f"10.0.0.{number}:1", "protocol": "amqp"} for number in range(1, 6)]
+    page = (await api.ask("GET", "/v1/connections?limit=2")).json()
+    rest = (await api.ask("GET", f"/v1/connections?limit=9&cursor={page['next']}")).json()
+    assert ([item["id"] for item in page["items"] + rest["items"]], page["total"]) == ([1, 2, 3, 4, 5], 5)
+    assert [item["id"] for item in (await api.ask("GET", "/v1/connections?q=0.3:")).json()["items"]] == [3]
+    assert (await api.ask("GET", "/v1/connections/3")).json()["client"] == "10.0.0.3:1"
+    assert (await api.ask("DELETE", "/v1/connections/3?dry_run=1")).status == 200
+    assert api.gateway.closed == []
+    assert (await api.ask("DELETE", "/v1/connections/3")).status == 200
+    assert api.gateway.closed == [3]
+    for path in ("/v1/connections/3", "/v1/connections/x", "/v1/connections/-1"):
+        assert (await api.ask("GET", path)).status == 404
+
+
+async def test_topics_sorted_by_what_hurts(api: Control) -> None:
+    api.gateway.seen_topics = [
+        {"protocol": "rocketmq", "topic": name, "received_per_second": rate, "refused_per_second": refused}
+        for name, rate, refused in (("a", 1.0, 0.5), ("b", 3.0, 0.0), ("c", 2.0, 0.9))
+    ]
+
+    async def names(query: str) -> str:
+        return "".join(item["topic"] for item in (await api.ask("GET", f"/v1/topics?{query}")).json()["items"])
+
+    assert [await names("sort=name"), await names("sort=rate"), await names("sort=refused"), await names("q=B")] == [
+        "abc",
+        "bca",
+        "cab",
+        "b",
+    ]
+
+
+async def test_status_names_what_to_look_at(api: Control) -> None:
+    (api.folder.parent / "viewer.token").chmod(0o644)
+    await api.ask("POST", "/v1/config:reload")
+    status = (await api.ask("GET", "/v1/status")).json()
+    assert (status["name"], status["state"]["revision"]) == ("fake", 0)
+    assert any("chmod 600" in warning for warning in status["warnings"])
+
+
+async def test_a_fault_of_ours_is_a_problem_with_a_request_id(api: Control, caplog: pytest.LogCaptureFixture) -> None:
+    api.gateway.broken = True
+    answer = await api.ask("GET", "/v1/status")
+    assert (answer.status, answer.json()["type"]) == (500, "urn:sluice:problem:internal")
+    assert b"broken" not in answer.body
+    record = next(record for record in caplog.records if record.message == "admin_request_failed")
+    assert record.fields["request_id"] == answer.json()["request_id"]  # type: ignore[attr-defined]
+
+
+async def test_tokens_are_nowhere_to_be_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """reliability.md I15: what was said, logged and written, searched for every token."""
+    caplog.set_level(logging.DEBUG)
+    canary = "canary-5f2b7e91c0d34a68"
+    said = b""
+    async with control(tmp_path) as api:
+        tokens = [api.token(role) for role in ("admin", "viewer", "operator")] + [canary]
+        api.gateway.broken = True
+        for route, body in (
+            ("GET /v1/status", None),
+            ("GET /v1/config", None),
+            ("GET /metrics", None),
+            ("GET /v1/audit", None),
+            ("GET /v1/history", None),
+            ("GET /v1/openapi.json", None),
+            ("PUT /v1/limits/rocketmq/orders?force=1", {"messages": "5/s"}),
+            ("POST /v1/config:reload", None),
+            ("PUT /v1/limits/rocketmq/orders?force=1", {"messages": 5}),
+            (f"GET /v1/status?token={canary}", None),
+        ):
+            for role, headers in (
+                ("admin", {}),
+                (None, {"Authorization": f"Bearer {canary}"}),
+                (None, {"Authorization": f"Basic {canary}"}),
+            ):
+                answer = await api.ask(*route.split(), body, role=role, headers=headers)
+                said += answer.body + repr(answer.headers).encode()
+        said += await api.say(f"GET / HTTP/1.1\nAuthorization: Bearer {canary}\n\n".encode())
+        said += await api.say(f"GET /{canary} HTTP/1.1\r\nHost: a\r\nHost: b\r\nAuthorization: {canary}\r\n\r\n".encode())
+        said += repr((api.store, api.gateway)).encode()
+    for file in (tmp_path / "state").rglob("*"):
+        if file.is_file() and file.name != "admin.token":
+            said += file.read_bytes()
+    logged = "".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records) + caplog.text
+    for token in tokens:
+        assert token.encode() not in said
+        assert token not in logged

@@ -1,0 +1,274 @@
+"""The store: what it finds when it opens, and what it keeps."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from admin.changes import Author, StoreError
+from admin.files import FileSystem
+from admin.journal import Journal, JournalError
+from admin.state import QUOTAS, Edit, PublishedQuotas, StoredOverride, decode_state, encode_state, key_of, key_target
+from admin.store import MOST_KEYS, Store
+from limiter.keys import amqp_topic, rocketmq_topic
+from limiter.rules import RuleError
+from limiter.snapshot import Snapshot
+from support.admin_client import RULES, Clock
+
+WHO = Author("tester", "admin", "127.0.0.1", "r1")
+KEY = "limits/rocketmq/orders"
+
+
+def open_store(folder: Path, rotate_at: int = 1 << 20) -> Store:
+    return Store.open(folder, RULES, Clock(), None, rotate_at)
+
+
+async def set_rate(store: Store, rate: int, target: str = KEY) -> None:
+    await store.change(lambda: ([(target, StoredOverride(messages=f"{rate}/s"))], None), WHO, "test")
+
+
+def rate_of(store: Store) -> str | None:
+    stored = store.state.keys.get(KEY)
+    return stored and stored.messages
+
+
+async def with_changes(folder: Path, rates: int = 3) -> None:
+    store = open_store(folder)
+    for rate in range(1, rates + 1):
+        await set_rate(store, rate)
+    store.close()
+
+
+def test_a_new_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "a" / "state")
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+    assert (store.revision, store.warnings) == (0, [])
+    store.close()
+
+
+def test_a_folder_others_can_read_is_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o755)
+    store = open_store(tmp_path / "state")
+    assert "chmod 700" in store.warnings[0]
+    store.close()
+
+
+async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    await with_changes(tmp_path / "state")
+    for file in (tmp_path / "state").iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+def test_a_folder_in_use_is_not_shared(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with pytest.raises(StoreError, match="in use by another gateway"):
+        open_store(tmp_path)
+    store.close()
+    open_store(tmp_path).close()
+
+
+async def test_changes_take_turns_and_each_is_one_revision(tmp_path: Path) -> None:
+    import trio
+
+    store = open_store(tmp_path)
+    seen: list[int] = []
+    store.enforce = lambda rules: seen.append(rules.revision)
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(set_rate, store, number, f"limits/rocketmq/{number}")
+    assert (seen, store.revision, len(store.state.keys), store.revisions()) == (list(range(1, 11)), 10, 10, list(range(1, 11)))
+    store.close()
+
+
+async def test_a_change_once_begun_is_not_cancelled(tmp_path: Path) -> None:
+    import trio
+
+    store = open_store(tmp_path)
+    seen: list[int] = []
+    store.enforce = lambda rules: seen.append(rules.revision)
+    with trio.CancelScope() as scope:
+
+        def edit() -> tuple[list[Edit], None]:
+            scope.cancel()
+            return [(KEY, StoredOverride(messages="5/s"))], None
+
+        with trio.CancelScope(shield=True):
+            await store.change(edit, WHO, "test")
+    assert (seen, store.revision) == ([1], 1)
+    store.close()
+    store = open_store(tmp_path)
+    assert rate_of(store) == "5/s"
+    store.close()
+
+
+DAMAGES = {
+    "empty": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "one bit": lambda data: data[:120] + bytes([data[120] ^ 1]) + data[121:],
+    "zeros": lambda data: bytes(len(data)),
+    "not ours": lambda data: b'{"hello": 1}\n',
+    "binary": lambda data: os.urandom(len(data)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+async def test_a_damaged_state_file_is_restored_without_loss(tmp_path: Path, damage: object) -> None:
+    await with_changes(tmp_path)
+    path = tmp_path / "state.json"
+    damaged = damage(path.read_bytes())  # type: ignore[operator]
+    path.write_bytes(damaged)
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.revision, store.rules().revision) == ("3/s", 3, 3)
+    assert "restored" in store.warnings[0]
+    assert [file.read_bytes() for file in tmp_path.glob("state.json.damaged-*")] == [damaged]
+    await set_rate(store, 4)
+    store.close()
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.warnings) == ("4/s", [])
+    store.close()
+
+
+async def test_a_state_file_that_went_missing_is_restored(tmp_path: Path) -> None:
+    await with_changes(tmp_path)
+    (tmp_path / "state.json").unlink()
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.revision) == ("3/s", 3)
+    store.close()
+
+
+async def test_without_a_good_state_the_gateway_does_not_start_and_says_the_way_out(tmp_path: Path) -> None:
+    await with_changes(tmp_path)
+    for name in ("state.json", "state.json.previous"):
+        (tmp_path / name).write_bytes(b"garbage")
+    with pytest.raises(StoreError, match="move both aside"):
+        open_store(tmp_path)
+    for name in ("state.json", "state.json.previous"):
+        (tmp_path / name).rename(tmp_path / f"{name}.aside")
+    store = open_store(tmp_path)  # the way out works
+    assert (rate_of(store), "no live change holds" in store.warnings[0]) == (None, True)
+    await set_rate(store, 9)
+    assert store.revision == 4
+    store.close()
+
+
+async def test_a_damaged_history_does_not_touch_the_limits(tmp_path: Path) -> None:
+    await with_changes(tmp_path)
+    path = tmp_path / "history.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[2])
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.revision, store.revisions()) == ("3/s", 3, [])
+    assert "does not follow" in store.warnings[0]
+    await set_rate(store, 4)
+    assert store.revisions() == [4]
+    assert len(list(tmp_path.glob("history.jsonl.damaged-*"))) == 1
+    store.close()
+    open_store(tmp_path).close()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 100, 300])
+async def test_half_a_line_at_the_end_of_the_history_is_cut_off(tmp_path: Path, cut: int) -> None:
+    await with_changes(tmp_path)
+    path = tmp_path / "history.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:cut].replace(b"\n", b""))
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.revisions(), path.read_bytes()) == ("3/s", [1, 2, 3], whole)
+    store.close()
+
+
+@pytest.mark.parametrize("at", [20, 90, 150])
+async def test_a_line_that_was_altered_shows(tmp_path: Path, at: int) -> None:
+    await with_changes(tmp_path)
+    path = tmp_path / "history.jsonl"
+    data = bytearray(path.read_bytes())
+    line = data.index(b"\n") + 1
+    data[line + at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(JournalError):
+        Journal(tmp_path, FileSystem())
+
+
+async def test_the_history_is_bounded(tmp_path: Path) -> None:
+    store = open_store(tmp_path, rotate_at=4096)
+    for rate in range(1, 101):
+        await set_rate(store, rate)
+    kept = store.revisions()
+    assert kept == list(range(kept[0], 101))
+    assert 10 < len(kept) < 60
+    assert sum(file.stat().st_size for file in tmp_path.glob("history.jsonl*")) < 2 * (4096 + 1024)
+    assert await store.edits_back_to(1) is None
+    assert [entry.revision for entry in await store.entries(kept)] == kept
+    assert await store.edits_back_to(kept[0]) == [(KEY, StoredOverride(messages=f"{kept[0]}/s"))]
+    store.close()
+    store = open_store(tmp_path, rotate_at=4096)
+    assert store.revisions() == kept
+    assert [entry.revision for entry in await store.entries(kept)] == kept
+    store.close()
+
+
+async def test_published_quotas_that_went_missing_are_not_passed_over(tmp_path: Path) -> None:
+    snapshot = Snapshot("2026-11-21T01:00:00Z", "1")
+    store = open_store(tmp_path)
+    edits: list[Edit] = [(QUOTAS, PublishedQuotas(snapshot.sha256(), 0, snapshot.computed_at))]
+    await store.change(lambda: (edits, snapshot), WHO, "test")
+    store.close()
+    file = next((tmp_path / "quotas").iterdir())
+    data = file.read_bytes()
+    for damaged in (data[:-10], data.replace(b'"1"', b'"2"')):
+        file.write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"move .*quotas aside"):
+            open_store(tmp_path)
+    file.unlink()
+    with pytest.raises(StoreError, match="missing"):
+        open_store(tmp_path)
+    (tmp_path / "quotas").rename(tmp_path / "aside")
+    store = open_store(tmp_path)
+    assert "no quotas hold" in store.warnings[0]
+    await store.change(lambda: (edits, snapshot), WHO, "test")
+    store.close()
+    store = open_store(tmp_path)
+    assert store.warnings == []
+    store.close()
+
+
+async def test_live_changes_of_keys_are_bounded(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    stored = StoredOverride(messages="1/s")
+    edits: list[Edit] = [(f"limits/rocketmq/{number}", stored) for number in range(MOST_KEYS)]
+    assert store.plan(edits).state.revision == 1
+    with pytest.raises(RuleError, match="live changes of keys"):
+        store.plan([*edits, (KEY, stored)])
+    store.close()
+
+
+def test_rules_are_the_same_object_until_something_changes(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert store.rules() is store.rules()
+    before = store.rules()
+    assert store.replace_file_rules(RULES) is not before
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        rocketmq_topic(b"orders"),
+        rocketmq_topic(b"a/b %\xff"),
+        amqp_topic(b"/", b"", b""),
+        amqp_topic(b"a/b", b"e", b"k.\xff"),
+    ],
+)
+def test_a_target_names_its_key(name: object) -> None:
+    assert key_of(key_target(name)) == name  # type: ignore[arg-type]
+
+
+async def test_the_state_file_reads_back_as_it_was(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    stored = StoredOverride(messages="1/7s", bytes="5MiB/s", burst="90s", action="delay", mode="shadow", open_for="0s", max_delay="2s")
+    await store.change(lambda: ([(KEY, stored), ("rules/orders", stored)], None), WHO, "test")
+    assert decode_state(encode_state(store.state)) == store.state
+    store.close()

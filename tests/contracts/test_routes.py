@@ -1,0 +1,214 @@
+"""Every route of the admin API: who may ask it, that it is documented as it is served, and that no other site can make a browser ask it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from admin.auth import Role
+from admin.endpoints import ROUTES
+from admin.openapi import document, encoded
+from admin.routing import Route, Router
+from support.admin_client import Control, Reply, control, folder_in_memory
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
+EXAMPLES = {
+    "topic": "orders",
+    "vhost": "%2F",
+    "exchange": "orders",
+    "routing_key": "order.created",
+    "name": "rocketmq-topics",
+    "revision": "0",
+    "id": "7",
+}
+QUOTAS = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "1", "quotas": []}
+IDS = [f"{route.method} {route.template}" for route in ROUTES]
+ROLES = ["nobody", "viewer", "operator", "admin"]
+
+
+def path_of(route: Route) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: EXAMPLES[found[1]], route.template)
+
+
+def body_of(route: Route) -> Any:
+    if route.body is None:
+        return None
+    if "quotas" in route.template:
+        return QUOTAS
+    return {"LimitBody": {"messages": "5/s"}, "ConfirmBody": {"confirm": True}, "ReasonBody": {"reason": "test"}}[route.body.__name__]
+
+
+async def prepare(api: Control) -> None:
+    """Something there for every path to be about."""
+    api.gateway.open_connections = [{"id": 7, "client": "127.0.0.1:5", "state": "open"}]
+    for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics"):
+        assert (await api.ask("PUT", f"{path}?force=1", {"messages": "9/s"})).status == 200
+
+
+async def ask(api: Control, route: Route, role: str, query: str | None = None, headers: dict[str, str] | None = None) -> Reply:
+    query = query if query is not None else ("?force=1" if route.conditional else "")
+    return await api.ask(route.method, path_of(route) + query, body_of(route), role=None if role == "nobody" else role, headers=headers)
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> Any:
+    with folder_in_memory(tmp_path) as folder:
+        async with control(folder) as running:
+            await prepare(running)
+            yield running
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=IDS)
+async def test_each_role_may_what_the_route_says_and_no_more(api: Control, route: Route) -> None:
+    if "history/{revision}" in route.template and route.method == "GET":
+        EXAMPLES["revision"] = "1"
+    else:
+        EXAMPLES["revision"] = "0"
+    for role in ROLES:
+        before = (api.store.revision, api.gateway.drains, api.gateway.reloads, list(api.gateway.closed))
+        answer = await ask(api, route, role)
+        may = ROLES.index(role) >= route.role
+        if may:
+            assert answer.status in route.statuses, (role, answer.body)
+            await prepare(api)
+        else:
+            assert answer.status == (401 if role == "nobody" else 403), role
+            assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before
+
+
+CHANGING = [route for route in ROUTES if route.method != "GET"]
+
+
+@pytest.mark.parametrize("route", CHANGING, ids=[f"{route.method} {route.template}" for route in CHANGING])
+async def test_no_other_site_can_make_a_browser_ask(api: Control, route: Route) -> None:
+    before = (api.store.revision, api.gateway.drains, api.gateway.reloads, list(api.gateway.closed))
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
+        assert (await ask(api, route, "admin", headers=headers)).status == 403
+    assert (await ask(api, route, "admin", headers={"Host": "evil.example"})).status == 421
+    assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before
+
+
+CONDITIONAL = [route for route in ROUTES if route.conditional]
+
+
+@pytest.mark.parametrize("route", CONDITIONAL, ids=[f"{route.method} {route.template}" for route in CONDITIONAL])
+async def test_writes_of_the_state_need_if_match(api: Control, route: Route) -> None:
+    EXAMPLES["revision"] = "0"
+    before = api.store.revision
+    assert (await ask(api, route, "admin", query="")).status == 428
+    assert (await ask(api, route, "admin", query="", headers={"If-Match": '"stale"'})).status == 412
+    dry = await ask(api, route, "admin", query="?dry_run=1")
+    assert (dry.status, dry.json()["dry_run"], api.store.revision) == (200, True, before)
+    assert (await ask(api, route, "admin", query="", headers={"If-Match": "*"})).status == 200
+    assert api.store.revision == before + 1
+
+
+READS = [route for route in ROUTES if route.method == "GET" and route.template.startswith("/v1")]
+
+
+@pytest.mark.parametrize("route", READS, ids=[route.template for route in READS])
+async def test_reads_carry_an_etag_and_change_nothing(api: Control, route: Route) -> None:
+    EXAMPLES["revision"] = "1"
+    before = (api.store.revision, len(await api.store.lines(1 << 60, 500)))
+    answer = await ask(api, route, "admin")
+    assert re.fullmatch(r'"[0-9a-f]{32}"', answer.etag)
+    assert (api.store.revision, len(await api.store.lines(1 << 60, 500))) == before
+
+
+@pytest.mark.parametrize("route", READS, ids=[route.template for route in READS])
+async def test_answers_are_as_documented(api: Control, route: Route) -> None:
+    EXAMPLES["revision"] = "1"
+    described = json.loads(DOCUMENT.read_bytes())
+    operation = described["paths"][route.template]["get"]
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    jsonschema.validate((await ask(api, route, "admin")).json(), {**schema, "components": described["components"]})
+
+
+async def test_problems_are_as_documented(api: Control) -> None:
+    described = json.loads(DOCUMENT.read_bytes())
+    schema = {"$ref": "#/components/schemas/ProblemBody", "components": described["components"]}
+    for answer in (
+        await api.ask("GET", "/v1/nothing"),
+        await api.ask("GET", "/v1/status", role=None),
+        await api.ask("PUT", "/v1/limits/rocketmq/x?force=1", {"messages": 1}),
+        await api.ask("PUT", "/v1/status", {}),
+    ):
+        assert answer.headers["content-type"] == "application/problem+json"
+        jsonschema.validate(answer.json(), schema)
+
+
+def test_the_committed_document_is_current() -> None:
+    assert DOCUMENT.read_bytes() == encoded(ROUTES), "run: .venv/bin/python -m admin.openapi > docs/openapi.json"
+
+
+def test_what_is_served_is_documented_and_what_is_documented_is_served() -> None:
+    described = json.loads(DOCUMENT.read_bytes())["paths"]
+    documented = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    assert documented == {(route.method, route.template) for route in ROUTES}
+    router = Router(ROUTES)
+    for method, path in documented:
+        assert router.find(method, re.sub(r"\{(\w+)\}", lambda found: EXAMPLES[found[1]], path))[0].template == path
+
+
+async def test_the_served_document_is_the_committed_one(api: Control) -> None:
+    assert (await api.ask("GET", "/v1/openapi.json")).json() == json.loads(DOCUMENT.read_bytes())
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    names = [operation["operationId"] for path in document(ROUTES)["paths"].values() for operation in path.values()]
+    assert len(names) == len(set(names)) == len(ROUTES)
+
+
+def test_only_the_probes_are_for_everybody() -> None:
+    assert {route.template for route in ROUTES if route.role is Role.NOBODY} == {"/livez", "/readyz"}
+
+
+def test_reads_need_no_more_than_operator_and_changes_no_less() -> None:
+    for route in ROUTES:
+        assert route.role <= Role.OPERATOR if route.method == "GET" else route.role >= Role.OPERATOR
+
+
+def test_the_contracts_paths_are_there() -> None:
+    """contract.md 5, without PUT /v1/log/level, /v1/stream and the dashboard, which come later."""
+    promised = {
+        "/v1/limits": {"GET"},
+        "/v1/limits/rocketmq/{topic}": {"GET", "PUT", "PATCH", "DELETE"},
+        "/v1/limits/amqp/{vhost}/{exchange}/{routing_key}": {"GET", "PUT", "PATCH", "DELETE"},
+        "/v1/rules": {"GET"},
+        "/v1/rules/{name}": {"GET", "PUT", "DELETE"},
+        "/v1/quotas": {"GET", "PUT"},
+        "/v1/history": {"GET"},
+        "/v1/history/{revision}": {"GET"},
+        "/v1/history/{revision}:rollback": {"POST"},
+        "/v1/topics": {"GET"},
+        "/v1/connections": {"GET"},
+        "/v1/connections/{id}": {"GET", "DELETE"},
+        "/v1/listeners": {"GET"},
+        "/v1/status": {"GET"},
+        "/v1/config:reload": {"POST"},
+        "/v1/config": {"GET"},
+        "/v1/drain": {"POST"},
+        "/v1/audit": {"GET"},
+        "/v1/openapi.json": {"GET"},
+        "/livez": {"GET"},
+        "/readyz": {"GET"},
+        "/metrics": {"GET"},
+    }
+    served: dict[str, set[str]] = {}
+    for route in ROUTES:
+        served.setdefault(route.template, set()).add(route.method)
+    assert served == promised
+
+
+async def test_405_names_what_is_allowed(api: Control) -> None:
+    for template in {route.template for route in ROUTES}:
+        route = next(route for route in ROUTES if route.template == template)
+        answer = await api.ask("OPTIONS", path_of(route))
+        served = {each.method for each in ROUTES if each.template == template}
+        assert answer.status == 405
+        assert set(answer.headers["allow"].split(", ")) == served | ({"HEAD"} if "GET" in served else set())

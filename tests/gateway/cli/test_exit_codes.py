@@ -1,0 +1,244 @@
+"""How every verb ends, and where its words go (`contract.md` 2)."""
+
+# ruff: noqa: E501  -- tables, one case a line
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from gateway.cli import local
+from gateway.cli.main import main
+
+from .conftest import TOKEN, problem
+
+# status, type of the problem, exit code
+CODES = [
+    (400, "malformed", 1), (401, "unauthorised", 5), (403, "forbidden", 5), (403, "policy", 8), (404, "not-found", 7), (409, "snapshot-gone", 6),
+    (412, "precondition-failed", 6), (421, "misdirected", 8), (422, "invalid", 1), (428, "precondition-required", 6), (429, "slow-down", 5),
+    (500, "fault", 1), (503, "draining", 1), (507, "not-stored", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "name", "code"), CODES)
+def test_answers_become_exit_codes(sluice: Any, admin: Any, status: int, name: str, code: int) -> None:
+    admin.answers["GET /v1/topics"] = problem(status, name, "so it is", [{"pointer": "/messages", "message": "no unit"}])[:2]
+    ran = sluice("topics")
+    assert (ran.code, ran.out) == (code, "")
+    assert "so it is" in ran.err
+    assert "/messages: no unit" in ran.err
+
+
+def test_without_a_token_not_authorised(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLUICE_TOKEN")
+    ran = sluice("topics")
+    assert ran.code == 5
+    assert "see --token-file" in ran.err
+
+
+def test_nobody_there_is_unreachable(sluice: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        ran = sluice("topics", "--admin", f"http://127.0.0.1:{taken.getsockname()[1]}")
+    assert (ran.code, ran.out) == (4, "")
+    assert "cannot be reached" in ran.err
+
+
+def test_a_gateway_that_does_not_answer_is_unreachable(sluice: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ran = sluice("topics", "--admin", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "50ms")
+    assert ran.code == 4
+    assert "did not answer within 0.05 s" in ran.err
+
+
+def test_something_else_that_answers_is_unreachable(sluice: Any) -> None:
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def talk() -> None:
+            peer, _ = other.accept()
+            peer.recv(1000)
+            peer.sendall(b"AMQP\x00\x00\x09\x01")
+            peer.close()
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        ran = sluice("topics", "--admin", f"127.0.0.1:{other.getsockname()[1]}")
+        thread.join()
+    assert ran.code == 4
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:99999", "http://x/path"])
+def test_a_bad_address_is_a_usage_error(sluice: Any, url: str) -> None:
+    ran = sluice("topics", "--admin", url)
+    assert ran.code == 2
+    assert "http://127.0.0.1:9180" in ran.err
+
+
+def test_token_files(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The file given wins over SLUICE_TOKEN; the local state directory's is the default."""
+    monkeypatch.setenv("SLUICE_TOKEN", "wrong")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    assert sluice("topics").code == 5
+    assert sluice("topics", "--token-file", tmp_path / "token").code == 0
+    monkeypatch.setenv("SLUICE_TOKEN_FILE", str(tmp_path / "token"))
+    assert sluice("topics").code == 0
+    monkeypatch.delenv("SLUICE_TOKEN_FILE")
+    monkeypatch.delenv("SLUICE_TOKEN")
+    Path("state").mkdir()
+    Path("state/admin.token").write_text(TOKEN)
+    assert sluice("topics").code == 0
+    assert sluice("topics", "--token-file", tmp_path / "none").code == 2
+
+
+def test_the_state_directory_of_a_configuration_is_looked_into(
+    sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SLUICE_TOKEN")
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "admin.token").write_text(TOKEN)
+    (tmp_path / "c.yaml").write_text(
+        "gateway: {state_directory: s}\nlisteners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
+    )
+    assert sluice("topics").code == 5
+    monkeypatch.setenv("SLUICE_CONFIG", str(tmp_path / "c.yaml"))
+    assert sluice("topics").code == 0
+    monkeypatch.setenv("SLUICE_CONFIG", "none")
+    monkeypatch.setenv("SLUICE_GATEWAY__STATE_DIRECTORY", str(tmp_path / "s"))
+    assert sluice("topics").code == 0
+
+
+def test_a_token_found_lying_about_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gateway.cli.client import token_for
+
+    Path("state").mkdir()
+    Path("state/admin.token").write_text(TOKEN)
+    assert token_for("http://127.0.0.1:9180", None, {}) == TOKEN
+    assert token_for("http://localhost:9180", None, {}) == TOKEN
+    assert token_for("http://gateway.example.com:9180", None, {}) is None
+    assert token_for("http://127.0.0.1.example.com:9180", None, {}) is None
+    assert token_for("http://gateway.example.com:9180", None, {"SLUICE_TOKEN": "x"}) == "x"
+
+
+def test_tokens_with_line_breaks_are_refused(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_TOKEN", "a\r\nX: y")
+    ran = sluice("topics")
+    assert ran.code == 2
+    assert "X: y" not in ran.err
+
+
+def test_an_unknown_verb_suggests(sluice: Any) -> None:
+    ran = sluice("limit", "list")
+    assert ran.code == 2
+    assert "no such command 'limit'; did you mean `limits`?" in ran.err
+    assert "did you mean `list`?" in sluice("rules", "lst").err
+    assert "there are list" in sluice("rules", "zzzzzz").err
+
+
+def test_unknown_options_are_usage_errors(sluice: Any) -> None:
+    assert sluice("topics", "--nonsense").code == 2
+
+
+def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: click.Context, *args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.Context, "invoke", interrupted)
+    assert main(["version"]) == 130
+
+
+def test_a_reader_who_has_had_enough_ends_it_quietly() -> None:
+    import subprocess
+    import sys
+
+    script = "import sys; from gateway.cli.main import main; sys.exit(main(['config', 'schema']))"
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root, env={"PYTHONPATH": str(root)}
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "out"),
+    [((200, {"ready": True}), 0, "ready  yes\n"), ((503, {"ready": False, "reasons": ["rabbit is down"]}), 1, "")],
+)
+def test_health(sluice: Any, admin: Any, answer: tuple[int, dict[str, Any]], code: int, out: str) -> None:
+    admin.answers["GET /readyz"] = answer
+    ran = sluice("health")
+    assert ran.code == code
+    assert out in ran.out
+    if code:
+        assert "is not ready" in ran.err
+
+
+def test_health_of_nobody_is_4(sluice: Any) -> None:
+    assert sluice("health", "--admin", "http://127.0.0.1:1", "--token-file", "none").code == 4
+
+
+def test_reload_with_a_bad_file_is_3(sluice: Any, admin: Any) -> None:
+    admin.answers["POST /v1/config:reload"] = problem(
+        422, "invalid", "the configuration cannot be used", [{"pointer": "", "message": "c.yaml:1:2: x"}]
+    )[:2]
+    ran = sluice("reload")
+    assert ran.code == 3
+    assert "c.yaml:1:2: x" in ran.err
+
+
+def test_reload_and_drain(sluice: Any, admin: Any) -> None:
+    assert "rule a: added" in sluice("reload", "--reason", "why").out
+    assert admin.requests[-1].query == {"reason": "why"}
+    assert sluice("reload", "--dry-run").code == 2
+    assert sluice("drain").code == 2  # nobody to ask, no --yes
+    assert sluice("drain", "--dry-run", "-o", "json").json["connections"] == 7
+    assert sluice("drain", "--yes", "--reason", "upgrade").code == 0
+    assert admin.writes()[-1].body == {"confirm": True, "reason": "upgrade"}
+
+
+def test_every_verb_of_the_contract_is_there(sluice: Any) -> None:
+    out = sluice("--help").out
+    for verb in [
+        "run",
+        "check",
+        "config",
+        "limits",
+        "rules",
+        "topics",
+        "connections",
+        "history",
+        "quotas",
+        "reload",
+        "drain",
+        "health",
+        "token",
+        "version",
+        "completion",
+    ]:
+        assert f"\n  {verb} " in out
+
+
+def test_run_gives_the_settings_to_the_gateway_and_ends_as_it_does(sluice: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+    from types import ModuleType
+
+    seen: list[Any] = []
+    app = ModuleType("gateway.app")
+    app.run = lambda settings: seen.append(settings) or 9  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gateway.app", app)
+    (tmp_path / "c.yaml").write_text("listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n")
+    assert (
+        sluice("run", "-c", tmp_path / "c.yaml", "--admin-bind", "127.0.0.1:0", "--log-level", "debug", "--set", "limiter.threads=0").code
+        == 9
+    )
+    (settings,) = seen
+    assert (settings.admin.bind.port, settings.log.level, settings.limiter.threads) == (0, "debug", 0)
+    assert local.FLAGS["admin_bind"] == "admin.bind"

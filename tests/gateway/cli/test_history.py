@@ -1,0 +1,59 @@
+"""`sluice history`: who, when, why; and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def entry(revision: int, target: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None) -> dict[str, Any]:
+    changes = [{"target": target, "before": before, "after": after}]
+    return {"revision": revision, "at": "2026-11-21T12:00:00Z", "by": "ci", "action": "PUT", "reason": "why", "changes": changes}
+
+
+@pytest.fixture
+def past(admin: Any) -> Any:
+    admin.history = [entry(number, "limits/rocketmq/orders", None, {"messages": f"{number}/s", "by": "ci"}) for number in range(9, 0, -1)]
+    return admin
+
+
+def test_list_shows_the_latest_first(sluice: Any, past: Any) -> None:
+    lines = sluice("history", "list", "--limit", "3").out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["9", "8", "7"]
+    assert "none -> messages 9/s" in lines[1]
+    assert "limits/rocketmq/orders" in lines[1]
+
+
+def test_show_one(sluice: Any, past: Any) -> None:
+    assert sluice("history", "show", 4, "-o", "json").json["entry"]["revision"] == 4
+    assert sluice("history", "show", 99).code == 7
+
+
+def test_rollback_is_against_the_history_as_read(sluice: Any, past: Any) -> None:
+    assert sluice("history", "rollback", 4, "--yes", "--reason", "too low").code == 0
+    (write,) = past.writes()
+    assert (write.path, write.body) == ("/v1/history/4:rollback", {"reason": "too low"})
+    assert write.headers["If-Match"].startswith('"')
+
+
+def test_rollback_asks_first(sluice: Any, past: Any) -> None:
+    ran = sluice("history", "rollback", 4)
+    assert ran.code == 2
+    assert "say --yes" in ran.err
+    assert past.requests == []
+
+
+@pytest.mark.parametrize(("answer", "code", "writes"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 130, 0)])
+def test_on_a_terminal_the_answer_decides(
+    sluice: Any, past: Any, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, writes: int
+) -> None:
+    import io
+
+    class Keyboard(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Keyboard(answer))
+    assert sluice("history", "rollback", 4).code == code
+    assert len(past.writes()) == writes

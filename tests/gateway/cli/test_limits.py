@@ -1,0 +1,177 @@
+"""`sluice limits` and `rules`: read, then write only what was read."""
+
+# ruff: noqa: E501  -- tables, one case a line
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_set_reads_then_writes_against_what_it_read(sluice: Any, admin: Any) -> None:
+    ran = sluice(
+        "limits", "set", "rocketmq", "orders", "--messages", "500/s", "--bytes", "5MiB/s", "--burst", "2s", "--reason", "incident 12"
+    )
+    assert ran.code == 0, ran.err
+    read, write = admin.requests
+    assert (read.method, read.path) == ("GET", "/v1/limits/rocketmq/orders")
+    assert (write.method, write.path) == ("PUT", "/v1/limits/rocketmq/orders")
+    assert write.body == {"messages": "500/s", "bytes": "5MiB/s", "burst": "2s", "reason": "incident 12"}
+    assert write.headers["If-Match"].startswith('"')
+    assert write.query == {"reason": "incident 12"}
+    assert "500/s" in ran.out
+    assert "override" in ran.out
+    assert ran.err == "limit of rocketmq orders changed\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["rocketmq", "orders"], "/v1/limits/rocketmq/orders"),
+        (["rocketmq", "%RETRY%billing"], "/v1/limits/rocketmq/%25RETRY%25billing"),
+        (["rocketmq", "a/b c"], "/v1/limits/rocketmq/a%2Fb%20c"),
+        (["rocketmq", "名前"], "/v1/limits/rocketmq/%E5%90%8D%E5%89%8D"),
+        (["rocketmq", ".."], "/v1/limits/rocketmq/%2E%2E"),
+        (["rocketmq", "a\udcff"], "/v1/limits/rocketmq/a%FF"),
+        (["amqp", "/", "orders", "order.created"], "/v1/limits/amqp/%2F/orders/order.created"),
+        (["amqp", "/", "amq.default", "jobs"], "/v1/limits/amqp/%2F/amq.default/jobs"),
+        (["amqp", "/", "", "jobs"], "/v1/limits/amqp/%2F/amq.default/jobs"),
+        (["amqp", "/", "fanout", ""], "/v1/limits/amqp/%2F/fanout/"),
+        (["amqp", "/", "orders", "a?b#c"], "/v1/limits/amqp/%2F/orders/a%3Fb%23c"),
+    ],
+)
+def test_keys_are_raw_words(sluice: Any, admin: Any, words: list[str], path: str) -> None:
+    assert sluice("limits", "get", *words).code == 0
+    assert admin.requests[0].path == path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["kafka", "orders"], "kafka: no such protocol"),
+        (["rocketmq", "a", "b"], "a RocketMQ key is one topic"),
+        (["amqp", "/", "orders"], "an AMQP key is vhost, exchange and routing key"),
+    ],
+)
+def test_wrong_keys_are_usage_errors(sluice: Any, admin: Any, words: list[str], said: str) -> None:
+    ran = sluice("limits", "get", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert admin.requests == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--messages", "500"], "did you mean 500/s?"),
+        (["--bytes", "5MIB/s"], "did you mean"),
+        (["--burst", "2"], "2 has no unit"),
+        (["--for", "soon"], "'soon' is no duration"),
+        (["--messages", "-5/s"], "cannot be negative"),
+        (["--action", "block"], "'block' is not one of"),
+        (["--burst", "2s", "--burst-messages", "5", "--messages", "1/s"], "say one or the other"),
+        (["--reason", "because"], "say what the limit shall be"),
+        ([], "say what the limit shall be"),
+    ],
+)
+def test_wrong_limits_are_usage_errors_before_anything_is_asked(sluice: Any, admin: Any, options: list[str], said: str) -> None:
+    ran = sluice("limits", "set", "rocketmq", "orders", *options)
+    assert ran.code == 2
+    assert said in ran.err
+    assert admin.requests == []
+
+
+def test_everything_a_live_change_may_say(sluice: Any, admin: Any) -> None:
+    words = "--messages 1/s --burst-messages 5 --burst-bytes 1MiB --action delay --reply system_busy --mode shadow --open-for 0s --max-delay 2s --for 30min"
+    assert sluice("limits", "set", "rocketmq", "orders", *words.split()).code == 0
+    assert admin.writes()[0].body == {
+        "messages": "1/s", "burst": {"messages": 5, "bytes": "1MiB"}, "action": "delay", "reply": "system_busy", "mode": "shadow", "open_for": "0s",
+        "max_delay": "2s", "expires": "30min",
+    }  # fmt: skip
+
+
+def test_a_change_by_somebody_else_in_between_is_a_conflict(sluice: Any, admin: Any) -> None:
+    admin.race = lambda: admin.overrides.update({"/v1/limits/rocketmq/orders": {"messages": "1/s"}})
+    ran = sluice("limits", "set", "rocketmq", "orders", "--messages", "500/s")
+    assert (ran.code, ran.out) == (6, "")
+    assert "it was changed since you read it" in ran.err
+    assert admin.overrides["/v1/limits/rocketmq/orders"] == {"messages": "1/s"}
+
+
+def test_if_version_is_what_is_written_against(sluice: Any, admin: Any) -> None:
+    version = sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["version"]
+    admin.requests.clear()
+    assert sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--if-version", version).code == 0
+    assert [request.method for request in admin.requests] == ["PUT"]
+    assert sluice("limits", "set", "rocketmq", "orders", "--messages", "6/s", "--if-version", version).code == 6
+
+
+def test_a_dry_run_changes_nothing(sluice: Any, admin: Any) -> None:
+    ran = sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--dry-run", "-o", "json")
+    assert (ran.code, ran.json["dry_run"]) == (0, True)
+    assert admin.overrides == {}
+    assert ran.err == "dry run, nothing is changed; would be: limit of rocketmq orders changed\n"
+
+
+def test_a_dry_run_shows_now_and_then(sluice: Any, admin: Any) -> None:
+    level = {"per": "topic", "thing": "orders", "origin": "default", "limit": {"messages": "2000/s"}}
+    topic = {
+        "protocol": "rocketmq",
+        "topic": "orders",
+        "before": [level],
+        "after": [{**level, "limit": {"messages": "5/s"}, "origin": "override"}],
+    }
+    admin.answers["PUT /v1/limits/rocketmq/orders"] = (200, {"dry_run": True, "topics": [topic]})
+    _, now, then = sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--dry-run").out.splitlines()
+    assert now.split()[:6] == ["rocketmq", "orders", "now", "topic", "orders", "2000/s"]
+    assert then.split()[:6] == ["rocketmq", "orders", "then", "topic", "orders", "5/s"]
+
+
+def test_unset_takes_the_change_back(sluice: Any, admin: Any) -> None:
+    sluice("limits", "set", "amqp", "/", "orders", "a.b", "--messages", "5/s")
+    ran = sluice("limits", "unset", "amqp", "/", "orders", "a.b", "--reason", "over")
+    assert ran.code == 0
+    assert admin.overrides == {}
+    assert admin.writes()[-1].query == {"reason": "over"}
+    assert "default" in ran.out
+
+
+def test_list_follows_the_pages_to_the_end(sluice: Any, admin: Any) -> None:
+    admin.topics = [{"protocol": "rocketmq", "level": {"thing": f"t{number}", "per": "topic"}} for number in range(1203)]
+    ran = sluice("limits", "list", "-o", "json", "--sort", "refused", "--protocol", "rocketmq", "-q", "t")
+    assert [item["level"]["thing"] for item in ran.json] == [f"t{number}" for number in range(1203)]
+    assert [request.query["limit"] for request in admin.requests] == ["500"] * 3
+    assert admin.requests[0].query == {"protocol": "rocketmq", "q": "t", "sort": "refused", "limit": "500"}
+
+
+def test_list_stops_at_its_limit(sluice: Any, admin: Any) -> None:
+    admin.topics = [{"level": {"thing": f"t{number}"}} for number in range(20)]
+    assert len(sluice("limits", "list", "--limit", "7", "-o", "json").json) == 7
+    assert admin.requests[0].query["limit"] == "7"
+
+
+def test_a_rule_is_changed_and_returned(sluice: Any, admin: Any) -> None:
+    assert sluice("rules", "set", "orders", "--messages", "9/s", "--reason", "why").code == 0
+    write = admin.writes()[0]
+    assert (write.method, write.path, write.body) == ("PUT", "/v1/rules/orders", {"messages": "9/s", "reason": "why"})
+    assert sluice("rules", "reset", "orders").code == 0
+    assert admin.writes()[1].method == "DELETE"
+
+
+def test_a_rule_that_is_not_there_is_not_found(sluice: Any, admin: Any) -> None:
+    ran = sluice("rules", "set", "ordres", "--messages", "9/s")
+    assert ran.code == 7
+    assert admin.writes() == []
+
+
+def test_a_live_change_of_a_rule_that_is_gone_can_be_reset(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/rules/gone"] = (404, {"detail": "gone"})
+    admin.answers["DELETE /v1/rules/gone"] = (200, {"items": []})
+    assert sluice("rules", "reset", "gone").code == 0
+    assert admin.writes()[0].headers["If-Match"] == "*"
+
+
+def test_rules_are_listed(sluice: Any, admin: Any) -> None:
+    assert "orders" in sluice("rules", "list").out
+    assert sluice("rules", "list", "-o", "json").json["items"][0]["name"] == "orders"

@@ -1,0 +1,89 @@
+"""What goes to stdout, and what never reaches a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.cli.output import cell, clean, colourful, columns, emit
+
+HOSTILE = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\nnext\u202eevil\u200b[bold]x[/bold]\x00\udcff"
+
+
+def test_clean_leaves_nothing_that_steers() -> None:
+    assert clean(HOSTILE) == "red··next·evil·[bold]x[/bold]··"
+    assert clean("名前 %RETRY%g é") == "名前 %RETRY%g é"
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+def test_hostile_names_do_not_steer_a_terminal(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    emit(form, [{"topic": HOSTILE.replace("\udcff", ""), "n": 1}])
+    emit(form, {"topic": HOSTILE.replace("\udcff", "")})
+    out = capsys.readouterr().out
+    assert all(char.isprintable() or char == "\n" for char in out), repr(out)
+    assert "[bold]x[/bold]" in out
+
+
+def test_json_and_yaml_keep_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"topic": HOSTILE.replace("\udcff", ""), "名": [1, None, True]}
+    emit("json", value)
+    assert json.loads(capsys.readouterr().out) == value
+    emit("yaml", value)
+    assert yaml.safe_load(capsys.readouterr().out) == value
+
+
+def test_a_table_that_is_piped_is_never_wrapped_nor_coloured(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("table", [{"topic": "t" * 300, "refused": 5}, {"topic": "short", "refused": None}])
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["topic", "refused"]
+    assert first.split() == ["t" * 300, "5"]
+    assert second.split() == ["short", "-"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("no_colour", "term", "coloured"), [(None, "xterm", True), ("1", "xterm", False), ("", "xterm", True), (None, "dumb", False)]
+)
+def test_colour_only_on_a_terminal_that_wants_it(monkeypatch: pytest.MonkeyPatch, no_colour: str | None, term: str, coloured: bool) -> None:
+    monkeypatch.setenv("TERM", term)
+    if no_colour is None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    else:
+        monkeypatch.setenv("NO_COLOR", no_colour)
+    assert not colourful()
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert colourful() is coloured
+    emit("table", [{"a": 1}])
+    assert ("\x1b[1" in sys.stdout.getvalue()) is coloured  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (False, "no"),
+        (1.5, "1.5"),
+        (100.0, "100"),
+        (0.12345, "0.123"),
+        ({"a": 1, "b": None}, "a 1, b -"),
+        ([1, "x"], "1, x"),
+        (0, "0"),
+    ],
+)
+def test_cells(value: Any, shown: str) -> None:
+    assert cell(value) == shown
+
+
+def test_columns_reach_into_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("table", [{"a": {"b": 1}}, {"a": None}], columns("a.b"))
+    assert capsys.readouterr().out == "b\n1\n-\n"

@@ -1,0 +1,183 @@
+"""`sluice quotas plan|apply|rollback|show|compute`, with exit codes of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from .test_history import entry
+
+
+def quota(topic: str, rate: float = 100, **more: Any) -> dict[str, Any]:
+    return {"protocol": "rocketmq", "topic": topic, "messages": {"rate": rate, "burst": int(rate * 2) or 0}, "evidence": {}, **more}
+
+
+def snapshot(*quotas: dict[str, Any]) -> dict[str, Any]:
+    return {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "0.1.0", "inputs": [], "parameters": {}, "quotas": list(quotas)}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def written(*quotas: dict[str, Any]) -> Path:
+        path = tmp_path / "quotas.json"
+        path.write_text(json.dumps(snapshot(*quotas)))
+        return path
+
+    return written
+
+
+def test_nothing_to_do_is_0(sluice: Any, admin: Any, write: Any) -> None:
+    admin.quotas = snapshot(quota("a"))
+    evidence = quota("a", evidence={"days": 9})
+    assert sluice("quotas", "plan", write(evidence)).code == 0
+    ran = sluice("quotas", "apply", write(evidence), "--yes")
+    assert (ran.code, admin.writes()) == (0, [])
+
+
+def test_changes_are_2_and_shown_the_largest_first(sluice: Any, admin: Any, write: Any) -> None:
+    admin.quotas = snapshot(quota("a"), quota("b"))
+    file = write(quota("a", 110), quota("b", 150, evidence={"reason": "p99 grew"}), quota("c", 5))
+    ran = sluice("quotas", "plan", file)
+    assert ran.code == 2
+    assert [line.split()[1] for line in ran.out.splitlines()[1:]] == ["c", "b", "a"]
+    assert "100 (200) -> 150 (300)" in ran.out
+    assert "p99 grew" in ran.out
+    found = sluice("quotas", "plan", file, "-o", "json").json
+    assert (found["live"], found["new"], len(found["changes"]), found["guard_rails"]) == (2, 3, 3, [])
+
+
+def test_a_guard_rail_is_3_and_nothing_is_published(sluice: Any, admin: Any, write: Any) -> None:
+    admin.quotas = snapshot(quota("a"))
+    file = write(quota("a", 300))
+    ran = sluice("quotas", "plan", file)
+    assert ran.code == 3
+    assert "guard rail: rocketmq a: messages would go from 100/s to 300/s, by more than a factor of 2" in ran.err
+    assert sluice("quotas", "apply", file, "--yes").code == 3
+    assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails").code == 3
+    assert admin.writes() == []
+    assert sluice("quotas", "plan", file, "--max-ratio", "4").code == 2
+    assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails", "--reason", "campaign").code == 0
+    assert admin.quotas["quotas"][0]["messages"]["rate"] == 300
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        ("{", "not JSON"),
+        ("{}", "version: is missing"),
+        ('{"version": 1, "computed_at": "x", "code": "y", "quotas": 3}', "quotas: must be a list"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_insufficient_input_is_5(sluice: Any, admin: Any, tmp_path: Path, verb: str, content: str | None, said: str) -> None:
+    file = tmp_path / "q.json"
+    if content is not None:
+        file.write_text(content)
+    ran = sluice("quotas", verb, file)
+    assert ran.code == 5
+    assert said in ran.err
+    assert admin.requests == []
+
+
+def test_errors_are_1(sluice: Any, admin: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(quota("a"))
+    assert sluice("quotas", "plan", file, "--admin", "http://127.0.0.1:1").code == 1
+    assert sluice("quotas", "plan").code == 1
+    assert sluice("quotas", "plan", file, "--nonsense").code == 1
+    monkeypatch.setenv("SLUICE_TOKEN", "wrong")
+    assert sluice("quotas", "plan", file).code == 1
+
+
+def test_apply_writes_against_what_it_planned_from(sluice: Any, admin: Any, write: Any) -> None:
+    ran = sluice("quotas", "apply", write(quota("a")), "--yes", "--reason", "nightly")
+    assert ran.code == 0, ran.err
+    (put,) = admin.writes()
+    assert (put.method, put.path, put.query) == ("PUT", "/v1/quotas", {"reason": "nightly"})
+    assert put.headers["If-Match"].startswith('"')
+    assert put.body["quotas"][0]["topic"] == "a"
+
+
+def test_somebody_elses_apply_in_between_is_4(sluice: Any, admin: Any, write: Any) -> None:
+    admin.race = lambda: setattr(admin, "quotas", snapshot(quota("other")))
+    assert sluice("quotas", "apply", write(quota("a")), "--yes").code == 4
+    assert admin.quotas["quotas"][0]["topic"] == "other"
+
+
+def test_apply_asks_first(sluice: Any, admin: Any, write: Any) -> None:
+    ran = sluice("quotas", "apply", write(quota("a")))
+    assert ran.code == 1
+    assert "say --yes" in ran.err
+    assert "added" in ran.out
+    assert admin.writes() == []
+
+
+def test_a_dry_run_publishes_nothing(sluice: Any, admin: Any, write: Any) -> None:
+    assert sluice("quotas", "apply", write(quota("a")), "--dry-run").code == 0
+    assert admin.quotas["quotas"] == []
+
+
+def test_show(sluice: Any, admin: Any, write: Any) -> None:
+    admin.quotas = snapshot(quota("a", 7))
+    ran = sluice("quotas", "show")
+    assert ran.out.splitlines()[1].split()[:4] == ["rocketmq", "a", "7", "14"]
+    assert "1 quotas, computed 2026-11-21T01:00:00Z" in ran.err
+    assert sluice("quotas", "show", "-o", "json").json == admin.quotas
+    assert "other" in sluice("quotas", "show", write(quota("other"))).out
+
+
+def test_rollback_returns_to_before_the_last_change_of_quotas(sluice: Any, admin: Any) -> None:
+    admin.history = [entry(7, "quotas"), entry(6, "limits/rocketmq/a")]
+    assert sluice("quotas", "rollback", "--yes").code == 0
+    assert admin.writes()[0].path == "/v1/history/6:rollback"
+
+
+def test_rollback_does_not_undo_others_by_the_way(sluice: Any, admin: Any) -> None:
+    admin.history = [entry(8, "limits/rocketmq/a"), entry(7, "quotas")]
+    ran = sluice("quotas", "rollback", "--yes")
+    assert ran.code == 6
+    assert "limits/rocketmq/a" in ran.err
+    assert admin.writes() == []
+    assert sluice("quotas", "rollback", "--yes", "--with-later-changes").code == 0
+    assert admin.writes()[0].path == "/v1/history/6:rollback"
+
+
+def test_rollback_of_nothing_is_7(sluice: Any, admin: Any) -> None:
+    assert sluice("quotas", "rollback", "--yes").code == 7
+
+
+def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    commands = ModuleType("spark_jobs.commands")
+
+    def compute(log: Path, date: str, state: Path, output: Path, master: str, **more: Any) -> int:
+        calls.append((log, date, state, output, master, more))
+        return 5
+
+    commands.compute = compute  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "spark_jobs.commands", commands)
+    words = [
+        "quotas",
+        "compute",
+        "--log",
+        "l",
+        "--date",
+        "2026-11-20",
+        "--state",
+        "s",
+        "-o",
+        "q.json",
+        "--master",
+        "local[2]",
+        "--set",
+        "margin-percent=20",
+    ]
+    assert sluice(*words).code == 5
+    assert calls == [(Path("l"), "2026-11-20", Path("s"), Path("q.json"), "local[2]", {"previous": None, "margin_percent": "20"})]
+    assert sluice(*words[:-1], "margin").code == 2
