@@ -272,7 +272,12 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:
-    return await trio.open_tcp_listeners(port, host=host, backlog=128)
+    try:
+        return await trio.open_tcp_listeners(port, host=host, backlog=128)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"the admin API cannot listen on {host} port {port}: {error.strerror or error}; see admin.bind"
+        ) from error
 
 
 def _address(listener: Any) -> tuple[str, int]:

@@ -66,8 +66,8 @@ class Context:
         action = f"{self.request.head.method} {self.request.head.path}"
         try:
             if self.request.flag("dry_run"):
-                edits, snapshot = edit()
-                return await self._preview(self.store.plan(edits, snapshot, restoring=restoring))
+                edits, published = edit()
+                return await self._preview(self.store.plan(edits, published, restoring=restoring))
             return await self.store.change(edit, self.author, action, reason or self.reason, restoring=restoring)
         except RuleError as error:
             raise invalid("the limiter does not take this", [Fault(f"/{error.field.replace('.', '/')}", error.message)]) from error

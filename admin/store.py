@@ -37,14 +37,14 @@ from admin.changes import Author, Plan, StoreError, WriteFailedError
 from admin.files import FileSystem
 from admin.files import replace as replace_file
 from admin.journal import ROTATE_AT, Entry
-from admin.snapshots import KEEP, Snapshots, by_topic
+from admin.snapshots import KEEP, Publication, Snapshots
 from admin.state import Edit, State, StateError, Stored, StoredOverride, encode_state, format_time, from_json, key_of, live, rule_target
 from limiter.rules import RuleError, RuleSet
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
     from limiter.rules import Rule
-    from limiter.snapshot import Quota, Snapshot
+    from limiter.snapshot import Quota
 
 __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
 
@@ -53,7 +53,7 @@ LOCK: Final = "lock"
 MOST_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change (about 3 MB then)
 SYSTEM: Final = "sluice"  # who changes what nobody asked for: expiry
 
-EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], "Snapshot | None"]]
+EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
 
 
 class Store:
@@ -160,10 +160,10 @@ class Store:
             self._wall_clock(),
         )
 
-    def plan(self, edits: Sequence[Edit], snapshot: Snapshot | None = None, *, restoring: bool = False) -> Plan:
+    def plan(self, edits: Sequence[Edit], published: Publication | None = None, *, restoring: bool = False) -> Plan:
         """What `edits` would do; changes nothing. Raises RuleError where the limiter would not take them.
 
-        `snapshot` must be given with an edit of `quotas` that publishes one. `restoring` what was there once, a change of a rule may be
+        `published` must be given with an edit of `quotas` that publishes one. `restoring` what was there once, a change of a rule may be
         unfit by now.
         """
         state = self.state.changed(edits)
@@ -176,8 +176,8 @@ class Store:
                 raise RuleError(name, unfit[name])
         quotas = self._quotas
         if state.quotas != self.state.quotas:
-            assert state.quotas is None or snapshot is not None
-            quotas = {} if snapshot is None else by_topic(snapshot)
+            assert state.quotas is None or published is not None
+            quotas = {} if published is None else published.by_topic
         return Plan(state, self.state.changes(edits), self._build(state, quotas))
 
     # ---- changing ------------------------------------------------------------------------------------------------------
@@ -189,11 +189,11 @@ class Store:
         Once begun a change is not cancelled.
         """
         async with self._turn:
-            edits, snapshot = edit()
-            plan = self.plan(edits, snapshot, restoring=restoring)
+            edits, published = edit()
+            plan = self.plan(edits, published, restoring=restoring)
             entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
             try:
-                self.state = await trio.to_thread.run_sync(self._commit, plan.state, entry, snapshot)
+                self.state = await trio.to_thread.run_sync(self._commit, plan.state, entry, published)
             except OSError as error:
                 self.write_failures += 1
                 raise WriteFailedError(error) from error
@@ -241,10 +241,10 @@ class Store:
         self._journal.append(entry)
         return entry.sequence
 
-    def _commit(self, state: State, entry: Entry, snapshot: Snapshot | None) -> State:
+    def _commit(self, state: State, entry: Entry, published: Publication | None) -> State:
         """Make `state` durable; raises OSError, and then the old one is."""
-        if snapshot is not None:
-            self._snapshots.keep(snapshot)
+        if published is not None:
+            self._snapshots.keep(published)
         if not self._path.exists():  # so that a journal with changes and no state file always means that somebody removed the file
             replace_file(self._files, self._path, encode_state(self.state))
         sequence = self._add(entry)
@@ -287,7 +287,7 @@ class Store:
         async with self._turn:
             return await trio.to_thread.run_sync(self._journal.lines, before, count)
 
-    async def snapshot(self, sha256: str) -> Snapshot | None:
+    async def snapshot(self, sha256: str) -> Publication | None:
         """A kept quota snapshot, or None where it is not kept any more; raises StateError where it is damaged."""
         return await trio.to_thread.run_sync(self._snapshots.read, sha256)
 
@@ -327,9 +327,9 @@ class Store:
             self.warnings.append(f"{self.folder} cannot be written: {error.strerror}; limits hold, changes of them will fail")
         if self.state.quotas is None:
             return
-        snapshot = self._snapshots.read(self.state.quotas.sha256)
-        if snapshot is not None:
-            self._quotas = by_topic(snapshot)
+        published = self._snapshots.read(self.state.quotas.sha256)
+        if published is not None:
+            self._quotas = published.by_topic
         elif self._snapshots.folder.exists():
             path = self._snapshots.path(self.state.quotas.sha256)
             raise StateError(

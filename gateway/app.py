@@ -375,8 +375,18 @@ def limit_text(limit: Limit) -> str:
     return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
 
 
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The exceptions in a group of groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
 def run(settings: Settings) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
+    from admin.auth import TokenError
     from admin.store import Store, StoreError
 
     handler = log.start(settings.log.level, settings.log.format)
@@ -386,6 +396,13 @@ def run(settings: Settings) -> int:
         trio.run(gateway.run)
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
+        return 1
+    except BaseExceptionGroup as group:  # out of the nursery: an address is taken, a token file is empty
+        expected, rest = group.split((OSError, TokenError))
+        if expected is None or rest is not None:
+            raise
+        for leaf in leaves(expected):
+            log.event(logging.CRITICAL, "cannot_start", err=str(leaf))
         return 1
     finally:
         handler.close()

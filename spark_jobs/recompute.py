@@ -99,9 +99,18 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
     if night.previous is not None:
         quotas += unseen(night.previous, {(quota.protocol, quota.topic) for quota in quotas}, parameters.remember_days)
     manifest = Manifest(
-        date=night.date, data=staged.name, code=night.code, fingerprint=parameters.fingerprint(), rows=day.rows,
-        corrupt=day.corrupt, stray=day.stray, duplicates=day.duplicates, missing_lines=day.missing_lines, observed_seconds=observed_seconds, inputs=day.inputs,
-    )  # fmt: skip
+        date=night.date,
+        data=staged.name,
+        code=night.code,
+        fingerprint=parameters.fingerprint(),
+        rows=day.rows,
+        corrupt=day.corrupt,
+        stray=day.stray,
+        duplicates=day.duplicates,
+        missing_lines=day.missing_lines,
+        observed_seconds=observed_seconds,
+        inputs=day.inputs,
+    )
     state.publish(manifest)
     for table in (day.lines, observed, usage, memory, settled):
         table.unpersist()

@@ -11,9 +11,9 @@ from admin.paging import DEFAULT, LIMIT
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Request, Route
+from admin.snapshots import Publication
 from admin.state import Edit, PublishedQuotas, StateError
 from admin.views import AuditPage, HistoryEntry, HistoryPage, Preview
-from limiter.snapshot import Snapshot
 
 MOST: Final = 10**15
 BEFORE: Final = Parameter("cursor", "count", "`next` of the page before", most=MOST)
@@ -62,15 +62,15 @@ async def rollback(context: Context) -> Answer:
     edits = await store.edits_back_to(revision)
     if edits is None:
         raise _not_kept(context, revision + 1)
-    snapshot = await _snapshot_of(context, edits)
+    published = await _published_in(context, edits)
 
-    def edit() -> tuple[list[Edit], Snapshot | None]:
+    def edit() -> tuple[list[Edit], Publication | None]:
         require_match(context.request, current_etag(context))
         if store.revision != started:
             raise ProblemError(
                 412, "precondition-failed", "something was changed meanwhile; try again", headers={"ETag": current_etag(context)}
             )
-        return edits, snapshot
+        return edits, published
 
     reason = body.reason if isinstance(body.reason, str) else context.reason
     done = await context.change(edit, reason or f"back to revision {revision}", restoring=True)
@@ -80,16 +80,16 @@ async def rollback(context: Context) -> Answer:
     return Answer(HistoryEntry(entries[0], store.revision), etag=current_etag(context))
 
 
-async def _snapshot_of(context: Context, edits: list[Edit]) -> Snapshot | None:
+async def _published_in(context: Context, edits: list[Edit]) -> Publication | None:
     for _, after in edits:
         if isinstance(after, PublishedQuotas):
             try:
-                snapshot = await context.store.snapshot(after.sha256)
+                published = await context.store.snapshot(after.sha256)
             except StateError as error:
                 raise ProblemError(409, "snapshot-damaged", "the quotas of that revision are damaged on disk") from error
-            if snapshot is None:
+            if published is None:
                 raise ProblemError(409, "snapshot-gone", "the quotas of that revision are no longer kept; publish them again instead")
-            return snapshot
+            return published
     return None
 
 

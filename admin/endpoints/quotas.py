@@ -15,8 +15,10 @@ from admin.context import Context
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid
 from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.snapshots import Publication, publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, format_time
 from admin.views import Preview, QuotasPublished
+from limiter.rule import RuleError
 from limiter.snapshot import Snapshot, SnapshotError, dump, load
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
@@ -28,37 +30,41 @@ def current_etag(context: Context) -> str:
 
 
 async def get(context: Context) -> Answer:
-    published = context.store.state.quotas
+    reference = context.store.state.quotas
     current = current_etag(context)
-    snapshot = NOTHING if published is None else await context.store.snapshot(published.sha256)
-    if snapshot is None:
+    if reference is None:
+        return Answer(dump(NOTHING), etag=current)
+    published = await context.store.snapshot(reference.sha256)
+    if published is None:
         raise ProblemError(404, "not-found", "the file of the published quotas is gone from the state directory; publish them again")
-    return Answer(dump(snapshot), etag=current)
+    return Answer(published.data, etag=current)
 
 
 async def put(context: Context) -> Answer:
     try:
-        snapshot = await trio.to_thread.run_sync(load, context.request.body)
+        published = await trio.to_thread.run_sync(lambda: publication(load(context.request.body)))
     except SnapshotError as error:
         message = str(error).removeprefix(f"{error.path}: ")
         raise invalid("these quotas cannot be published", [Fault(pointer(error.path), message)]) from error
-    published = PublishedQuotas(
-        sha256=snapshot.sha256(),
-        quotas=len(snapshot.quotas),
-        computed_at=snapshot.computed_at,
+    except RuleError as error:
+        raise invalid("these quotas cannot be published", [Fault(pointer(error.field), error.message)]) from error
+    reference = PublishedQuotas(
+        sha256=published.sha256,
+        quotas=len(published.by_topic),
+        computed_at=published.snapshot.computed_at,
         by=context.request.actor.name,
         at=format_time(context.wall_clock()),
         reason=context.reason,
     )
 
-    def edit() -> tuple[list[Edit], Snapshot]:
+    def edit() -> tuple[list[Edit], Publication]:
         require_match(context.request, current_etag(context))
-        return [(QUOTAS, published)], snapshot
+        return [(QUOTAS, reference)], published
 
     done = await context.change(edit)
     if isinstance(done, Preview):
         return Answer(done)
-    return Answer(QuotasPublished(published, context.store.revision), etag=current_etag(context))
+    return Answer(QuotasPublished(reference, context.store.revision), etag=current_etag(context))
 
 
 def pointer(path: str) -> str:

@@ -8,6 +8,8 @@ Java and Maven are there, RocketMQ follows in the same way. Everything that was 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -59,12 +61,10 @@ class Gateway:
         config.write_text(json.dumps(configuration(scratch, listeners), indent=1))
         self.process = Process([SLUICE, "run", "-c", config], log=scratch / "gateway.log")
         self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
-        self.options = [
-            "--admin",
-            f"http://{self._events()['admin_listening']['bind'][0]}",
-            "--token-file",
-            str(scratch / "state" / "admin.token"),
-        ]
+        self.environment = os.environ | {
+            "SLUICE_ADMIN": f"http://{self._events()['admin_listening']['bind'][0]}",
+            "SLUICE_TOKEN_FILE": str(scratch / "state" / "admin.token"),
+        }
         self.address = self._events()["listening"]["bind"]
 
     def _events(self) -> dict[str, dict[str, Any]]:
@@ -74,8 +74,8 @@ class Gateway:
     def sluice(self, *words: str, show: bool = True, expect: tuple[int, ...] = (0,)) -> str:
         """Run a `sluice` command as a user would, and show it."""
         if show:
-            say(f"\n  $ sluice {' '.join(words)}")
-        done = subprocess.run([str(SLUICE), *self.options, *words], capture_output=True, text=True, check=False, timeout=170)
+            say(f"\n  $ sluice {shlex.join(words)}")
+        done = subprocess.run([str(SLUICE), *words], capture_output=True, text=True, check=False, timeout=170, env=self.environment)
         if done.returncode not in expect:
             raise RuntimeError(f"sluice {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         if show:
@@ -263,6 +263,7 @@ def rocketmq_story(scratch: Path, summary: list[str]) -> None:
     try:
         with broker:
             broker.create_topics("orders", "retries")
+            (scratch / "client").mkdir()
             client = RocketMQClient("5.3.3", scratch / "client", broker.name_server)
             say("The rule: 300 messages/s for each topic. `retries` floods, `orders` sends 40/s, on the same connection.")
             for limit in ("", "100/s"):

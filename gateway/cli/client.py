@@ -134,7 +134,9 @@ class AdminClient:
         problem = content if isinstance(content, dict) else {}
         name = str(problem.get("type", "")).rpartition(":")[2]
         detail = problem.get("detail") or problem.get("title") or _PHRASES.get(status, "")
-        faults = [f"{each.get('pointer', '')}: {each.get('message', '')}" for each in problem.get("errors", []) if isinstance(each, dict)]
+        faults = [
+            ": ".join(filter(None, map(each.get, ("pointer", "message")))) for each in problem.get("errors", []) if isinstance(each, dict)
+        ]
         code = POLICY if name in {"policy", "refused-by-policy"} else CODES.get(status, FAILED)
         hint = "; see --token-file" if status == 401 else ""
         return CommandError(code, f"{what}: {status}: {detail}{hint}", faults, status)

@@ -40,5 +40,6 @@ class CommandError(click.ClickException):
         from gateway.cli.output import clean
 
         stream = file or sys.stderr
-        for line in (f"sluice: {self.message}", *(f"  {line}" for line in self.lines)):
+        details = [f"  {line}" for text in self.lines for line in text.splitlines()]
+        for line in (f"sluice: {self.message}", *details):
             click.echo(clean(line), file=stream)

@@ -11,20 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli.exits import INVALID, OK, USAGE, CommandError
-from gateway.cli.output import clean, emit, talk
+from gateway.cli.output import clean, counted, emit, talk
 from gateway.cli.verbs import Group, Verb, output_option
+from gateway.settings.sources import FLAGS
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
-
-FLAGS = {
-    "name": "gateway.name",
-    "state_directory": "gateway.state_directory",
-    "admin_bind": "admin.bind",
-    "log_level": "log.level",
-    "log_format": "log.format",
-    "rules_file": "rules_file",
-}
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +36,7 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def wrapped(*args: Any, config: str, others: tuple[str, ...], **kwargs: Any) -> Any:
-        flags = {setting: kwargs.pop(flag) for flag, setting in FLAGS.items()}
+        flags = {setting: kwargs.pop(flag.lstrip("-").replace("-", "_")) for flag, setting in FLAGS.items()}
         flags = {setting: value for setting, value in flags.items() if value is not None}
         for other in others:
             setting, equals, value = other.partition("=")
@@ -64,8 +56,7 @@ def _load(config: str, flags: dict[str, str]) -> Settings:
     except ConfigError as error:
         for problem in error.errors:
             click.echo(_lines(str(problem)), err=True)
-        count = len(error.errors)
-        raise CommandError(INVALID, f"{config}: {count} error{'s' if count > 1 else ''}") from None
+        raise CommandError(INVALID, f"{config}: {counted(len(error.errors), 'error')}") from None
 
 
 def _lines(text: str) -> str:
@@ -95,8 +86,9 @@ def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa
         place = str(warning.place)
         click.echo(_lines(str(warning).replace(f"{place}: ", f"{place}: {'error' if strict else 'warning'}: ", 1)), err=True)
     if warnings and strict:
-        raise CommandError(INVALID, f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}, and --strict")
-    talk(f"{settings.file}: good; {len(settings.listeners)} listeners, {len(settings.rules)} rules, {len(warnings)} warnings")
+        raise CommandError(INVALID, f"{counted(len(warnings), 'warning')}, and --strict")
+    found = (counted(len(settings.listeners), "listener"), counted(len(settings.rules), "rule"), counted(len(warnings), "warning"))
+    talk(f"{settings.file}: good; {', '.join(found)}")
     ctx.exit(OK)
 
 

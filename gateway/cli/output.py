@@ -60,7 +60,10 @@ def emit(form: str, value: Any, shown: Sequence[Column] | None = None) -> None:
     elif form == "yaml":
         import yaml
 
-        click.echo(_escaped(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=200)).rstrip("\n"))
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=200)
+        if _UNSAFE.search(text.replace("\n", "")):  # YAML writes some of them plainly; without Unicode all are escapes in double quotes
+            text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=200)
+        click.echo(text, nl=False)
     elif isinstance(value, list):
         _table([item for item in value if isinstance(item, dict)], shown or _all_columns(value))
     elif isinstance(value, dict):
@@ -70,7 +73,7 @@ def emit(form: str, value: Any, shown: Sequence[Column] | None = None) -> None:
 
 
 def _escaped(text: str) -> str:
-    """JSON or YAML text in which what steers a terminal is an escape; both write such characters within double quotes only."""
+    """JSON text in which what steers a terminal is an escape; it can only stand within double quotes."""
     return re.sub(_UNSAFE, lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
@@ -139,6 +142,11 @@ def _flat(value: Any, path: str) -> Iterable[tuple[str, str]]:
             yield from _flat(inner, f"{path}[{number}]")
     else:
         yield path, cell(value)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def talk(message: str) -> None:

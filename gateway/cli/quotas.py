@@ -28,7 +28,7 @@ from gateway.cli.exits import (
     CommandError,
 )
 from gateway.cli.history import roll_back
-from gateway.cli.output import Column, column, talk
+from gateway.cli.output import Column, column, counted, talk
 from gateway.cli.quota_plan import QuotaPlan, Rails, plan
 from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
 from limiter.snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
@@ -147,7 +147,9 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
     if remote.form == "table":
         if changes:
             remote.emit(changes, CHANGED)
-        talk(f"{len(changes)} changes; {found.live} quotas in force, {found.new} in the snapshot of {new.computed_at}")
+        talk(
+            f"{counted(len(changes), 'change')}; {counted(found.live, 'quota')} in force, {found.new} in the snapshot of {new.computed_at}"
+        )
         for sentence in found.tripped:
             talk(f"guard rail: {sentence}")
         return
@@ -231,10 +233,10 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
         ctx.exit(OK)
     if not change.yes:
         _show_plan(remote, found, seen, new)
-    change.confirm(f"Publish {found.new} quotas at {remote.url}, {len(found.differences)} of them changed?")
+    change.confirm(f"Publish {counted(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
     reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(new), if_match=change.if_match(seen))
     remote.emit(reply.body)
-    said(change, f"{found.new} quotas published")
+    said(change, f"{counted(found.new, 'quota')} published")
 
 
 @quotas.command(example="sluice quotas rollback --yes --reason 'orders refused too much'")
@@ -274,4 +276,4 @@ def show(remote: Remote, file: Path | None) -> None:
         remote.emit(document)
         return
     remote.emit(document["quotas"], QUOTAS)
-    talk(f"{len(snapshot.quotas)} quotas, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}")
+    talk(f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}")

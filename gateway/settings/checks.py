@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from gateway.settings.kinds import Address, Reading
+from gateway.settings.addresses import Address
+from gateway.settings.kinds import Reading
 from gateway.settings.problems import NOWHERE, Place
 from gateway.settings.rules import RuleText
 from gateway.settings.types import Admin, Credit, Listener, Memory

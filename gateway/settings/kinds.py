@@ -9,23 +9,12 @@ A kind that cannot read a node raises `Invalid` with what is wrong and the way o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gateway.settings.document import Node, Scalar, kind_of
 from gateway.settings.problems import Place, Problems, listed, quoted, suggestion
-from limiter.limits import Rate
-from limiter.units import (
-    format_byte_rate,
-    format_duration,
-    format_rate,
-    format_size,
-    parse_byte_rate,
-    parse_duration,
-    parse_rate,
-    parse_size,
-)
 
 T = TypeVar("T")
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -224,154 +213,6 @@ class Only(ScalarKind[T]):
 
     def schema(self) -> dict[str, JSON]:
         return {"const": self.kind.show(self.value)}
-
-
-class Quantity(ScalarKind[T]):
-    """A quantity with its unit, read by `limiter.units`."""
-
-    def __init__(self, wanted: str, example: str, parse: Callable[[str], T], form: Callable[[T], str], pattern: str) -> None:
-        self.wanted = wanted
-        self.example = example
-        self._parse = parse
-        self._format = form
-        self.pattern = pattern
-        self.placeholder = parse(example)
-
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
-        try:
-            return self._parse(scalar.text)
-        except ValueError as error:
-            message, _, remedy = str(error).rpartition("; ")
-            raise Invalid(message or str(error), remedy if message else f"write it like {self.example}") from None
-
-    def show(self, value: T) -> JSON:
-        return self._format(value)
-
-    def schema(self) -> dict[str, JSON]:
-        return {"type": "string", "pattern": self.pattern, "examples": [self.example]}
-
-
-_NUMBER: Final = "[0-9]+(?:\\.[0-9]+)?"
-_PER: Final = "\\s*/\\s*(?:0*[1-9][0-9]*)?\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
-_BYTES: Final = "(?:B|kB|KiB|MB|MiB|GB|GiB)"
-
-
-def MessageRate() -> Quantity[Rate]:  # noqa: N802
-    return Quantity("a rate of messages", "500/s", parse_rate, format_rate, f"^\\s*{_NUMBER}\\s*[kM]?{_PER}")
-
-
-def ByteRate() -> Quantity[Rate]:  # noqa: N802
-    return Quantity("a rate of bytes", "10MiB/s", parse_byte_rate, format_byte_rate, f"^\\s*{_NUMBER}\\s*{_BYTES}?{_PER}")
-
-
-class Ranged(Quantity[int]):
-    """A quantity with a least and a most."""
-
-    def __init__(self, base: Quantity[int], least: str, most: str) -> None:
-        super().__init__(base.wanted, base.example, base._parse, base._format, base.pattern)
-        self.least = base._parse(least)
-        self.most = base._parse(most)
-        self._range = (least, most)
-
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
-        value = super().parse(scalar, place, reading)
-        if value < self.least:
-            raise Invalid(f"{scalar.text} is too little", f"the least is {self._range[0]}")
-        if value > self.most:
-            raise Invalid(f"{scalar.text} is too much", f"the most is {self._range[1]}")
-        return value
-
-
-def Size(example: str, least: str, most: str) -> Ranged:  # noqa: N802
-    """Bytes, as `1MiB`."""
-    pattern = f"^\\s*{_NUMBER}\\s*{_BYTES}\\s*$"
-    return Ranged(Quantity("a size", example, parse_size, format_size, pattern), least, most)
-
-
-def Duration(example: str, least: str, most: str) -> Ranged:  # noqa: N802
-    """Nanoseconds, as `2s`."""
-    pattern = f"^\\s*{_NUMBER}\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
-    return Ranged(Quantity("a duration", example, parse_duration, format_duration, pattern), least, most)
-
-
-class Address(NamedTuple):
-    """A host (name or IP address, IPv6 without brackets) and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class HostPort(ScalarKind[Address]):
-    """`host:port` or `[v6]:port`; port 0 (a free one) only where the gateway binds."""
-
-    placeholder = Address("", 0)
-    wanted = "an address"
-
-    def __init__(self, example: str, *, bind: bool) -> None:
-        self.example = example
-        self.bind = bind
-
-    def read(self, node: Node, path: str, reading: Reading) -> Address:
-        if not isinstance(node, Scalar):
-            raise Invalid(
-                f"expected host:port, got {kind_of(node)}", 'write it like 127.0.0.1:5672, an IPv6 address in quotes: "[::1]:5672"'
-            )
-        return super().read(node, path, reading)
-
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Address:
-        text = scalar.text
-        if re.fullmatch("[0-9]{1,5}", text):
-            raise Invalid(f"{quoted(text)} is a port without a host", f"did you mean 127.0.0.1:{text}?")
-        host, colon, port = text.rpartition(":")
-        if not colon or not re.fullmatch("[0-9]{1,5}", port):
-            raise Invalid(f"{quoted(text)} has no port", f"write it like {self.example}")
-        if not host or host == "*":
-            raise Invalid(
-                f"{quoted(text)} names no host", f"did you mean 0.0.0.0:{port}?" if self.bind else f"write it like {self.example}"
-            )
-        if "://" in text or "/" in text:
-            raise Invalid(f"{quoted(text)} is not host:port", f"write it like {self.example}")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-            if not _is_ipv6(host):
-                raise Invalid(f"{quoted(host)} is not an IPv6 address", f"write it like {self.example}")
-        elif ":" in host:
-            raise Invalid(f"{quoted(text)} is not host:port", f'an IPv6 address stands in brackets: "[{host}]:{port}"')
-        elif not _is_host(host):
-            raise Invalid(f"{quoted(host)} is not a host", f"write it like {self.example}")
-        if int(port) > 65535:
-            raise Invalid(f"{port} is not a port", "ports go up to 65535")
-        if int(port) == 0 and not self.bind:
-            raise Invalid("port 0 cannot be connected to", f"write it like {self.example}")
-        return Address(host, int(port))
-
-    def show(self, value: Address) -> JSON:
-        return str(value)
-
-    def schema(self) -> dict[str, JSON]:
-        host = r"(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))"
-        return {"type": "string", "pattern": f"^{host}:[0-9]{{1,5}}$", "examples": [self.example]}
-
-
-def _is_ipv6(host: str) -> bool:
-    from ipaddress import IPv6Address
-
-    try:
-        IPv6Address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_host(host: str) -> bool:
-    """An IPv4 address or a name; what looks like a number must be an address."""
-    if re.fullmatch("[0-9.]+", host):
-        octets = host.split(".")
-        return len(octets) == 4 and all(re.fullmatch("0|[1-9][0-9]{0,2}", octet) and int(octet) < 256 for octet in octets)
-    return re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", host) is not None
 
 
 class NotYet(NamedTuple):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from gateway.settings.document import Node
-from gateway.settings.kinds import JSON, ByteRate, Choice, Duration, Kind, MessageRate, Name, NotYet, NotYets, Reading, Size, Text, Whole
+from gateway.settings.kinds import JSON, Choice, Kind, Name, NotYet, NotYets, Reading, Text, Whole
 from gateway.settings.problems import Place
+from gateway.settings.quantities import ByteRate, Duration, MessageRate, Size
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting
 from limiter.limits import Limit, Rate
 from limiter.rule import (

@@ -133,7 +133,7 @@ class Section(Kind[T]):
         properties: dict[str, JSON] = {}
         for key, (_, known) in self.settings.items():
             described: dict[str, JSON] = {"description": known.doc, **known.kind.schema()}
-            if not known.required and known.default is not None and not dataclasses.is_dataclass(known.default):
+            if not known.required and known.default not in (None, "") and not dataclasses.is_dataclass(known.default):
                 described["default"] = known.kind.show(known.default)
             properties[key] = described
         properties.update({key: each.schema() for key, each in self.not_yet.items()})

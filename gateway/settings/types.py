@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from gateway.settings.kinds import Address, Choice, Duration, HostPort, Name, NotYet, NotYets, Only, PathName, Size, Whole
+from gateway.settings.addresses import Address, HostPort
+from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Whole
+from gateway.settings.quantities import Duration, Size
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
 
 

@@ -15,6 +15,7 @@ import pytest
 from admin.changes import Author, WriteFailedError
 from admin.files import FileSystem
 from admin.journal import BEGIN, chained
+from admin.snapshots import Publication, publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride
 from admin.store import Store
 from limiter.rules import RuleSet
@@ -25,22 +26,22 @@ from support.faulty_files import Crash, FaultyFiles, PowerCut
 WHO = Author("tester")
 
 
-def pair(rate: int) -> tuple[list[Edit], Snapshot | None]:
+def pair(rate: int) -> tuple[list[Edit], Publication | None]:
     """Two keys in one change: they must never differ."""
     stored = StoredOverride(messages=f"{rate}/s")
     return [("limits/rocketmq/a", stored), ("limits/rocketmq/b", stored)], None
 
 
-def publish(rate: int) -> tuple[list[Edit], Snapshot | None]:
-    snapshot = Snapshot("2026-11-21T01:00:00Z", str(rate))
-    return [*pair(rate)[0], (QUOTAS, PublishedQuotas(snapshot.sha256(), 0, snapshot.computed_at))], snapshot
+def publish(rate: int) -> tuple[list[Edit], Publication | None]:
+    published = publication(Snapshot("2026-11-21T01:00:00Z", str(rate)))
+    return [*pair(rate)[0], (QUOTAS, PublishedQuotas(published.sha256, 0, "2026-11-21T01:00:00Z"))], published
 
 
 def open_store(folder: Path, files: FileSystem | None = None, rotate_at: int = 1 << 20) -> Store:
     return Store.open(folder, RULES, Clock(), files, rotate_at)
 
 
-async def change(store: Store, edits: tuple[list[Edit], Snapshot | None]) -> None:
+async def change(store: Store, edits: tuple[list[Edit], Publication | None]) -> None:
     await store.change(lambda: edits, WHO, "test")
 
 
@@ -79,7 +80,7 @@ def check_chain(folder: Path) -> None:
         before = given
 
 
-CASES: dict[str, Callable[[int], tuple[list[Edit], Snapshot | None]]] = {"keys": pair, "quotas": publish}
+CASES: dict[str, Callable[[int], tuple[list[Edit], Publication | None]]] = {"keys": pair, "quotas": publish}
 
 
 async def prepared(folder: Path, files: FileSystem, *, first: bool, rotate_at: int) -> Store:

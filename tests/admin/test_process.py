@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.admin_client import Control, control
+from admin.app import serve
+from admin.store import Store
+from support.admin_client import RULES, Control, control
+from support.fake_gateway import FakeGateway
 
 
 async def test_livez_says_how_long_a_turn_takes(api: Control) -> None:
@@ -153,3 +156,10 @@ async def test_tokens_are_nowhere_to_be_found(tmp_path: Path, caplog: pytest.Log
     for token in tokens:
         assert token.encode() not in said
         assert token not in logged
+
+
+async def test_an_address_that_is_taken_is_named(api: Control, tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "other", RULES)
+    with pytest.raises(OSError, match=f"admin API cannot listen on 127.0.0.1 port {api.address[1]}.*admin.bind"):
+        await serve(api.address, FakeGateway(store.rules()), store)
+    store.close()

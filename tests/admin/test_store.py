@@ -11,6 +11,7 @@ import pytest
 from admin.changes import Author, StoreError
 from admin.files import FileSystem
 from admin.journal import Journal, JournalError
+from admin.snapshots import publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, StoredOverride, decode_state, encode_state, key_of, key_target
 from admin.store import MOST_KEYS, Store
 from limiter.keys import amqp_topic, rocketmq_topic
@@ -211,10 +212,10 @@ async def test_the_history_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_published_quotas_that_went_missing_are_not_passed_over(tmp_path: Path) -> None:
-    snapshot = Snapshot("2026-11-21T01:00:00Z", "1")
+    published = publication(Snapshot("2026-11-21T01:00:00Z", "1"))
     store = open_store(tmp_path)
-    edits: list[Edit] = [(QUOTAS, PublishedQuotas(snapshot.sha256(), 0, snapshot.computed_at))]
-    await store.change(lambda: (edits, snapshot), WHO, "test")
+    edits: list[Edit] = [(QUOTAS, PublishedQuotas(published.sha256, 0, published.snapshot.computed_at))]
+    await store.change(lambda: (edits, published), WHO, "test")
     store.close()
     file = next((tmp_path / "quotas").iterdir())
     data = file.read_bytes()
@@ -228,7 +229,7 @@ async def test_published_quotas_that_went_missing_are_not_passed_over(tmp_path: 
     (tmp_path / "quotas").rename(tmp_path / "aside")
     store = open_store(tmp_path)
     assert "no quotas hold" in store.warnings[0]
-    await store.change(lambda: (edits, snapshot), WHO, "test")
+    await store.change(lambda: (edits, published), WHO, "test")
     store.close()
     store = open_store(tmp_path)
     assert store.warnings == []

@@ -126,8 +126,6 @@ class AmqpChannel:
             parts.append(part)
             self.taken += 1
             room -= part.count
-            if not part.complete:
-                break
         return room
 
     def forget_parked(self) -> list[Part]:

@@ -231,8 +231,7 @@ class AmqpConversation(Conversation):
         if unanswered is not None:
             channel.unanswered = None
             self._reserved -= unanswered.reserved
-            if not channel.broker_closed:
-                self.broker_stream.reply(channel, unanswered.answer(self.handshake.body_frame()))
+            self.broker_stream.reply(channel, unanswered.answer(self.handshake.body_frame()))
 
     def _swallow(self, channel: AmqpChannel, part: Part) -> None:
         """A request is settled without going on; so is what continues it."""

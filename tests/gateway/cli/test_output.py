@@ -29,8 +29,9 @@ def test_hostile_names_do_not_steer_a_terminal(capsys: pytest.CaptureFixture[str
     assert "[bold]x[/bold]" in out
 
 
-def test_json_and_yaml_keep_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    value = {"topic": HOSTILE.replace("\udcff", ""), "名": [1, None, True]}
+@pytest.mark.parametrize("topic", [HOSTILE.replace("\udcff", ""), "a\u202eb", "\u200b", "\x9b", "名", "a\nb", "no", "1e3"])
+def test_json_and_yaml_keep_the_names_as_they_are(capsys: pytest.CaptureFixture[str], topic: str) -> None:
+    value = {"topic": topic, "名": [1, None, True]}
     emit("json", value)
     assert json.loads(capsys.readouterr().out) == value
     emit("yaml", value)

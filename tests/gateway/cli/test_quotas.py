@@ -127,7 +127,7 @@ def test_show(sluice: Any, admin: Any, write: Any) -> None:
     admin.quotas = snapshot(quota("a", 7))
     ran = sluice("quotas", "show")
     assert ran.out.splitlines()[1].split()[:4] == ["rocketmq", "a", "7", "14"]
-    assert "1 quotas, computed 2026-11-21T01:00:00Z" in ran.err
+    assert "1 quota, computed 2026-11-21T01:00:00Z" in ran.err
     assert sluice("quotas", "show", "-o", "json").json == admin.quotas
     assert "other" in sluice("quotas", "show", write(quota("other"))).out
 

@@ -112,6 +112,11 @@ def test_a_wrong_variable_is_named(
     assert remedy in problem.remedy
 
 
+@pytest.mark.parametrize("path", ["listeners[1].max_frame", "listeners.1.max_frame", "listeners.rocket-vip.max_frame"])
+def test_flags_name_items_of_lists(write: Callable[..., Path], path: str) -> None:
+    assert load(write(LISTENERS), {}, {path: "2MiB"}).listeners[1].max_frame == 2 << 20
+
+
 def test_a_wrong_flag_is_named(faults: Callable[..., list[ConfigProblem]]) -> None:
     (problem,) = faults(LISTENERS, {}, {"admin.bind": "9"})
     assert problem.headline == 'flag --admin-bind: admin.bind: "9" is a port without a host; did you mean 127.0.0.1:9?'

@@ -41,6 +41,7 @@ BAD = {
     "frame of 4 GiB": (b"\x01\x00\x01\xff\xff\xff\xff", 501),
     "header above the agreed size": (METHOD + b"\x02\x00\x01" + (131_073).to_bytes(4, "big"), 501),
     "body above the agreed size": (METHOD + header(200_000) + b"\x03\x00\x01" + (200_000).to_bytes(4, "big"), 501),
+    "body above the agreed size, and there": (amqp.publish(1, "orders", bytes(131_073), cut=131_073), 501),
     "heartbeat on channel 1": (amqp.raw_frame(8, 1, b""), 505),
     "heartbeat with a payload": (amqp.raw_frame(8, 0, b"x"), 501),
     "method too short to be one": (amqp.raw_frame(1, 1, b"\x00\x3c"), 502),

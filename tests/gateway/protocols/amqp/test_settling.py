@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from pamqp import commands, header
 
 from gateway.conversation import DROPPED
 from gateway.messages import NEVER, Part
-from limiter.rule import Rule
+from limiter.rule import Match, Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 
@@ -34,6 +35,11 @@ def bodies(data: bytes) -> list[bytes]:
 
 def numbered(channel: int, key: str, *numbers: int) -> bytes:
     return b"".join(amqp.publish(channel, key, b"%06d" % number) for number in numbers)
+
+
+def limited(key: str, action: str, **more: int) -> Rule:
+    """One message a second for one routing key."""
+    return replace(rule(action, messages=1, burst=1, name=key, **more), match=Match(protocol="amqp", routing_key=key))
 
 
 # ---- refused ---------------------------------------------------------------------------------------------------------
@@ -255,6 +261,59 @@ def test_lines_take_turns() -> None:
     assert min(passed.values()) >= 5
 
 
+def test_lines_take_turns_however_little_room_there_is() -> None:
+    talk = talking(rule(messages=1, burst=1))
+    talk.client(numbered(1, "orders", 1, 2) + numbered(2, "orders", 3))
+    lanes = []
+    for _ in range(4):
+        talk.now += SECOND // 5  # both are due
+        parts = talk.conversation.take_due(talk.now, 1)
+        lanes.extend(part.lane for part in parts)
+        talk.settle(parts)
+    assert lanes == [1, 2, 1, 2]
+
+
+def test_what_is_not_due_yet_stays_in_its_line() -> None:
+    talk = talking(rule(messages=1, burst=1))
+    talk.client(numbered(1, "orders", 1, 2))
+    first_due = talk.conversation.next_due
+    talk.now += 1_000_000
+    talk.client(numbered(1, "orders", 3))
+    assert [part.count for part in talk.conversation.take_due(first_due, 100)] == [1]
+    assert talk.conversation.held_messages == 2
+
+
+def test_refused_again_they_go_back_in_their_order() -> None:
+    talk = talking(rule(messages=1, burst=1))
+    said = b"".join(amqp.publish(1, "orders", b"x" * size) for size in (1, 2, 3, 4, 5, 6))
+    talk.client(said)
+    talk.wait(5 * SECOND)
+    assert talk.to_broker == said
+
+
+def test_a_refusal_does_not_overtake_what_is_delayed_before_it() -> None:
+    talk = talking(limited("slow", "delay", max_delay_ns=SECOND // 2), limited("orders", "reject"), confirms=(1,))
+    talk.client(numbered(1, "orders", 1) + numbered(1, "slow", 2, 3) + numbered(1, "orders", 4))
+    assert (bodies(talk.to_broker), talk.to_client) == ([b"000001", b"000002"], b"")
+    talk.wait(SECOND // 2 - 1)
+    assert talk.to_client == b""
+    talk.wait(1)
+    assert amqp.confirms(talk.to_client) == [amqp.Confirm(1, False, 3, False), amqp.Confirm(1, False, 4, False)]
+    assert talk.holds_nothing()
+
+
+def test_what_is_to_be_dropped_waits_for_its_turn_too() -> None:
+    talk = talking(limited("slow", "delay"), limited("lossy", "drop"))
+    large = amqp.publish(1, "lossy", b"x" * 20_000, cut=4000)
+    talk.client(numbered(1, "lossy", 1) + numbered(1, "slow", 2, 3) + large[:9000])
+    talk.client(large[9000:] + amqp.ack(1, 1))
+    assert talk.to_broker == numbered(1, "lossy", 1) + numbered(1, "slow", 2)
+    talk.wait(SECOND)
+    rest = talk.to_broker[len(numbered(1, "lossy", 1) + numbered(1, "slow", 2)) :]
+    assert rest == numbered(1, "slow", 3) + large + amqp.ack(1, 1)
+    assert talk.holds_nothing()
+
+
 def test_what_is_held_is_given_up_when_the_broker_closes_the_channel() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2, 3) + amqp.ack(1, 1) + numbered(2, "orders", 4))
@@ -305,6 +364,7 @@ def test_nothing_held_is_let_go_into_the_middle_of_a_frame_that_flows_through() 
     large = amqp.publish(2, "bills", b"x" * MIB, cut=MIB)
     talk.client(numbered(1, "orders", 1, 2) + large[:400_000])
     assert talk.conversation.next_due == NEVER
+    assert talk.conversation.take_due(talk.now + 3 * SECOND, 100) == []
     talk.wait(3 * SECOND)
     talk.client(large[400_000:])
     talk.wait(SECOND)
@@ -312,14 +372,15 @@ def test_nothing_held_is_let_go_into_the_middle_of_a_frame_that_flows_through() 
 
 
 def test_a_held_frame_that_flows_in_is_let_go_after_all_other_lines() -> None:
-    talk = talking(rule(messages=1, burst=1), frame_max=0)
-    large = amqp.publish(1, "orders", b"x" * MIB, cut=MIB)
-    talk.client(numbered(1, "orders", 1) + numbered(2, "bills", 2, 3) + large[:400_000])
-    talk.wait(SECOND)
+    talk = talking(rule(messages=10, burst=1), frame_max=0)
+    large = amqp.publish(1, "large", b"x" * MIB, cut=MIB)
+    talk.client(numbered(1, "orders", 1, 2) + numbered(2, "bills", 3, 4) + large[:400_000])
+    talk.to_broker = b""
+    talk.wait(SECOND // 10)
+    assert talk.to_broker == numbered(2, "bills", 4) + numbered(1, "orders", 2) + large[:400_000]
     talk.client(large[400_000:])
-    talk.wait(SECOND)
     assert talk.holds_nothing()
-    assert amqp.per_channel(talk.to_broker) == {1: numbered(1, "orders", 1) + large, 2: numbered(2, "bills", 2, 3)}
+    assert talk.to_broker == numbered(2, "bills", 4) + numbered(1, "orders", 2) + large
 
 
 # ---- dropped ---------------------------------------------------------------------------------------------------------

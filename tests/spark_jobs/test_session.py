@@ -1,0 +1,50 @@
+"""Finding Java, and saying what to install where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.errors import EnvironmentFaultError
+from spark_jobs.session import find_java, java_version, local_cores
+
+
+def fake_java(home: Path, version: str) -> Path:
+    binary = home / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    binary.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize(("text", "release"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25)])
+def test_the_release_is_read_from_what_java_says(tmp_path: Path, text: str, release: int) -> None:
+    assert java_version(fake_java(tmp_path / "jvm", text)) == release
+
+
+def test_java_home_comes_first_then_path(tmp_path: Path) -> None:
+    named, on_path = fake_java(tmp_path / "named", "21.0.1"), fake_java(tmp_path / "on_path", "17.0.1")
+    environment = {"JAVA_HOME": str(named), "PATH": f"/usr/bin:{on_path}/bin"}
+    assert find_java(environment, ()) == named
+    assert find_java({"PATH": f"{on_path}/bin"}, ()) == on_path
+
+
+def test_a_java_too_old_is_passed_over_for_the_oldest_fit_one_in_the_usual_places(tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", "11.0.2")
+    fake_java(tmp_path / "jvm" / "java-21", "21.0.1")
+    fit = fake_java(tmp_path / "jvm" / "zulu-17", "17.0.9")
+    assert find_java({"JAVA_HOME": str(old), "PATH": ""}, (str(tmp_path / "jvm"),)) == fit
+
+
+def test_without_java_the_error_says_what_was_found_and_what_to_install(tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", "11.0.2")
+    with pytest.raises(EnvironmentFaultError) as caught:
+        find_java({"JAVA_HOME": str(old), "PATH": ""}, (str(tmp_path / "none"),))
+    assert f"{old} (Java 11)" in str(caught.value)
+    assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("spark://host:7077", None), ("yarn", None)])
+def test_local_masters_are_known_by_their_cores(master: str, cores: int | None) -> None:
+    assert local_cores(master) == cores
