@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import secrets
 import signal
 import time
@@ -30,28 +31,23 @@ from gateway.accounts import Accounts
 from gateway.assembly import Place, Shared
 from gateway.build import build
 from gateway.channel import Channel
+from gateway.drain import drain
 from gateway.event_loop import EventLoop
+from gateway.housekeeping import every_second, every_tick, probe_brokers, probe_lag
+from gateway.limit_events import LimitEvents
 from gateway.listeners import Listener
 from gateway.session import Session
 from gateway.sweep import Sweeper, now_ns
 from limiter.executor import Executor
 from limiter.judge import Judge
-from limiter.units import format_byte_rate, format_rate
 
 if TYPE_CHECKING:
     import socket
 
     from admin.store import Store
     from gateway.settings import Settings
-    from limiter.keys import Key, Tally
-    from limiter.limits import Limit
     from limiter.rules import RuleSet
 
-DRAIN_S: Final = 30.0  # reliability.md A5
-FAREWELL_S: Final = 2.0  # for clients to close after they were told
-QUIET_NS: Final = 200_000_000  # a broker that has said nothing for so long has answered what it was asked (a guess)
-TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
-LAG_PROBE_S: Final = 0.05
 BACKLOG_BYTES: Final = 262_144  # per side and connection: one read; above it the other side waits
 GC_THRESHOLDS: Final = (50_000, 50, 1000)  # defaults paused 195 ms at 4,000 connections (reliability.md 0.3)
 
@@ -77,8 +73,8 @@ class Gateway:
         limiter = settings.limiter
         self.executor = Executor(self.judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed)
         self.accounts = Accounts()
-        self.accounts.listeners.append(self._limit_event)
-        self.limit_events = log.LimitEvents()
+        self.limit_events = LimitEvents()
+        self.accounts.listeners.append(self.limit_events.add)
         self.access_log = self._open_access_log()
         self.shared = Shared(
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
@@ -150,17 +146,6 @@ class Gateway:
 
     def _judge_failed(self, error: BaseException) -> None:
         log.failure("judge_failed", error, remedy="messages pass without a verdict and are counted as bypassed")
-
-    def _limit_event(self, key: Key, tally: Tally) -> None:
-        rule = tally.refused_by
-        if rule is None:
-            return
-        origin = key.origin
-        refused = tally.refused + tally.dropped
-        self.limit_events.add(
-            origin.listener, origin.protocol, key.text, origin.client, origin.user, refused, delayed=tally.delayed,
-            rule=rule.name, limit=limit_text(rule.limit), rate=tally.received, retry_after_ms=round(tally.retry_after_ns / 1e6, 3),
-        )  # fmt: skip
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
@@ -245,9 +230,8 @@ class Gateway:
             await nursery.start(partial(serve, self.settings.admin.bind, self, self.store, tokens=self.settings.admin.tokens))
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(self.event_loop.run)
-                nursery.start_soon(self._every_tick)
-                nursery.start_soon(self._every_second)
-                nursery.start_soon(self._probe_lag)
+                for task in (every_tick, every_second, probe_lag, probe_brokers):
+                    nursery.start_soon(task, self)
                 nursery.start_soon(self._watch_signals)
                 for listener in self.listening.values():
                     accepting.start_soon(listener.accept_forever, self._handover)
@@ -255,7 +239,7 @@ class Gateway:
                 await self.drain_requested.wait()
                 self.draining = True
                 accepting.cancel_scope.cancel()
-            await self._drain()
+            await drain(self)
             nursery.cancel_scope.cancel()
 
     def _say_started(self) -> None:
@@ -281,99 +265,6 @@ class Gateway:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()
 
-    async def _every_tick(self) -> None:
-        """Deadlines, heartbeats and the memory watermark."""
-        while True:
-            await trio.sleep(TICK_S)
-            self.sweeper.tick(now_ns())
-            held = sum(session.conversation.held_bytes + session.upstream.backlog for session in self.sweeper.sessions.values())
-            full = held >= self.settings.memory.high_watermark
-            if full != self.shared.memory_full:
-                self.shared.memory_full = full
-                log.event(logging.WARNING if full else logging.INFO, "memory_watermark", full=full, held_bytes=held)
-                self.sweeper.poke_all()
-            self.event_loop.wake()
-
-    async def _every_second(self) -> None:
-        """The access log's second, rates, limit events, overrides that expire."""
-        second = int(time.time())
-        previous = now_ns()
-        while True:
-            await trio.sleep(max(0.0, second + 1 - time.time()))
-            now = now_ns()
-            try:
-                self._close_second(second, max((now - previous) / 1e9, 1e-6), now)
-            except Exception as error:  # a fault in bookkeeping must not take the data plane down
-                log.failure("bookkeeping_failed", error)
-            previous = now
-            current = int(time.time())
-            second = max(second + 1, current) if current >= second else current  # the wall clock may jump
-            for listener in self.listening.values():
-                if listener.upstream_ok is False:
-                    await listener.probe()
-
-    def _close_second(self, second: int, elapsed_s: float, now: int) -> None:
-        self.accounts.fold(now)
-        self.accounts.tick(elapsed_s)
-        self.limit_events.tick()
-        if self.access_log is not None:
-            self.access_log.close_second(second)
-
-    async def _probe_lag(self) -> None:
-        while True:
-            due = trio.current_time() + LAG_PROBE_S
-            await trio.sleep_until(due)
-            self.lag_s = max(0.0, trio.current_time() - due)
-            self.lag.observe(self.lag_s)
-
-    async def _drain(self) -> None:
-        """Let what is in flight go its way, tell the clients, then stop."""
-        for listener in self.listening.values():
-            listener.close()
-        started = now_ns()
-        deadline = started + int(DRAIN_S * 1e9)
-        sessions = self.sweeper.sessions
-        for session in list(sessions.values()):
-            session.begin_drain()
-        while sessions and now_ns() < deadline:
-            now = now_ns()
-            for session in list(sessions.values()):
-                if session.drained(now, QUIET_NS):
-                    session.say_farewell("the gateway is stopping", "drain", now)
-                self.sweeper.end(session)
-            self.event_loop.wake()
-            if all(session.conversation.draining for session in sessions.values()):
-                break
-            await trio.sleep(0.02)
-        await self._farewells(deadline)
-        self.event_loop.stop()
-        self.sweeper.close()
-        self.executor.close(1.0)
-        self.accounts.fold(now_ns())
-        if self.access_log is not None:
-            await trio.to_thread.run_sync(self.access_log.stop, int(time.time()), 5.0)
-        log.event(logging.INFO, "stopped", after_ms=round((now_ns() - started) / 1e6))
-
-    async def _farewells(self, deadline: int) -> None:
-        """Tell those that are left, and give all of them a moment to close."""
-        sessions = self.sweeper.sessions
-        now = now_ns()
-        for session in list(sessions.values()):
-            if not session.conversation.draining:
-                log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session.state())
-                session.say_farewell("the gateway is stopping", "drain", now)
-            self.sweeper.end(session)
-        self.event_loop.wake()
-        with trio.move_on_after(FAREWELL_S):
-            while sessions:
-                await trio.sleep(0.01)
-
-
-def limit_text(limit: Limit) -> str:
-    """A limit as people write it: `500/s, 10MiB/s`."""
-    messages = [] if limit.messages is None else [format_rate(limit.messages)]
-    return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
-
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     """The exceptions in a group of groups."""
@@ -384,12 +275,20 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
             yield error
 
 
+def raise_descriptor_limit() -> None:
+    """Use what the system allows: a proxied connection takes two descriptors, and the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(settings: Settings) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
     from admin.auth import TokenError
     from admin.store import Store, StoreError
 
     handler = log.start(settings.log.level, settings.log.format)
+    raise_descriptor_limit()
     try:
         store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
         gateway = Gateway(settings, store, handler)

@@ -122,8 +122,9 @@ class Listener:
         except OSError as error:
             self._refused(client, error)
             return
-        except trio.Cancelled:
+        except trio.Cancelled:  # the gateway stops
             client.close()
+            self.count_closed("drain")
             raise
         finally:
             self.dialling -= 1

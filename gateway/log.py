@@ -12,7 +12,6 @@ import logging
 import queue
 import sys
 import threading
-import time
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -108,34 +107,3 @@ def event(level: int, name: str, **fields: object) -> None:
 def failure(name: str, error: BaseException, **fields: object) -> None:
     """Log an exception with its traceback."""
     logger.error(name, exc_info=error, extra={"fields": fields})
-
-
-class LimitEvents:
-    """`limit_reached` when a key goes over its limit, then at most one line a second per key, and `limit_recovered` after."""
-
-    def __init__(self) -> None:
-        self._over: dict[tuple[str, str, str, str | None], float] = {}  # key as its log line names it -> monotonic time of the last refusal
-
-    def add(self, listener: str, protocol: str, topic: str, client: str, user: str | None, refused: int, **fields: object) -> None:
-        """Once per second and key with the number `refused` in it."""
-        place = (protocol, topic, client, user)
-        self._over[place] = time.monotonic()
-        event(
-            logging.WARNING,
-            "limit_reached",
-            listener=listener,
-            protocol=protocol,
-            topic=topic,
-            refused=refused,
-            client=client,
-            user=user,
-            **fields,
-        )
-
-    def tick(self) -> None:
-        """Once a second: keys without a refusal for two seconds have recovered."""
-        now = time.monotonic()
-        for place in [place for place, at in self._over.items() if now - at > 2.0]:
-            del self._over[place]
-            protocol, topic, client, user = place
-            event(logging.INFO, "limit_recovered", protocol=protocol, topic=topic, client=client, user=user)

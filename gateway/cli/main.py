@@ -37,15 +37,32 @@ def sluice() -> None:
     """A gateway that keeps one topic's flood from hurting the others on a RocketMQ or RabbitMQ broker.
 
     \b
+    --admin, --token-file, --timeout and -o may stand before or behind the verb.
     Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration invalid, 4 gateway unreachable, 5 not authorised,
     6 conflict, 7 not found, 8 refused by policy, 130 interrupted.
     """
 
 
+COMMON: Final = ("--admin", "--token-file", "--timeout", "--output", "-o")  # each takes a value
+
+
+def common_options_last(args: list[str]) -> list[str]:
+    """`sluice --admin URL limits list` means `sluice limits list --admin URL`: common options may stand before the verb too."""
+    leading: list[str] = []
+    rest = list(args)
+    while rest and rest[0].partition("=")[0] in COMMON:
+        size = 1 if "=" in rest[0] else 2
+        leading += rest[:size]
+        rest = rest[size:]
+    end = rest.index("--") if "--" in rest else len(rest)
+    return rest[:end] + leading + rest[end:] if rest else leading
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Never a traceback for what a user can do."""
     try:
-        result = sluice.main(None if args is None else list(args), prog_name="sluice", standalone_mode=False)
+        words = common_options_last(sys.argv[1:] if args is None else list(args))
+        result = sluice.main(words, prog_name="sluice", standalone_mode=False)
         sys.stdout.flush()
     except CommandError as error:
         error.show()

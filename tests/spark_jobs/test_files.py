@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the [spark] extra is not installed")
 
 from spark_jobs.access_log import files_of, name_of
 from spark_jobs.errors import InsufficientInputError

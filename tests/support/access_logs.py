@@ -41,7 +41,7 @@ def usage_line(gateway: str, boot: str, seq: int, ts: int, topic: str, **fields:
     line = {
         "v": 1, "ts": ts, "gateway": gateway, "boot": boot, "seq": seq, "protocol": "rocketmq", "topic": topic, "client": "10.0.0.7",
         "user": None, "group": "p1", "operation": "produce", "messages": 1, "bytes": 100, "refused_messages": 0, "refused_bytes": 0,
-        "delayed_messages": 0, "dropped_messages": 0, "bypassed_messages": 0, "shadow_refused_messages": 0, 
+        "delayed_messages": 0, "dropped_messages": 0, "bypassed_messages": 0, "shadow_refused_messages": 0,
         "max_100ms_messages": 1, "revision": 1,
     }  # fmt: skip
     return line | fields

@@ -28,6 +28,7 @@ from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.frames import (
+    CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
     CONFIRM_SELECT,
@@ -242,9 +243,10 @@ class AmqpConversation(Conversation):
             self._settle(channel)
 
     def _bury(self, channel: AmqpChannel, part: Part) -> None:
-        """A part of a channel whose broker has closed it while parts were held: only its close-ok goes on."""
-        if part.kind == PLAIN and _method_of(part) == CHANNEL_CLOSE_OK:
-            self._notice(channel, CHANNEL_CLOSE_OK)
+        """A part of a channel whose broker has closed it while parts were held: only close and close-ok go on."""
+        method = _method_of(part) if part.kind == PLAIN else 0
+        if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
+            self._notice(channel, method)
             self.onward.append(part)
         elif part.kind == REQUEST:
             self.abandoned.append(part)
@@ -282,12 +284,16 @@ class AmqpConversation(Conversation):
         if not channel.parked and channel.taken == 0:
             return
         channel.dead = True
-        self.abandoned.extend([part for part in self.lines.forget(channel) if part.kind == REQUEST])
+        for part in self.lines.forget(channel):
+            if part.kind == REQUEST:
+                self.abandoned.append(part)
+            elif part.kind == PLAIN and _method_of(part) == CHANNEL_CLOSE:
+                self.lines.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def settled(self) -> bool:
-        if self.broker_stream.speaking or self.lines.held:
+        if self.broker_stream.speaking or self.lines.waiting():
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
@@ -296,7 +302,7 @@ class AmqpConversation(Conversation):
         return True
 
     def holds_close(self) -> bool:
-        return len(self.lines.held) > 0 or len(self.lines.gate) > 0
+        return self.lines.waiting()
 
     def farewell(self, reason: str) -> tuple[bytes, bytes]:
         stream = self.broker_stream

@@ -21,6 +21,7 @@ class Lines:
         self.conversation = conversation
         self.held: dict[int, AmqpChannel] = {}  # channels with a line, or with parts of it away with the judge
         self.gate: list[Part] = []  # connection.close and what follows it, until `held` is empty
+        self.loose: list[Part] = []  # parts that wait for nothing but the next take
         self.taken = 0  # parts away with the judge, of all channels
         self.frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
 
@@ -54,6 +55,15 @@ class Lines:
         self.gate.append(part)
         self.conversation.held_bytes += weight(part)
 
+    def loosen(self, part: Part) -> None:
+        """`part`, already unparked, goes on with the next take."""
+        self.loose.append(part)
+        self.reckon_due()
+
+    def waiting(self) -> bool:
+        """Whether anything is still to go to the broker."""
+        return len(self.held) > 0 or len(self.gate) > 0 or len(self.loose) > 0
+
     def unpark(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
         self.conversation.held_bytes -= weight(part)
@@ -67,7 +77,10 @@ class Lines:
         self.conversation.held_bytes += PART_OVERHEAD
 
     def take_due(self, now: int, room: int, flowing: int) -> list[Part]:
-        """Requests whose time has come, of all lines in turn. `flowing`: the channel whose frame is still coming in, or -1."""
+        """Requests whose time has come, of all lines in turn, and what waits for nothing any more.
+
+        `flowing`: the channel whose frame is still coming in, or -1.
+        """
         parts: list[Part] = []
         if self.frame_left or self.taken:
             return parts
@@ -87,6 +100,9 @@ class Lines:
             self.gate = []
             for part in parts:
                 self.unpark(part)
+        if self.loose:
+            parts = self.loose + parts
+            self.loose = []
         self.reckon_due()
         return parts
 
@@ -127,6 +143,7 @@ class Lines:
             parts.extend(channel.forget_parked())
         parts.extend(self.gate)
         self.gate = []
+        self.loose = []
         self.held.clear()
         self.taken = 0
         self.conversation.held_bytes = 0
@@ -140,7 +157,7 @@ class Lines:
         if self.frame_left == 0 and self.taken == 0:
             for channel in self.held.values():
                 due = min(due, channel.due())
-            if not self.held and self.gate:
+            if self.loose or (self.gate and not self.held):
                 due = 0
         self.conversation.next_due = due
 

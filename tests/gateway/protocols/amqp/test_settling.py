@@ -330,6 +330,24 @@ def test_what_is_held_is_given_up_when_the_broker_closes_the_channel() -> None:
     assert talk.holds_nothing()
 
 
+@pytest.mark.parametrize("client_first", [True, False])
+def test_both_sides_close_a_held_channel_and_both_get_their_close_ok(client_first: bool) -> None:
+    talk = talking(rule(messages=1, burst=1))
+    client_closes = amqp.method(1, commands.Channel.Close(200, "bye", 0, 0))
+    close_ok = amqp.method(1, commands.Channel.CloseOk())
+    talk.client(numbered(1, "orders", 1, 2) + numbered(2, "orders", 3) + (client_closes if client_first else b""))
+    talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND", 60, 40)))
+    talk.wait(0)
+    talk.client((b"" if client_first else client_closes) + close_ok)
+    assert talk.to_broker == numbered(1, "orders", 1) + client_closes + close_ok
+    talk.to_client = b""
+    talk.broker(close_ok)
+    assert talk.to_client == close_ok
+    assert talk.conversation.describe()["channels"] == 2
+    talk.wait(SECOND)
+    assert talk.holds_nothing()
+
+
 def test_the_broker_closes_the_channel_while_the_judge_has_its_publishes() -> None:
     talk = talking(rule(messages=1, burst=1), confirms=(2,))
     talk.client(numbered(1, "orders", 1, 2, 3) + numbered(2, "orders", 4))

@@ -1,0 +1,66 @@
+"""The graceful stop: no new clients, what is in flight goes its way, clients are told in their protocol, then the end.
+
+At the deadline those that are left are told all the same; what was held is abandoned and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gateway import log
+from gateway.sweep import now_ns
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+DRAIN_S: Final = 30.0  # reliability.md A5
+FAREWELL_S: Final = 2.0  # for clients to close after they were told
+QUIET_NS: Final = 200_000_000  # a broker that has said nothing for so long has answered what it was asked (a guess)
+
+
+async def drain(gateway: Gateway) -> None:
+    """Let what is in flight go its way, tell the clients, then stop."""
+    for listener in gateway.listening.values():
+        listener.close()
+    started = now_ns()
+    deadline = started + int(DRAIN_S * 1e9)
+    sessions = gateway.sweeper.sessions
+    for session in list(sessions.values()):
+        session.begin_drain()
+    while sessions and now_ns() < deadline:
+        now = now_ns()
+        for session in list(sessions.values()):
+            if session.drained(now, QUIET_NS):
+                session.say_farewell("the gateway is stopping", "drain", now)
+            gateway.sweeper.end(session)
+        gateway.event_loop.wake()
+        if all(session.conversation.draining for session in sessions.values()):
+            break
+        await trio.sleep(0.02)
+    await say_farewells(gateway)
+    gateway.event_loop.stop()
+    gateway.sweeper.close()
+    gateway.executor.close(1.0)
+    gateway.accounts.fold(now_ns())
+    if gateway.access_log is not None:
+        await trio.to_thread.run_sync(gateway.access_log.stop, int(time.time()), 5.0)
+    log.event(logging.INFO, "stopped", after_ms=round((now_ns() - started) / 1e6))
+
+
+async def say_farewells(gateway: Gateway) -> None:
+    """Tell those that are left, and give all of them a moment to close."""
+    sessions = gateway.sweeper.sessions
+    now = now_ns()
+    for session in list(sessions.values()):
+        if not session.conversation.draining:
+            log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session.state())
+            session.say_farewell("the gateway is stopping", "drain", now)
+        gateway.sweeper.end(session)
+    gateway.event_loop.wake()
+    with trio.move_on_after(FAREWELL_S):
+        while sessions:
+            await trio.sleep(0.01)
