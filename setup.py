@@ -12,8 +12,9 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
+from typing import Any
 
-from setuptools import Extension, setup
+from setuptools import setup
 
 ROOT = Path(__file__).parent
 
@@ -39,7 +40,7 @@ def obstacle() -> str | None:
     return None
 
 
-def extensions() -> list[Extension]:
+def extensions() -> list[Any]:
     wanted = os.environ.get("SLUICE_COMPILE", "")
     reason = "SLUICE_COMPILE=0" if wanted == "0" else obstacle()
     if reason is not None:

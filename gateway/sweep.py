@@ -22,6 +22,9 @@ from gateway.session import Session
 from limiter.executor import Executor, Submission
 from limiter.request import Request
 
+IDLE: Final = 0
+DONE: Final = 1
+MORE: Final = 2
 RECEIVE_BYTES: Final = 262_144  # one buffer per loop; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
 EVENTS: Final = 512  # events taken from the kernel per sweep
 VERDICT_WAIT_S: Final = (
@@ -78,15 +81,19 @@ class Sweeper:
         """Monotonic ns of the earliest timer; NEVER without one."""
         return self._timers[0][0] if self._timers else NEVER
 
-    def sweep(self, now: int, wait_s: float = 0.0) -> bool:
-        """One sweep; True when there is more to do at once."""
+    def sweep(self, now: int, wait_s: float = 0.0) -> int:
+        """One sweep: IDLE when nothing had happened, DONE when all was done, MORE when there is more to do at once.
+
+        Waits up to `wait_s` for something to happen; pass 0 after MORE.
+        """
         self.sweeps += 1
-        for descriptor, mask in self._epoll.poll(wait_s, EVENTS):
+        events = self._epoll.poll(wait_s, EVENTS)
+        for descriptor, mask in events:
             self._note(descriptor, mask, now)
         self._take_timers(now)
         ready = self._ready
         if not ready:
-            return False
+            return DONE if events else IDLE
         self._ready = []
         batches: list[Batch] = []
         for session in ready:
@@ -94,7 +101,7 @@ class Sweeper:
             self._turn(session, now, batches)
         if batches:
             self._submit(batches, now)
-        return bool(self._ready)
+        return MORE if self._ready else DONE
 
     def _note(self, descriptor: int, mask: int, now: int) -> None:
         if descriptor == self._wake_fd:

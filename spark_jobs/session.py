@@ -162,12 +162,17 @@ def _build(master: str | None, scratch: Path, java_options: str) -> SparkSession
 
 
 def _require(session: SparkSession) -> None:
-    """Set what the results rely on, whoever made the session, and ship our functions to the workers by value."""
+    """Set what the results rely on, whoever made the session."""
+    ship_by_value()
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # the exception says the same, without pages of JSON
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.ansi.enabled", "true")
+
+
+def ship_by_value() -> None:
+    """Let pyspark send our functions to the workers whole, not as names to import."""
     from pyspark import cloudpickle
 
     import spark_jobs
 
     cloudpickle.register_pickle_by_value(spark_jobs)  # type: ignore[no-untyped-call]  # its annotations are missing
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # the exception says the same, without pages of JSON
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.conf.set("spark.sql.ansi.enabled", "true")

@@ -27,27 +27,42 @@ class Decode(Handler):
         self.conversation = conversation
         self.credit = credit  # of the reader towards the limiter: how many requests may be decoded
         self.accounts = accounts
-        self.rest = b""  # undecoded bytes, joined
+        self.rest = b""  # undecoded bytes from `at` on, joined
+        self.at = 0  # where decoding goes on in `rest`; not 0 only while `pending`, so that what waits for room is not copied
         self.later: list[bytes] = []  # bytes after `rest`, not worth joining before `conversation.need` are there
         self.later_bytes = 0
         self.pending = False  # decoding stopped for want of room: call again without new bytes
 
     def carry(self, batch: Batch) -> bool:
         data = batch.data
+        at = 0
         if self.rest or self.later:
-            data = self._join(data)
-            if not data:
-                return True
-        parts = batch.parts
-        position = 0
+            if self.pending and not data and not self.later:
+                data = self.rest
+                at = self.at
+            else:
+                data = self._join(data)
+                if not data:
+                    return True
+        batch.data = b""
+        self.pending = False
         room = min(self.credit.credit, REQUESTS_PER_TURN)
         size = len(data)
-        if room > 0 and size > 0:
-            position = self.conversation.decode(data, 0, room, parts)
-        self.rest = data[position:] if position else data
-        batch.data = b""
-        requests = self._receive(parts, batch.now)
-        self.pending = size > position and len(self.rest) >= self.conversation.need and (requests >= room or position > 0)
+        position = at
+        requests = 0
+        try:
+            if room > 0 and size > at:
+                position = self.conversation.decode(data, at, room, batch.parts)
+        finally:
+            requests = self._receive(batch.parts, batch.now)  # also what came before bad bytes: it will be abandoned, not forgotten
+        left = size - position
+        self.pending = left > 0 and left >= self.conversation.need and (requests >= room or position > at)
+        if self.pending:
+            self.rest = data
+            self.at = position
+        else:
+            self.rest = data[position:]
+            self.at = 0
         return True
 
     def _join(self, data: bytes) -> bytes:
@@ -55,12 +70,14 @@ class Decode(Handler):
         if data:
             self.later.append(data)
             self.later_bytes += len(data)
-        if not self.pending and len(self.rest) + self.later_bytes < self.conversation.need:
+        rest = self.rest[self.at :] if self.at else self.rest
+        if not self.pending and len(rest) + self.later_bytes < self.conversation.need:
             return b""
-        joined = b"".join([self.rest, *self.later]) if self.later else self.rest
+        joined = b"".join([rest, *self.later]) if self.later else rest
         self.later = []
         self.later_bytes = 0
         self.rest = b""
+        self.at = 0
         return joined
 
     def _receive(self, parts: list[Part], now: int) -> int:
@@ -79,4 +96,4 @@ class Decode(Handler):
 
     def undecoded(self) -> int:
         """Bytes kept here."""
-        return len(self.rest) + self.later_bytes
+        return len(self.rest) - self.at + self.later_bytes

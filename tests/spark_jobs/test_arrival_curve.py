@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import quota_oracle
 
 from spark_jobs.arrival_curve import RATE_RATIO, burst, curve, grid
 from spark_jobs.replay import refused
+from support import quota_oracle
 
 SERIES = st.dictionaries(st.integers(0, 200), st.integers(1, 10_000), min_size=1, max_size=30)
 
@@ -49,9 +50,10 @@ def test_the_grid_reaches_from_the_mean_to_the_maximum(series: dict[int, int]) -
 @given(SERIES)
 def test_the_curve_falls_with_the_rate_and_is_convex(series: dict[int, int]) -> None:
     points = [(RATE_RATIO**step, value) for step, value in curve(*arrays(series))]
-    slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in zip(points, points[1:], strict=False)]
-    assert all(slope <= 1 for slope in slopes)  # 1: values are rounded up
-    assert all(later >= earlier - 2 / 0.15 for earlier, later in zip(slopes, slopes[1:], strict=False))
+    slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(points)]
+    assert all(slope <= 0 for slope in slopes)
+    # values are rounded up to whole numbers, rates are at least 0.15 apart
+    assert all(later >= earlier - 2 / (RATE_RATIO - 1) for earlier, later in pairwise(slopes))
 
 
 @given(SERIES, st.data())
@@ -59,7 +61,7 @@ def test_a_straight_line_between_two_points_never_promises_less_than_is_needed(s
     points = curve(*arrays(series))
     if len(points) < 2:
         return
-    (low, at_low), (high, at_high) = data.draw(st.sampled_from(list(zip(points, points[1:], strict=False))))
+    (low, at_low), (high, at_high) = data.draw(st.sampled_from(list(pairwise(points))))
     part = data.draw(st.floats(0, 1))
     r_low, r_high = RATE_RATIO**low, RATE_RATIO**high
     rate = r_low + (r_high - r_low) * part
@@ -67,7 +69,7 @@ def test_a_straight_line_between_two_points_never_promises_less_than_is_needed(s
 
 
 def test_a_constant_series_has_a_grid_of_its_one_value() -> None:
-    assert [step for step in grid(1.0, 1)] == [0]
+    assert list(grid(1.0, 1)) == [0]
 
 
 @pytest.mark.parametrize("amount", [10**12, 2**40 + 1])

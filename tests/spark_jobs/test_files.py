@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-
 from spark_jobs.access_log import files_of, name_of
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.places import day_start, glob_url, local_folder, url

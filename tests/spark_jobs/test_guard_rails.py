@@ -53,14 +53,23 @@ def test_a_rate_that_moved_loses_the_burst_that_belonged_to_another(spark: Spark
 
 def test_a_burst_twitches_no_more_than_its_rate(spark: SparkSession) -> None:
     schema = "topic string, rate bigint, burst bigint, previous_rate bigint, previous_burst bigint"
-    cases = [("new", 100, 200, None, None), ("steady", 100, 204, 100, 200), ("moved", 100, 250, 100, 200), ("other_rate", 100, 204, 50, 200)]
+    cases = [
+        ("new", 100, 200, None, None),
+        ("steady", 100, 204, 100, 200),
+        ("moved", 100, 250, 100, 200),
+        ("other_rate", 100, 204, 50, 200),
+    ]
     rows = bursts_on_rails(spark.createDataFrame(cases, schema), PARAMETERS).collect()
     assert {row.topic: row.burst for row in rows} == {"new": 200, "steady": 200, "moved": 250, "other_rate": 204}
 
 
 def test_the_simple_rule_holds_until_another_was_cheaper_on_the_same_days(spark: SparkSession) -> None:
     topics = ("no_history", "worse", "equal", "better", "better_once", "other_days")
-    proposed = [("rocketmq", topic, "messages", rule, rate, rate, "why") for topic in topics for rule, rate in (("yesterday_max", 900), ("formula", 500))]
+    proposed = [
+        ("rocketmq", topic, "messages", rule, rate, rate, "why")
+        for topic in topics
+        for rule, rate in (("yesterday_max", 900), ("formula", 500))
+    ]
 
     def days(topic: str, rule: str, first: int, *days: tuple[int, int]) -> list[tuple[object, ...]]:
         return [(f"2026-11-{first + at:02}", "rocketmq", topic, "messages", rule, 10_000, *day) for at, day in enumerate(days)]
@@ -73,7 +82,9 @@ def test_the_simple_rule_holds_until_another_was_cheaper_on_the_same_days(spark:
         *days("better_once", "yesterday_max", 1, (0, 90_000)), *days("better_once", "formula", 1, (0, 50_000)),
         *days("other_days", "yesterday_max", 1, (9, 90_000), (9, 90_000)), *days("other_days", "formula", 5, (0, 50_000), (0, 50_000)),
     ]  # fmt: skip
-    rows = choose(spark.createDataFrame(proposed, CANDIDATES), spark.createDataFrame(history, SCORES), Parameters(backtest_days=2)).collect()
+    rows = choose(
+        spark.createDataFrame(proposed, CANDIDATES), spark.createDataFrame(history, SCORES), Parameters(backtest_days=2)
+    ).collect()
     assert {row.topic: row.rule for row in rows} == dict.fromkeys(topics, "yesterday_max") | {"better": "formula"}
     (reason,) = [row.reason for row in rows if row.rule == "formula"]
     assert reason == "why; backtest on 2 days: refused 0.40 %, yesterday_max 0.00 % at a higher price"
@@ -85,6 +96,6 @@ def test_a_score_reserves_the_rate_for_every_observed_second(spark: SparkSession
     replayed = spark.createDataFrame([("rocketmq", "t", "messages", "formula", 1000, 3)], schema)
     (row,) = scores(replayed, quotas, "2026-11-20", 7200).collect()
     assert row.asDict() == {
-        "day": "2026-11-20", "protocol": "rocketmq", "topic": "t", "dimension": "messages", "rule": "formula", "offered": 1000, "refused": 3,
-        "reserved": 3_600_000,
+        "day": "2026-11-20", "protocol": "rocketmq", "topic": "t", "dimension": "messages", "rule": "formula", "offered": 1000,
+        "refused": 3, "reserved": 3_600_000,
     }  # fmt: skip

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.access_logs import day_start, heartbeat_line, usage_line
 
 from spark_jobs.access_log import files_of, name_of, parse, read_lines
 from spark_jobs.sequence import gaps, once
+from support.access_logs import day_start, heartbeat_line, usage_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support import quota_oracle
-from support.access_logs import day_start
 
 from spark_jobs.arrival_curve import curve
 from spark_jobs.burst import needed, with_burst
@@ -23,6 +21,8 @@ from spark_jobs.quota_rules import QUOTA_RULES, SIMPLE_RULE
 from spark_jobs.quota_rules.formula import DAYS_FOR_HOUR_OF_WEEK, formula
 from spark_jobs.quota_rules.yesterday_max import yesterday_max
 from spark_jobs.schemas import DAILY_STATE
+from support import quota_oracle
+from support.access_logs import day_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +75,10 @@ def memory_of(spark: SparkSession, usage: dict[quota_oracle.Key, Days], watched:
 def test_the_formula_is_that_of_the_oracle(spark: SparkSession, weighting: str, permille: int) -> None:
     usage, watched = history(seed=permille, days=9)
     parameters = Parameters(weighting=weighting, percentile_permille=permille)
-    found = {(row.protocol, row.topic, row.dimension): row.rate for row in formula(memory_of(spark, usage, watched, parameters), parameters).collect()}
+    found = {
+        (row.protocol, row.topic, row.dimension): row.rate
+        for row in formula(memory_of(spark, usage, watched, parameters), parameters).collect()
+    }
     assert found == {
         key: quota_oracle.formula(days, TODAY, permille=permille, margin=15, half_life=7, weighting=weighting, observed=watched)
         for key, days in usage.items()
@@ -101,7 +104,8 @@ def test_with_four_weeks_the_hours_of_the_week_are_classes(spark: SparkSession) 
 def test_yesterday_max_is_the_maximum_of_the_newest_day_a_topic_was_seen(spark: SparkSession) -> None:
     usage, watched = history(seed=3, days=4)
     found = {
-        (row.protocol, row.topic, row.dimension): row.rate for row in yesterday_max(memory_of(spark, usage, watched, Parameters()), Parameters()).collect()
+        (row.protocol, row.topic, row.dimension): row.rate
+        for row in yesterday_max(memory_of(spark, usage, watched, Parameters()), Parameters()).collect()
     }
     assert found == {key: max(days[max(days)].values()) for key, days in usage.items()}
 
@@ -112,10 +116,14 @@ def proposed(spark: SparkSession) -> tuple[dict[quota_oracle.Key, Days], list[An
     return usage, candidates(memory_of(spark, usage, watched, Parameters()), Parameters()).collect()
 
 
-def test_every_rule_answers_once_for_every_topic_and_dimension_with_a_reason(proposed: tuple[dict[quota_oracle.Key, Days], list[Any]]) -> None:
+def test_every_rule_answers_once_for_every_topic_and_dimension_with_a_reason(
+    proposed: tuple[dict[quota_oracle.Key, Days], list[Any]],
+) -> None:
     usage, rows = proposed
     assert SIMPLE_RULE in QUOTA_RULES
-    assert sorted((row.protocol, row.topic, row.dimension, row.rule) for row in rows) == sorted((*key, rule) for key in usage for rule in QUOTA_RULES)
+    assert sorted((row.protocol, row.topic, row.dimension, row.rule) for row in rows) == sorted(
+        (*key, rule) for key in usage for rule in QUOTA_RULES
+    )
     assert all(row.rate >= 1 and row.reason for row in rows)
 
 
@@ -156,7 +164,9 @@ def test_within_a_second_the_logged_peak_bounds_what_is_added(spark: SparkSessio
         row[9] = max(fine.values())
         rows.append(tuple(row))
     memory = remembered(spark.createDataFrame(rows, DAILY_STATE), TODAY, 1, 7)
-    rates = spark.createDataFrame([(*key, rate) for key in tenths for rate in (20, 60, 200, 500)], "protocol string, topic string, dimension string, rate bigint")
+    rates = spark.createDataFrame(
+        [(*key, rate) for key in tenths for rate in (20, 60, 200, 500)], "protocol string, topic string, dimension string, rate bigint"
+    )
     for row in needed(rates, memory).collect():
         fine = {tick: amount for tick, amount in tenths[(row.protocol, row.topic, row.dimension)].items() if amount}
         assert row.needed >= quota_oracle.burst(fine, Fraction(row.rate, 10))
@@ -199,6 +209,7 @@ def test_answers_do_not_depend_on_how_the_rows_lie(spark: SparkSession) -> None:
     usage, watched = history(seed=8, days=6)
     memory = memory_of(spark, usage, watched, Parameters())
     answers = [
-        sorted(tuple(row) for row in candidates(rows, Parameters()).collect()) for rows in (memory, memory.repartition(7, "day"), memory.coalesce(1))
+        sorted(tuple(row) for row in candidates(rows, Parameters()).collect())
+        for rows in (memory, memory.repartition(7, "day"), memory.coalesce(1))
     ]
     assert answers[0] == answers[1] == answers[2]

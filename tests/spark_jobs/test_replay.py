@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import quota_oracle
 
 from spark_jobs.replay import refused
+from support import quota_oracle
 
 
 @given(st.dictionaries(st.integers(0, 100), st.integers(1, 500), max_size=30), st.integers(0, 300), st.integers(0, 900))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
+from spark_jobs.arrival_curve import _curve_of
 from spark_jobs.errors import EnvironmentFaultError
-from spark_jobs.session import find_java, java_version, local_cores
+from spark_jobs.replay import _replay_group
+from spark_jobs.session import find_java, java_version, local_cores, ship_by_value
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -45,6 +50,27 @@ def test_without_java_the_error_says_what_was_found_and_what_to_install(tmp_path
     assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
 
 
-@pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("spark://host:7077", None), ("yarn", None)])
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("spark://host:7077", None), ("yarn", None)]
+)
 def test_local_masters_are_known_by_their_cores(master: str, cores: int | None) -> None:
     assert local_cores(master) == cores
+
+
+ON_A_WORKER = """
+import sys
+for ours in ("spark_jobs", "limiter", "gateway", "admin"):
+    sys.modules[ours] = None  # importing it fails
+import pyarrow
+from pyspark import cloudpickle
+curve, replay = cloudpickle.loads(sys.stdin.buffer.read())
+table = pyarrow.table({"protocol": ["p"], "topic": ["t"], "dimension": ["d"], "rule": ["r"], "tick": [0], "amount": [9], "rate": [4], "burst": [5]})
+print(curve(table).column("curve")[0].as_py()[-1]["burst"], replay(table).column("refused")[0].as_py())
+"""
+
+
+def test_functions_that_run_on_the_workers_need_nothing_of_ours_there(tmp_path: Path) -> None:
+    ship_by_value()
+    shipped = cloudpickle.dumps((_curve_of, _replay_group))
+    done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.stdout.decode().split(), done.stderr.decode()) == (["9", "4"], "")

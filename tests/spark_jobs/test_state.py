@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state import Manifest, State, write_durably
 

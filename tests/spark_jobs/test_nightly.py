@@ -1,0 +1,59 @@
+"""nightly.py under the real spark-submit, from somewhere else, with nothing of ours installed for the workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from limiter.snapshot import load
+from spark_jobs.nightly import arguments
+from spark_jobs.parameters import Parameters
+from spark_jobs.session import QUICK_START, find_java
+from support.access_logs import SyntheticLog, sparse, steady
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_parameter_is_an_option() -> None:
+    named = ["--log", "l", "--date", "d", "--state", "s", "-o", "o"]
+    options = vars(arguments().parse_args([*named, "--margin-percent", "20", "--weighting", "seconds"]))
+    for name in ("log", "date", "state", "output", "master", "previous", "now"):
+        options.pop(name)
+    assert Parameters.of(options) == Parameters(margin_percent=20, weighting="seconds")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_submit_runs_it_from_an_archive(tmp_path: Path) -> None:
+    log = SyntheticLog(tmp_path / "log", "2026-11-20")
+    log.run({"orders": steady(20), "rare": sparse(2, every=9)}, range(30), seed=1)
+    log.write()
+    archive, script, elsewhere = tmp_path / "sluice.zip", tmp_path / "job" / "nightly.py", tmp_path / "elsewhere"
+    with zipfile.ZipFile(archive, "w") as file:
+        for package in ("limiter", "spark_jobs"):
+            for path in (ROOT / package).rglob("*.py"):
+                file.write(path, path.relative_to(ROOT))
+    elsewhere.mkdir()
+    script.parent.mkdir()
+    script.write_bytes((ROOT / "spark_jobs" / "nightly.py").read_bytes())
+    submit = Path(sys.executable).parent / "spark-submit"
+    options = ["--log", str(tmp_path / "log"), "--date", "2026-11-20", "--state", str(tmp_path / "state"), "-o", str(tmp_path / "q.json")]
+    spark = ["--master", "local[2]", "--driver-java-options", QUICK_START, "--conf", "spark.ui.enabled=false", "--py-files", str(archive)]
+    done = subprocess.run(
+        [str(submit), *spark, str(script), *options, "--floor-messages", "1"],
+        cwd=elsewhere,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": "", "JAVA_HOME": str(find_java(os.environ))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    quotas = {quota.topic: quota for quota in load((tmp_path / "q.json").read_bytes()).quotas}
+    assert quotas["rare"].messages == (2, 4)
+    assert set(quotas) == {"orders", "rare"}
