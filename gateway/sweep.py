@@ -160,8 +160,7 @@ class Sweeper:
         for batch in batches:
             requests.extend(batch.requests)
         self.submissions += 1
-        self.executor.submit(Submission(requests, now, batches))
-        if self._wake_fd < 0:
+        if self.executor.submit(Submission(requests, now, batches)):
             self._collect(now)
         elif not self._ready:
             for descriptor, mask in self._epoll.poll(VERDICT_WAIT_S, EVENTS):

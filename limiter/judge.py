@@ -110,6 +110,10 @@ class Judge:
 
     # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
 
+    def busy(self) -> bool:
+        """Whether `decide` would have to wait now: somebody reads the states of all keys, or another thread judges."""
+        return self._lock.locked()
+
     def decide(self, requests: list[Request], now: int) -> None:
         """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe."""
         self._lock.acquire()

@@ -141,22 +141,25 @@ def _build(master: str | None, scratch: Path, java_options: str) -> SparkSession
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
-    cores = None if master is None else local_cores(master)
-    own_java = f"-Dlog4j2.configurationFile=file:{quiet} {java_options if cores is not None else ''}"
+    local = master is not None and local_cores(master) is not None
+    own_java = f"-Dlog4j2.configurationFile=file:{quiet} {java_options if local else ''}"
     builder = builder.config("spark.driver.extraJavaOptions", own_java)
     if master is not None:
         builder = builder.master(master)
-        if cores is not None:  # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing
-            builder = (
-                builder.config("spark.sql.shuffle.partitions", cores)
-                .config("spark.default.parallelism", cores)
-                .config("spark.sql.adaptive.enabled", "false")  # planning every stage anew doubled a small night (14 to 7 CPU-s, 2026-11)
-                .config("spark.driver.host", "127.0.0.1")
-                .config("spark.driver.bindAddress", "127.0.0.1")
-                .config("spark.local.dir", str(scratch / "local"))
-            )
+    if local:
+        builder = (
+            builder.config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.local.dir", str(scratch / "local"))
+        )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    cores = local_cores(session.sparkContext.master)
+    if cores is not None:
+        # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing, and planning every stage anew (adaptive execution)
+        # cost a small night 40 of 65 CPU-s (2026-11). A cluster keeps its own settings.
+        session.conf.set("spark.sql.shuffle.partitions", str(cores))
+        session.conf.set("spark.sql.adaptive.enabled", "false")
     _require(session)
     return session
 

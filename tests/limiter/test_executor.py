@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from limiter.executor import INLINE, Executor, Submission
+from limiter.executor import INLINE, INLINE_REQUESTS, QUICK_NS, TRUSTED_AFTER, Executor, Submission
 from limiter.keys import Key, Origin, rocketmq_topic
 from limiter.request import Request
 
@@ -86,9 +87,9 @@ def test_a_slow_judge_stalls_nobody_and_a_full_queue_passes(slow: SlowJudge) -> 
     for owner in range(1, 4):
         executor.submit(submission(owner))
     assert executor.depth == 3
-    executor.submit(submission(4))
-    executor.submit(submission(5))
-    bypassed = collect(executor, 2)  # at once, while the judge still stands
+    assert executor.submit(submission(4))  # done at once, while the judge still stands
+    assert executor.submit(submission(5))
+    bypassed = executor.collect()
     assert [(one.owner, one.requests[0].passed, one.requests[0].bypassed) for one in bypassed] == [(4, 3, True), (5, 3, True)]
     assert executor.rejected == 2
     slow.go.set()
@@ -114,8 +115,8 @@ def test_a_full_queue_may_be_judged_inline(slow: SlowJudge) -> None:
     executor.submit(submission(0))
     assert slow.begun.acquire(timeout=PATIENCE_S)
     executor.submit(submission(1))
-    executor.submit(submission(2))
-    (inline,) = collect(executor, 1)
+    assert executor.submit(submission(2))
+    (inline,) = executor.collect()
     assert (inline.owner, inline.requests[0].passed, inline.requests[0].bypassed) == (2, 0, False)
     slow.go.set()
     assert [one.owner for one in collect(executor, 2)] == [0, 1]
@@ -228,3 +229,71 @@ def test_threads_are_daemons_with_names() -> None:
 def test_what_makes_no_executor(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"threads|on_rejection"):
         Executor(refuse, **wrong)  # type: ignore[arg-type]
+
+
+class Counting:
+    """A judge that notes which thread asked it, and is slow when told to."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.slow_for_ns = 0
+
+    def __call__(self, requests: list[Request], now: int) -> None:
+        self.threads.append(threading.current_thread().name)
+        end = time.perf_counter_ns() + self.slow_for_ns
+        while time.perf_counter_ns() < end:
+            pass
+
+
+def ask(executor: Executor, times: int, requests: int = 1) -> None:
+    """One after the other, as a loop with one session would."""
+    for owner in range(times):
+        if not executor.submit(submission(owner, requests)):
+            collect(executor, 1)
+        else:
+            assert len(executor.collect()) == 1
+
+
+def test_a_quick_judge_earns_the_callers_thread_for_small_submissions_only() -> None:
+    judge = Counting()
+    executor = Executor(judge)
+    ask(executor, 20 * TRUSTED_AFTER)
+    assert set(judge.threads[:TRUSTED_AFTER]) == {"sluice-limiter-0"}
+    assert judge.threads[-1] == threading.current_thread().name
+    assert executor.inline > 0
+    ask(executor, 1, INLINE_REQUESTS + 1)
+    assert judge.threads[-1] == "sluice-limiter-0"
+    assert executor.close(PATIENCE_S)
+
+
+def test_a_judge_that_becomes_slow_costs_the_caller_one_answer_and_has_to_earn_it_again() -> None:
+    judge = Counting()
+    executor = Executor(judge)
+    ask(executor, 20 * TRUSTED_AFTER)
+    judge.slow_for_ns = 2 * QUICK_NS
+    judge.threads.clear()
+    ask(executor, 10)
+    assert judge.threads.count(threading.current_thread().name) == 1
+    assert judge.threads[1:] == ["sluice-limiter-0"] * 9
+    assert executor.close(PATIENCE_S)
+
+
+def test_a_judge_that_is_slow_from_the_start_never_gets_the_callers_thread() -> None:
+    judge = Counting()
+    judge.slow_for_ns = 2 * QUICK_NS
+    executor = Executor(judge)
+    ask(executor, 3 * TRUSTED_AFTER)
+    assert set(judge.threads) == {"sluice-limiter-0"}
+    assert executor.close(PATIENCE_S)
+
+
+def test_a_busy_judge_is_not_asked_on_the_callers_thread() -> None:
+    busy = [False]
+    judge = Counting()
+    executor = Executor(judge, busy=lambda: busy[0])
+    ask(executor, 20 * TRUSTED_AFTER)
+    busy[0] = True
+    judge.threads.clear()
+    ask(executor, 3)
+    assert set(judge.threads) == {"sluice-limiter-0"}
+    assert executor.close(PATIENCE_S)

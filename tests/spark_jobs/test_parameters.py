@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,9 @@ def test_every_parameter_says_what_it_is() -> None:
 def test_rules_tried_under_other_parameters_are_another_fingerprint_and_guard_rails_are_not() -> None:
     assert Parameters().fingerprint() != Parameters(margin_percent=20).fingerprint()
     assert Parameters().fingerprint() == Parameters(step_up_percent=300).fingerprint()
+
+
+def test_the_documentation_lists_every_parameter_with_its_default() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "quotas.md").read_text()
+    table = [line for line in text.splitlines() if line.startswith("| `") and line.split("`")[1] in {each.name for each in fields(Parameters)}]
+    assert table == [f"| `{each.name}` | {each.default} | {each.metadata['help']} |" for each in fields(Parameters)]

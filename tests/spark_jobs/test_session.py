@@ -64,7 +64,8 @@ for ours in ("spark_jobs", "limiter", "gateway", "admin"):
 import pyarrow
 from pyspark import cloudpickle
 curve, replay = cloudpickle.loads(sys.stdin.buffer.read())
-table = pyarrow.table({"protocol": ["p"], "topic": ["t"], "dimension": ["d"], "rule": ["r"], "tick": [0], "amount": [9], "rate": [4], "burst": [5]})
+row = {"protocol": "p", "topic": "t", "dimension": "d", "rule": "r", "tick": 0, "amount": 9, "rate": 4, "burst": 5}
+table = pyarrow.table({name: [value] for name, value in row.items()})
 print(curve(table).column("curve")[0].as_py()[-1]["burst"], replay(table).column("refused")[0].as_py())
 """
 
