@@ -50,7 +50,11 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    return list(mypycify([*hot_modules()], opt_level="3", group_name="sluice"))
+    built = mypycify([*hot_modules()], opt_level="3", group_name="sluice")
+    for extension in built:
+        # All modules are one library: without this the compiler must call its own functions through the linker's table and may inline none.
+        extension.extra_compile_args.append("-fno-semantic-interposition")
+    return list(built)
 
 
 os.chdir(ROOT)

@@ -154,7 +154,7 @@ def _build(master: str | None, scratch: Path, java_options: str) -> SparkSession
         )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    cores = local_cores(session.sparkContext.master)
+    cores = local_cores(str(session.sparkContext.master))
     if cores is not None:
         # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing, and planning every stage anew (adaptive execution)
         # cost a small night 40 of 65 CPU-s (2026-11). A cluster keeps its own settings.
