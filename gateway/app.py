@@ -70,8 +70,8 @@ class Gateway:
         self.overhead = metrics.Histogram(metrics.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
-        limiter = settings.limiter
-        self.executor = Executor(self.judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed, self.judge.busy)
+        limiter, judge = settings.limiter, self.judge
+        self.executor = Executor(judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed, judge.busy)
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
         self.accounts.listeners.append(self.limit_events.add)

@@ -1,8 +1,8 @@
 """A session: one client, one broker connection of its own, and the turn it takes in the loop.
 
-The loop calls `turn` when something may have happened. A turn does a bounded amount of work: at most one read from each side. What the
-session wants next it leaves in plain attributes: `batch` (to be submitted to the judge), `again` (call me in the next sweep without
-waiting), `due` (call me at that time), `over` (take me out).
+The loop calls `turn` when something may have happened, `resume` when the judge has looked at its batch, and after either `settle`. A turn
+does a bounded amount of work: at most one read from each side. What the session wants next it leaves in plain attributes: `batch` (to be
+submitted to the judge), `again` (call me in the next sweep without waiting), `due` (call me at that time), `over` (take me out).
 
 How the end travels. Each side's FIN reaches the other only after everything that was in flight before it: a batch with the judge, held
 parts, backlogs. The naive way, closing both sockets when one read returns nothing, loses the broker's last confirms and
@@ -45,6 +45,7 @@ class Session:
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
         self.again = False
         self.due = NEVER
+        self.timed = NEVER  # for the loop: the `due` it has a timer for
         self.over = False
         self.queued = False  # for the loop: already on its list for this sweep
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total
@@ -58,7 +59,11 @@ class Session:
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
     def turn(self, now: int, buffer: memoryview) -> bool:
-        """Do what can be done now; True when `batch` is to be submitted to the judge. `buffer` is the loop's one receive buffer."""
+        """Read and decode what can be read now; True when `batch` is to be submitted to the judge. `buffer` is the loop's one buffer.
+
+        `settle` follows in the same sweep, after the judge's verdicts where they come at once: so everything a sweep has for a peer leaves
+        with one system call.
+        """
         submit = False
         try:
             self._relay(now, buffer)
@@ -69,11 +74,10 @@ class Session:
         except ProtocolError as error:
             self._broken(error, now)
             return False
-        self._settle_turn(now)
-        return submit and not self.over
+        return submit
 
     def resume(self, now: int, verdict_now: int) -> None:
-        """The judge has looked at `batch`: carry it on."""
+        """The judge has looked at `batch`: carry it on. `settle` follows."""
         batch = self.batch
         assert batch is not None
         self.batch = None
@@ -82,11 +86,11 @@ class Session:
             self.pipeline.resume(batch)
         except ProtocolError as error:
             self._broken(error, now)
-            return
-        self._settle_turn(now)
 
-    def _settle_turn(self, now: int) -> None:
-        """Send what is to be sent, then say what is wanted next."""
+    def settle(self, now: int) -> None:
+        """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
+        if self.over:
+            return
         self._send(now)
         if self.conversation.abandoned:
             self._abandon(self.conversation.abandoned)

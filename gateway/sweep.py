@@ -101,11 +101,14 @@ class Sweeper:
             self._turn(session, now, batches)
         if batches:
             self._submit(batches, now)
+        for session in ready:
+            self._settle(session, now)
         return MORE if self._ready else DONE
 
     def _note(self, descriptor: int, mask: int, now: int) -> None:
         if descriptor == self._wake_fd:
-            self._collect(now)
+            for resumed in self._collect(now):
+                self.end(resumed)
             return
         session = self._clients.get(descriptor)
         if session is not None:
@@ -134,26 +137,13 @@ class Sweeper:
     def _turn(self, session: Session, now: int, batches: list[Batch]) -> None:
         if session.over:
             return
-        due = session.due
         try:
             if session.turn(now, self._buffer):
                 batch = session.batch
                 assert batch is not None
                 batches.append(batch)
         except Exception as error:  # let it crash: this session only
-            session.abort("gateway_error", f"{type(error).__name__}: {error}")
-            self._remove(session, error)
-            return
-        self._after(session, due)
-
-    def _after(self, session: Session, due_before: int) -> None:
-        if session.over:
-            self._remove(session, None)
-            return
-        if session.again:
-            self.wake(session)
-        if session.due != due_before and session.due < NEVER:
-            heapq.heappush(self._timers, (session.due, session.number))
+            self._crashed(session, error)
 
     def _submit(self, batches: list[Batch], now: int) -> None:
         requests: list[Request] = []
@@ -161,12 +151,14 @@ class Sweeper:
             requests.extend(batch.requests)
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
-            self._collect(now)
+            self._collect(now)  # these sessions are all settled at the end of this sweep
         elif not self._ready:
             for descriptor, mask in self._epoll.poll(VERDICT_WAIT_S, EVENTS):
                 self._note(descriptor, mask, now)
 
-    def _collect(self, now: int) -> None:
+    def _collect(self, now: int) -> list[Session]:
+        """Resume every session whose verdicts are there; they are to be settled."""
+        resumed: list[Session] = []
         for submission in self.executor.collect():
             batches = submission.owner
             assert isinstance(batches, list)
@@ -175,15 +167,32 @@ class Sweeper:
                 assert isinstance(session, Session)
                 if session.over or session.batch is not batch:
                     continue
-                due = session.due
                 try:
                     session.resume(now, submission.now)
                 except Exception as error:  # let it crash: this session only
-                    session.abort("gateway_error", f"{type(error).__name__}: {error}")
-                    self._remove(session, error)
-                    continue
-                self._after(session, due)
+                    self._crashed(session, error)
+                resumed.append(session)
             self.on_settled((now_ns() - submission.now) / 1e9)
+        return resumed
+
+    def _settle(self, session: Session, now: int) -> None:
+        try:
+            session.settle(now)
+        except Exception as error:  # let it crash: this session only
+            self._crashed(session, error)
+        if session.over:
+            self._remove(session, None)
+            return
+        if session.again:
+            self.wake(session)
+        due = session.due
+        if due != session.timed and due < NEVER:
+            heapq.heappush(self._timers, (due, session.number))
+        session.timed = due
+
+    def _crashed(self, session: Session, error: Exception) -> None:
+        session.abort("gateway_error", f"{type(error).__name__}: {error}")
+        self._remove(session, error)
 
     def tick(self, now: int) -> None:
         """A few times a second: every session's deadlines and heartbeats."""
@@ -200,7 +209,7 @@ class Sweeper:
             self.wake(session)
 
     def end(self, session: Session) -> None:
-        """Take out a session that was ended from outside (`Session.abort`, `say_farewell`)."""
+        """Take out a session that has ended outside of a turn (`abort`, `say_farewell`, a batch that broke); wake it if it has not."""
         if session.over:
             self._remove(session, None)
         else:
