@@ -45,6 +45,7 @@ class Session:
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
         self.again = False
         self.due = NEVER
+        self.settled_in = 0  # for the loop: number of the sweep it was last settled in
         self.timed = NEVER  # for the loop: the `due` it has a timer for
         self.over = False
         self.queued = False  # for the loop: already on its list for this sweep

@@ -102,7 +102,8 @@ class Sweeper:
         if batches:
             self._submit(batches, now)
         for session in ready:
-            self._settle(session, now)
+            if session.settled_in != self.sweeps:
+                self._settle(session, now)
         return MORE if self._ready else DONE
 
     def _note(self, descriptor: int, mask: int, now: int) -> None:
@@ -151,7 +152,8 @@ class Sweeper:
             requests.extend(batch.requests)
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
-            self._collect(now)  # these sessions are all settled at the end of this sweep
+            for session in self._collect(now):  # those of this submission, and of an earlier one that a thread has just finished
+                self._settle(session, now)
         elif not self._ready:
             for descriptor, mask in self._epoll.poll(VERDICT_WAIT_S, EVENTS):
                 self._note(descriptor, mask, now)
@@ -176,6 +178,7 @@ class Sweeper:
         return resumed
 
     def _settle(self, session: Session, now: int) -> None:
+        session.settled_in = self.sweeps
         try:
             session.settle(now)
         except Exception as error:  # let it crash: this session only

@@ -273,3 +273,28 @@ def test_pipelines_of_many_sessions_share_one_submission_per_sweep() -> None:
         wires.run()
         assert wires.sweeper.submissions - before <= 2
         assert all(wires.received(broker) == send("orders") for _, broker in ends[:10])
+
+
+def test_verdicts_of_a_thread_that_come_with_those_given_inline_are_carried_on_too() -> None:
+    """A submission finished by the thread was collected together with one judged inline, and its sessions were never sent (2026-11)."""
+    with Wires(limited("orders", rate=1_000_000), threads=1) as wires:
+        ends = [wires.connect("rocketmq", f"10.0.0.{number}") for number in range(8)]
+        wires.run()
+        frame = send("orders")
+        waiting = set(range(len(ends)))
+        for turn in range(3000):
+            number = turn % len(ends)
+            if number in waiting:
+                ends[number][0].sendall(frame)
+                waiting.discard(number)
+            wires.sweeper.sweep(time.monotonic_ns())
+            if turn % 3 == 0:  # collect what has arrived from one of them, so that it may send again
+                other = (turn * 5) % len(ends)
+                if other not in waiting:
+                    wires.until(lambda other=other: wires.session(other + 1).upstream.sent % len(frame) == 0)
+                    wires.until(lambda other=other: wires.session(other + 1).upstream.sent > 0)
+                    waiting.add(other)
+        wires.run()
+        for number in range(1, len(ends) + 1):
+            session = wires.session(number)
+            assert session.upstream.sent == session.client.received

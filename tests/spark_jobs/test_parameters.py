@@ -46,5 +46,7 @@ def test_rules_tried_under_other_parameters_are_another_fingerprint_and_guard_ra
 
 def test_the_documentation_lists_every_parameter_with_its_default() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "quotas.md").read_text()
-    table = [line for line in text.splitlines() if line.startswith("| `") and line.split("`")[1] in {each.name for each in fields(Parameters)}]
+    table = [
+        line for line in text.splitlines() if line.startswith("| `") and line.split("`")[1] in {each.name for each in fields(Parameters)}
+    ]
     assert table == [f"| `{each.name}` | {each.default} | {each.metadata['help']} |" for each in fields(Parameters)]
