@@ -166,5 +166,5 @@ def _refuse_damage(night: Night, total: int, corrupt: int, stray: int, aside: Pa
     if week_ago is not None and total * 100 < week_ago.rows * parameters.row_share_percent:
         raise InsufficientInputError(
             f"{total} lines on {night.date}, {week_ago.rows} a week before: less than {parameters.row_share_percent} %. "
-            "Is a part of the log missing? If not: --row-share-percent 0"
+            "Is a part of the log missing? If not: row_share_percent=0"
         )

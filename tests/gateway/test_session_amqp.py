@@ -10,11 +10,11 @@ import pamqp.body
 import pamqp.commands as amqp
 import pamqp.frame
 import pamqp.header
-from support.wires import Wires
 
 from gateway.sweep import now_ns
 from limiter.limits import Limit, Rate
 from limiter.rules import Match, Rule
+from support.wires import Wires
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

@@ -44,7 +44,8 @@ class Wires:
         self.accounts = Accounts()
         self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
         self.ended: list[tuple[Session, BaseException | None]] = []
-        self.sweeper = Sweeper(self.executor, lambda session, error: self.ended.append((session, error)), lambda _: None)
+        self.at_end: Callable[[Session, BaseException | None], None] | None = None
+        self.sweeper = Sweeper(self.executor, self._ended, lambda _: None)
         self._sockets: list[socket.socket] = []
         self._number = 0
 
@@ -63,6 +64,11 @@ class Wires:
 
     def session(self, number: int = 1) -> Session:
         return self.sweeper.sessions[number]
+
+    def _ended(self, session: Session, error: BaseException | None) -> None:
+        self.ended.append((session, error))
+        if self.at_end is not None:
+            self.at_end(session, error)
 
     def run(self, seconds: float = 0.02) -> None:
         """Sweep until nothing has happened for `seconds`."""
