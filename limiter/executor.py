@@ -13,10 +13,10 @@ What can go wrong, and what happens then (`limiter.md` 5). Whatever it is, a sub
 What passed like that says so (`Request.bypassed`). Order: a session has at most one batch out, so submissions may overtake each other
 without harm, and within one nothing is ever reordered.
 
-**When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that knows
-its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a row is
-asked on the caller's thread for submissions of at most INLINE_REQUESTS, as long as no thread has anything to do and the judge is not `busy`.
-One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two.
+**When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
+knows its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a
+row is asked on the caller's thread for submissions of at most INLINE_REQUESTS, as long as no thread has anything to do and the judge is
+not `busy`. One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two.
 
 Threads and counters: every counter has one writer, so none needs a lock; deques are atomic under the GIL.
 """
@@ -139,7 +139,7 @@ class Executor:
         return self._failed_inline + sum(worker.failed for worker in self._workers)
 
     def submit(self, submission: Submission) -> bool:
-        """Have `submission` judged; it comes back by `collect`. Never waits. True: it is done already, and the eventfd says nothing of it."""
+        """Have `submission` judged; it comes back by `collect`. Never waits. True: it is done already, without a word from the eventfd."""
         if not self._workers:
             self._run_inline(submission)
             return True

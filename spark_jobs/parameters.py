@@ -26,6 +26,9 @@ class Parameters:
     weighting: str = _parameter(
         "load", "percentile of what: load (share of messages or bytes) or seconds (share of observed seconds, idle ones too)"
     )
+    storm_percent: int = _parameter(
+        100, "refused demand counts, in a second, for at most this share of the day's busiest second that passed"
+    )
     margin_percent: int = _parameter(15, "added to the percentile")
     burst_permille: int = _parameter(900, "which quantile of the days' bursts", least=1)
     burst_seconds: int = _parameter(10, "a burst is at most so many seconds of the rate (or the largest message)", least=1)
@@ -91,5 +94,14 @@ class Parameters:
 
     def fingerprint(self) -> str:
         """Names what the rules computed with: quotas tried under other parameters are no evidence for these."""
-        used = ("remember_days", "half_life_days", "percentile_permille", "weighting", "margin_percent", "burst_permille", "burst_seconds")
+        used = (
+            "remember_days",
+            "half_life_days",
+            "percentile_permille",
+            "weighting",
+            "storm_percent",
+            "margin_percent",
+            "burst_permille",
+            "burst_seconds",
+        )
         return hashlib.sha256(json.dumps({name: getattr(self, name) for name in used}, sort_keys=True).encode()).hexdigest()[:16]

@@ -35,6 +35,7 @@ from spark_jobs.replay import replay
 from spark_jobs.schemas import CANDIDATES, DAILY_STATE, PREVIOUS, SCORES
 from spark_jobs.selection import choose, scores
 from spark_jobs.state import Manifest, State, read_table, write_table
+from spark_jobs.storms import calmed
 from spark_jobs.usage import per_second, ticks, with_ticks
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
     day = read_day(spark, night)
     observed = ticks(day.lines).cache()
     observed_seconds = observed.count()
-    usage = with_ticks(per_second(day.lines), observed).cache()
+    usage = with_ticks(calmed(per_second(day.lines), parameters.storm_percent), observed).cache()
     staged = state.stage(night.date)
     write_table(daily_state(usage, observed, night.date), "usage", DAILY_STATE, staged)
 
