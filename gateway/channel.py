@@ -10,6 +10,7 @@ The backlog is bounded by its owner: a session stops reading one side while the 
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import deque
 from typing import Final
@@ -70,6 +71,8 @@ class Channel:
             return
         if start == 0 and end == len(data):
             self._backlog.append(data)
+        elif not self.writable and (end - start) * 2 < len(data):
+            self._backlog.append(data[start:end])  # it has to wait: a small slice must not keep a whole read alive
         else:
             self._backlog.append(memoryview(data)[start:end])
         self.queued += end - start
@@ -90,10 +93,24 @@ class Channel:
                 self._consume(taken)
         except BlockingIOError:
             self.writable = False
+            self._detach()
         except OSError as error:
             self.fail(error)
         if self.sent != before:
             self.sent_at = now
+
+    def _detach(self) -> None:
+        """What has to wait keeps its own bytes only: a small slice must not keep a whole read alive."""
+        backlog = self._backlog
+        for index, view in enumerate(backlog):
+            if isinstance(view, memoryview) and isinstance(view.obj, bytes) and len(view) * 2 < len(view.obj):
+                backlog[index] = bytes(view)
+
+    def check(self) -> None:
+        """The kernel announced an error: take it without reading."""
+        number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self.fail(OSError(number, os.strerror(number)))
 
     def _consume(self, taken: i64) -> None:
         backlog = self._backlog

@@ -51,6 +51,8 @@ class Conversation:
         self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
         self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
         self.held_messages = 0  # messages in held parts
+        self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
+        self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
         self.user: str | None = None  # as authenticated, once known
         self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
@@ -124,6 +126,10 @@ class Conversation:
     def settled(self) -> bool:
         """Whether the client waits for nothing that was forwarded, as far as the protocol lets us know (used for draining)."""
         return True
+
+    def knows_answers(self) -> bool:
+        """Whether `settled` is exact; where it is not, draining waits for a quiet broker instead."""
+        return False
 
     def holds_close(self) -> bool:
         """Whether something held must still reach the broker although the client has finished sending."""

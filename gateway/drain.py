@@ -17,9 +17,9 @@ from gateway.sweep import now_ns
 if TYPE_CHECKING:
     from gateway.app import Gateway
 
-DRAIN_S: Final = 30.0  # reliability.md A5
+DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second: over within 30 s (reliability.md A5), or a supervisor kills first
 FAREWELL_S: Final = 2.0  # for clients to close after they were told
-QUIET_NS: Final = 200_000_000  # a broker that has said nothing for so long has answered what it was asked (a guess)
+QUIET_NS: Final = 1_000_000_000  # RocketMQ: a broker that has said nothing for so long has answered what it was asked (a guess)
 
 
 async def drain(gateway: Gateway) -> None:

@@ -29,7 +29,7 @@ async def every_tick(gateway: Gateway) -> None:
     while True:
         await trio.sleep(TICK_S)
         sweeper.tick(now_ns())
-        held = sum(session.conversation.held_bytes + session.upstream.backlog for session in sweeper.sessions.values())
+        held = sum(session.buffered() for session in sweeper.sessions.values())
         full = held >= gateway.settings.memory.high_watermark
         if full != shared.memory_full:
             shared.memory_full = full

@@ -103,9 +103,10 @@ class Listener:
         try:
             client, _ = self.sock.accept()
             client.close()
+            self.opened += 1
+            self.count_closed("overload")
         except OSError:
             pass  # nobody waits any more, or another descriptor was taken meanwhile: try again in a moment
-        self.count_closed("overload")
         log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), remedy="raise the nofile limit (ulimit -n)")
         try:
             return os.open("/dev/null", os.O_RDONLY)

@@ -56,6 +56,7 @@ class Session:
         self.first_end_at = 0  # when
         self.draining = False
         self.last_relayed_at = 0
+        self.beat_at = 0  # when the broker was sent a heartbeat of ours
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
@@ -82,6 +83,9 @@ class Session:
         batch = self.batch
         assert batch is not None
         self.batch = None
+        if self.conversation.draining:  # the farewell was said meanwhile: nothing may follow it
+            self._abandon(batch.parts)
+            return
         batch.now = max(now, verdict_now)
         try:
             self.pipeline.resume(batch)
@@ -109,7 +113,7 @@ class Session:
         if not upstream.readable or not self._may_relay():
             return
         count = upstream.receive(buffer, 0)
-        if count == 0:
+        if count == 0 or self.conversation.draining:  # after the farewell nothing of the broker's goes to the client
             return
         self.last_relayed_at = now
         out: list[bytes] = []
@@ -143,6 +147,9 @@ class Session:
             offset = 0
         if offset:
             buffer[:offset] = decode.rest
+        left = self.conversation.frame_left
+        if left and (self.draining or self._full()):  # only what the broker still lacks of the frame it stands in
+            buffer = buffer[: offset + left]
         count = self.client.receive(buffer, offset)
         if count == 0:
             return b""
@@ -166,7 +173,9 @@ class Session:
         """Whether there is something of the client's to read or decode, and room for it."""
         if self.conversation.draining:
             return self.client.readable
-        return (self.client.readable or self.decode.pending) and not self.draining and not self.withheld()
+        if self.draining and not self.conversation.frame_left:
+            return False
+        return (self.client.readable or self.decode.pending) and not self.withheld()
 
     def withheld(self) -> bool:
         """Whether the client is deliberately not read."""
@@ -175,9 +184,18 @@ class Session:
             self.decode.credit.credit <= 0
             or self.upstream.backlog > shared.backlog_bytes
             or self.client.backlog > shared.backlog_bytes
-            or self.conversation.held_bytes >= shared.hold_bytes
-            or (shared.memory_full and self.conversation.held_bytes > 0)
+            or (self._full() and not self.conversation.frame_left)  # what began to flow must end, or nothing held could ever go
         )
+
+    def buffered(self) -> int:
+        """All bytes this connection keeps in memory."""
+        conversation = self.conversation
+        return conversation.held_bytes + conversation.reply_bytes + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
+
+    def _full(self) -> bool:
+        """Whether as much is held as may be."""
+        held = self.conversation.held_bytes + self.conversation.reply_bytes
+        return held >= self.shared.hold_bytes or (self.shared.memory_full and held > 0)
 
     def _send(self, now: int) -> None:
         client = self.client
@@ -201,58 +219,84 @@ class Session:
             # After an end from either side, a reset of the other is only an end without ceremony.
             self._finish(self.first_end, "" if client.eof or upstream.eof else str(client.error or upstream.error))
             return
-        if client.eof and self.batch is None and not self.decode.pending and not self.conversation.holds_close():
+        torn = self.conversation.frame_left > 0  # what is held can never go: the frame before it will not end
+        if client.eof and self.batch is None and not self.decode.pending and (torn or not self.conversation.holds_close()):
             upstream.shut_down()
         if upstream.eof:
             client.shut_down()
         both = client.eof and upstream.eof and (upstream.backlog == 0 or client.shut)
-        after_farewell = self.conversation.draining and (client.eof or upstream.eof)
+        # After the farewell the client is read to its end: closing with its bytes unread would send a RST, which overtakes the farewell.
+        after_farewell = self.conversation.draining and client.eof
         if client.backlog == 0 and (both or after_farewell):
             self._finish(self.first_end, "")
 
     def tick(self, now: int) -> None:
         """A few times a second: heartbeats for the broker, deadlines."""
         interval = self.conversation.heartbeat_interval_ns()
-        if interval < NEVER and self.upstream.backlog == 0 and now - self.upstream.sent_at >= interval and self._keeps_silent():
+        silent_since = max(self.upstream.sent_at, self.beat_at)
+        if interval < NEVER and self.upstream.backlog == 0 and now - silent_since >= interval and self._keeps_silent():
             beat = self.conversation.heartbeat()
             if beat:
+                moved_at = self.upstream.sent_at
                 self.upstream.queue(beat, 0, len(beat))
                 self.upstream.flush(now)
+                self.upstream.sent_at = moved_at  # a heartbeat is no progress
+                self.beat_at = now
+        if self.client.hung_up and not self.first_end_at:
+            self.first_end_at = now  # its end may stand behind bytes that are not read for now
         in_flight = self.client.backlog > 0 or self.upstream.backlog > 0
         moved_at = max(self.first_end_at, self.client.sent_at, self.upstream.sent_at)
         if self.first_end_at and now - moved_at > (STALLED_NS if in_flight else LINGER_NS):
-            self._finish(self.first_end or self.cause, "the other side did not close in time")
-        elif self.client.received == 0 and now - self.opened_at > self.place.handshake_ns:
-            self._finish("handshake_timeout", "the client said nothing")
+            self._finish(self.first_end or self.cause or "client", "the other side did not close in time")
+        elif now - self.opened_at > self.place.handshake_ns and not self._begun():
+            self._finish("handshake_timeout", "the client has not said one whole frame")
+
+    def _begun(self) -> bool:
+        """Whether anything whole has come from the client."""
+        return self.upstream.queued > 0 or self.client.queued > 0 or self.batch is not None or self.conversation.held_messages > 0
 
     def _keeps_silent(self) -> bool:
         """Whether it is the gateway, not the client, that keeps the client's bytes from the broker."""
-        return self.withheld() or self.conversation.held_bytes > 0 or self.batch is not None
+        return self.draining or self.withheld() or self.conversation.held_bytes > 0 or self.batch is not None
 
     def _broken(self, error: ProtocolError, now: int) -> None:
-        """A peer broke the protocol: the client gets the protocol's last words, then both sides are closed."""
-        farewell = error.farewell
-        if farewell:
-            self.client.queue(farewell, 0, len(farewell))
-        replies = self.conversation.take_replies()
-        if replies and not farewell:
-            self.client.queue(replies, 0, len(replies))
+        """A peer broke the protocol: the client gets the protocol's last words, then both sides are closed.
+
+        The client is read to its end before that, or the RST of its unread bytes would overtake the words.
+        """
+        last_words = error.farewell or self.conversation.take_replies()
+        self.client.queue(last_words, 0, len(last_words))
         self.client.flush(now)
-        self._finish(error.cause, str(error))
+        self.cause = self.cause or error.cause
+        self.detail = self.detail or str(error)
+        if self.batch is not None and self.pipeline.kept_at < 0:  # not with the judge: it was being decoded
+            self._abandon(self.batch.parts)
+            self.batch = None
+        if not error.farewell or self.client.error is not None or self.client.eof:
+            self._finish(error.cause, "")
+            return
+        self.draining = True
+        self.conversation.draining = True
+        self.first_end_at = now
+        self.client.shut_down()
+        self.upstream.shut_down()
 
     def begin_drain(self) -> None:
         """Take no more from the client; what is in flight goes its way."""
         self.draining = True
 
     def drained(self, now: int, quiet_ns: int) -> bool:
-        """Whether nothing is in flight any more: nothing with the judge, held or queued, no confirm outstanding, the broker quiet."""
+        """Whether nothing is in flight any more: nothing with the judge, held or queued, no answer outstanding.
+
+        Where the protocol does not let us know its answers, the broker must have been quiet for `quiet_ns` since anything went to it.
+        """
         return (
             self.batch is None
             and self.conversation.held_messages == 0
             and self.client.backlog == 0
             and self.upstream.backlog == 0
             and self.conversation.settled()
-            and now - self.last_relayed_at >= quiet_ns
+            and (self.conversation.knows_answers() or now - max(self.last_relayed_at, self.upstream.sent_at) >= quiet_ns)
         )
 
     def say_farewell(self, reason: str, cause: str, now: int) -> None:

@@ -67,8 +67,13 @@ class Sweeper:
         self.sessions[session.number] = session
         self._clients[session.client.fd] = session
         self._upstreams[session.upstream.fd] = session
-        self._epoll.register(session.client.fd, EDGE)
-        self._epoll.register(session.upstream.fd, EDGE)
+        try:
+            self._epoll.register(session.client.fd, EDGE)
+            self._epoll.register(session.upstream.fd, EDGE)
+        except OSError as error:  # ENOSPC (fs.epoll.max_user_watches), ENOMEM: this client only
+            session.abort("gateway_error", str(error))
+            self._remove(session, error)
+            return
         self.wake(session)
 
     def wake(self, session: Session) -> None:
@@ -123,6 +128,8 @@ class Sweeper:
             channel.writable = channel.error is None
         if mask & GONE:
             channel.hung_up = True
+        if mask & select.EPOLLERR and (channel is session.client) and session.withheld():
+            channel.check()
         if mask & ~select.EPOLLOUT and not channel.eof:
             channel.readable = channel.error is None
         self.wake(session)
@@ -200,7 +207,12 @@ class Sweeper:
     def tick(self, now: int) -> None:
         """A few times a second: every session's deadlines and heartbeats."""
         for session in list(self.sessions.values()):
-            session.tick(now)
+            try:
+                session.tick(now)
+            except Exception as error:  # let it crash: this session only
+                session.abort("gateway_error", f"{type(error).__name__}: {error}")
+                self._remove(session, error)
+                continue
             if session.over:
                 self._remove(session, None)
             elif session.again or session.client.hung_up:

@@ -55,6 +55,7 @@ class BrokerStream:
         self.channels = channels
         self.handshake = handshake
         self.speaking: dict[int, AmqpChannel] = {}  # channels with replies of the gateway's own
+        self.reply_bytes = 0  # in all channels' replies
         self.closed: list[AmqpChannel] = []  # channels the broker has closed since the conversation last looked
         self.connection_closed = False  # the broker has said connection.close
         self.blocked = False  # it has said connection.blocked
@@ -67,6 +68,7 @@ class BrokerStream:
     def reply(self, channel: AmqpChannel, data: bytes) -> None:
         """Queue the gateway's own words on `channel`."""
         channel.replies.append(data)
+        self.reply_bytes += len(data)
         self.speaking[channel.number] = channel
 
     def take_replies(self) -> bytes:
@@ -216,6 +218,8 @@ class BrokerStream:
 
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it: nothing more may be said on it."""
+        for reply in channel.replies:
+            self.reply_bytes -= len(reply)
         channel.replies.clear()
         self.speaking.pop(channel.number, None)
         if method == CHANNEL_CLOSE:
@@ -231,6 +235,8 @@ class BrokerStream:
         for channel in list(self.speaking.values()):
             if channel.down_left == 0:
                 out.extend(channel.replies)
+                for reply in channel.replies:
+                    self.reply_bytes -= len(reply)
                 channel.replies.clear()
                 del self.speaking[channel.number]
 

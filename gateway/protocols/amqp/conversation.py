@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from gateway.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
 from gateway.messages import BODY, PLAIN, REQUEST, Part, ProtocolError
-from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AmqpChannel
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.confirms import Confirms
@@ -274,7 +274,11 @@ class AmqpConversation(Conversation):
             stream.closed = []
 
     def take_replies(self) -> bytes:
-        return b"" if self.draining else self.broker_stream.take_replies()
+        if self.draining:
+            return b""
+        taken = self.broker_stream.take_replies()
+        self.reply_bytes = self.broker_stream.reply_bytes
+        return taken
 
     def _lose(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel`: what was held for it goes nowhere."""
@@ -292,12 +296,18 @@ class AmqpConversation(Conversation):
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
+    def knows_answers(self) -> bool:
+        return True
+
     def settled(self) -> bool:
         if self.broker_stream.speaking or self.lines.waiting():
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
-            if confirms is not None and not channel.broker_closed and confirms.outstanding():
+            if confirms is None or channel.broker_closed:
+                continue
+            half_in = 1 if channel.awaits == AWAITS_BODY and not channel.discarding else 0  # nobody can confirm that one
+            if confirms.outstanding() > half_in:
                 return False
         return True
 

@@ -29,6 +29,7 @@ class Lines:
         """The upstream now stands within a frame that lacks `frame_left` bytes; 0: between frames."""
         if frame_left != self.frame_left:
             self.frame_left = frame_left
+            self.conversation.frame_left = frame_left
             self.reckon_due()
 
     def park(self, channel: AmqpChannel, part: Part, due: int) -> list[Part]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from gateway.conversation import DROPPED, REFUSED, Circumstances, Conversation
-from gateway.messages import BODY, REQUEST, Part, ProtocolError
+from gateway.messages import BODY, NEVER, REQUEST, Part, ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.refusals import FLOW_CONTROL, SYSTEM_BUSY, build_refusals, remark
@@ -75,6 +75,10 @@ class RocketmqConversation(Conversation):
         if not part.complete:
             self.discarding = False
         self.onward.append(part)
+        left = 0 if part.complete else self.frames.streaming
+        if left != self.frame_left:
+            self.frame_left = left
+            self._tell()
 
     def split(self, part: Part, count: int) -> Part:
         assert isinstance(part, Sends)
@@ -130,6 +134,8 @@ class RocketmqConversation(Conversation):
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
+        if self.frame_left:
+            return []
         taken: list[Part] = list(self.waiting.take_due(now, room))
         self._tell()
         return taken
@@ -149,7 +155,7 @@ class RocketmqConversation(Conversation):
         waiting = self.waiting
         self.held_bytes = waiting.bytes + self.replies.waiting_bytes
         self.held_messages = waiting.messages
-        self.next_due = waiting.next_due
+        self.next_due = NEVER if self.frame_left else waiting.next_due
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
