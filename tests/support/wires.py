@@ -62,6 +62,14 @@ class Wires:
         self.sweeper.add(session, now_ns())
         return client, broker
 
+    def tcp_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Two ends of a loopback TCP connection, which knows RST; closed with the wires."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ours = socket.create_connection(listener.getsockname())
+            theirs, _ = listener.accept()
+        self._sockets += [ours, theirs]
+        return ours, theirs
+
     def session(self, number: int = 1) -> Session:
         return self.sweeper.sessions[number]
 
