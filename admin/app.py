@@ -266,7 +266,7 @@ async def serve(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_forget_expired, store)
         addresses = [_address(listener) for listener in listeners]
-        log.event(logging.INFO, "admin_listening", bind=[f"{host}:{port}" for host, port in addresses])
+        log.event(logging.INFO, "admin_listening", bind=", ".join(f"{host}:{port}" for host, port in addresses))
         task_status.started(addresses)
         await admin.server.serve(listeners, grace)
 

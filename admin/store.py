@@ -178,7 +178,18 @@ class Store:
         if state.quotas != self.state.quotas:
             assert state.quotas is None or published is not None
             quotas = {} if published is None else published.by_topic
-        return Plan(state, self.state.changes(edits), self._build(state, quotas))
+        rules = self._build(state, quotas)
+        for target, after in edits:
+            if after is not None and not target.startswith("rules/") and target != "quotas":
+                self._check_holds(rules, target)
+        return Plan(state, self.state.changes(edits), rules)
+
+    @staticmethod
+    def _check_holds(rules: RuleSet, target: str) -> None:
+        """A change of a key must have something to change. Raises RuleError."""
+        for effective in rules.effective(key_of(target)):
+            if effective.origin == "override" and effective.limit.limits_nothing():
+                raise RuleError("messages", "no rule and no quota limits this key yet: say a rate of messages or bytes too")
 
     # ---- changing ------------------------------------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ class Judge:
 
     def _refuse(self, request: Request, levels: list[Level], now: int) -> None:
         """Say why and for how long. Every level that would not let one more pass has refused, not only the first."""
-        refused = request.count - request.passed
+        refused = 0 if request.again else request.count - request.passed
         longest = 0
         for level in levels:
             if not level.shadow and level.wait_ns(request.messages, request.size, now) > 0:

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
 
-    __slots__ = ("bypassed", "count", "key", "messages", "passed", "rule", "shadow_refused", "size", "wait_ns")
+    __slots__ = ("again", "bypassed", "count", "key", "messages", "passed", "rule", "shadow_refused", "size", "wait_ns")
 
     def __init__(self, key: Key | None, count: int, messages: int, size: int) -> None:
         self.key = key  # None: not limited, passes unseen
         self.count = count
         self.messages = messages  # of each; more than 1 for a RocketMQ batch
         self.size = size  # bytes of each, as on the wire
+        self.again = False  # judged and refused before, held since: the refusal is not counted a second time
         # The verdict, written by Judge.decide (or by Executor where it gave none):
         self.passed = 0  # how many of `count` pass: always the first ones
         self.wait_ns = 0  # true time until the first refused one would pass, if nobody else asked

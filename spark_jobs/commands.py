@@ -17,7 +17,9 @@ from spark_jobs.session import spark_session
 
 OK: Final = 0
 FAILED: Final = 1
-INSUFFICIENT: Final = 5  # contract.md 2
+USAGE: Final = 2  # contract.md 2, as the others
+INSUFFICIENT: Final = 5
+INTERRUPTED: Final = 130
 SMALL_BYTES: Final = 64 * 2**20  # of log: below it a Java that starts fast is done sooner (a guess between 20 MB, measured, and a busy day)
 
 
@@ -37,8 +39,13 @@ def compute(
 
     `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `now` (RFC 3339) stands in for
     the clock. `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own. Returns
-    0, 1 (failed) or 5 (input missing or too damaged); `output` is written whole or not at all.
+    0, 1 (failed), 2 (`date` is none), 5 (input missing or too damaged) or 130 (interrupted); `output` is written whole or not at all.
     """
+    try:
+        day_start(date)
+    except ValueError as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        return USAGE
     try:
         snapshot, summary = _compute(log, date, state, master, previous, now, Parameters.of(parameters))
         destination = local_folder("output", output)
@@ -49,6 +56,9 @@ def compute(
     except (EnvironmentFaultError, SnapshotError, ValueError, OSError) as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
+    except KeyboardInterrupt:
+        print("sluice: interrupted; no quotas were written", file=sys.stderr)
+        return INTERRUPTED
     print(f"{summary}; wrote {destination} (sha256 {snapshot.sha256()})", file=sys.stderr)
     return OK
 
@@ -59,7 +69,6 @@ def _compute(
     log_folder, state_folder = local_folder("log", log), local_folder("state", state)
     before = _load(Path(previous)) if previous is not None else None
     computed_at = _moment(now)
-    day_start(date)
     size = sum(path.stat().st_size for path in log_folder.glob(f"dt={date}/hr=*/*.jsonl*"))
     with spark_session(master, small=size < SMALL_BYTES) as spark:
         from spark_jobs.recompute import Night, recompute

@@ -7,17 +7,22 @@ be.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import EnvironmentFaultError
 
@@ -30,6 +35,9 @@ INSTALL_JAVA: Final = "install one (Debian, Ubuntu: apt-get install openjdk-17-j
 INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
 
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
+
+GRACE_S: Final = 3.0  # for Java to stop its context and remove its files (about 0.5 s, 2026-11)
+NOISE: Final = (b"WARNING: Using incubator modules", b"Setting default log level to", b"To adjust logging level use", b"WARNING: package sun.")
 
 LOG4J: Final = """\
 rootLogger.level = error
@@ -117,42 +125,178 @@ def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkS
         yield active
         return
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for the driver it starts
-    if not submitted:
-        os.environ["JAVA_HOME"] = str(find_java(os.environ))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers start the first python3 on PATH
-    with tempfile.TemporaryDirectory(prefix="sluice-spark-") as scratch:
-        session = _build(None if submitted and master is None else master or "local[*]", Path(scratch), QUICK_START if small else "")
+    with tempfile.TemporaryDirectory(prefix="sluice-spark-", ignore_cleanup_errors=True) as scratch:
+        chosen = None if submitted and master is None else master or "local[*]"
+        settings = _settings(chosen, Path(scratch), QUICK_START if small else "")
+        if submitted:
+            session = _build(settings)
+            try:
+                yield session
+            finally:
+                session.stop()
+        else:
+            os.environ["JAVA_HOME"] = str(find_java(os.environ))
+            with OwnJava(settings, Path(scratch)):
+                session = _build(settings)
+                yield session
+                session.stop()
+
+
+class OwnJava:
+    """The Java process of a session, ours from its first moment to its last: an interrupt never leaves it behind.
+
+    pyspark would start it too, but tells nobody its pid before it answers, and its SIGINT handler talks to a Java that is busy
+    with another call. So: we start it as a group of its own, on SIGINT end it first and then raise KeyboardInterrupt, and pyspark
+    finds it as it finds spark-submit's. What it writes to stderr goes on to ours, but for NOISE, and nothing after an interrupt.
+    """
+
+    def __init__(self, settings: Mapping[str, str], scratch: Path) -> None:
+        self._settings = settings
+        self._scratch = scratch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pump: threading.Thread | None = None
+        self._before: Any = None  # the handler of SIGINT before us
+        self._starting = False
+        self._hears = threading.current_thread() is threading.main_thread()  # signals are the main thread's
+        self.interrupted = False
+
+    def __enter__(self) -> None:
         try:
-            yield session
-        finally:
-            session.stop()
+            if self._hears:
+                self._before = signal.signal(signal.SIGINT, self._interrupt)
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._end()
+        if self.interrupted and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from None  # raised in a finaliser it would have been lost
+
+    def _start(self) -> None:
+        from pyspark.find_spark_home import _find_spark_home
+        from pyspark.serializers import UTF8Deserializer, read_int
+
+        told = self._scratch / "connection"
+        command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+        for name, value in self._settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        self._starting = True
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # Java ends when it closes
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self._starting = False
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self._pump = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
+        self._pump.start()
+        while not told.exists():
+            if self._process.poll() is not None:
+                raise EnvironmentFaultError(f"Java ended with {self._process.returncode} before Spark was there; its words are above")
+            time.sleep(0.05)
+        with told.open("rb") as file:
+            os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(file))
+            os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]  # its annotations are missing
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        del number, frame
+        self.interrupted = True
+        silence()
+        self._signal(signal.SIGTERM)
+        if not self._starting:
+            raise KeyboardInterrupt
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _end(self) -> None:
+        """End Java: asked, then, after GRACE_S, told. pyspark forgets it."""
+        from pyspark import SparkContext
+
+        if self._hears:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop us from ending it
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            os.environ.pop(name, None)
+        gateway = SparkContext._gateway
+        if gateway is not None and not self.interrupted:
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        if self._process is not None:
+            self._signal(signal.SIGTERM)
+            try:
+                self._process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                self._process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # what else there was in its group
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        if self._pump is not None:
+            self._pump.join(GRACE_S)
+        if self._hears:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _pass_on(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                if not self.interrupted and not line.startswith(NOISE):
+                    sys.stderr.write(line.decode(errors="replace"))
+                    sys.stderr.flush()
+
+    def __repr__(self) -> str:
+        state = "not started" if self._process is None else "running" if self._process.poll() is None else "ended"
+        return f"<OwnJava {state} pid={self._process.pid if self._process is not None else None}>"
 
 
-def _build(master: str | None, scratch: Path, java_options: str) -> SparkSession:
-    from pyspark.sql import SparkSession
+def silence() -> None:
+    """Nobody wants to read how a Java that we ended ended: neither py4j's log nor exceptions of finalisers."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    sys.unraisablehook = lambda _: None
 
+
+def _settings(master: str | None, scratch: Path, java_options: str) -> dict[str, str]:
+    """What Spark is told before it starts."""
     quiet = scratch / "log4j2.properties"
     quiet.write_text(LOG4J)
-    builder = (
-        SparkSession.builder.appName("sluice-quotas")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.ansi.enabled", "true")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-    )
     local = master is not None and local_cores(master) is not None
-    own_java = f"-Dlog4j2.configurationFile=file:{quiet} {java_options if local else ''}"
-    builder = builder.config("spark.driver.extraJavaOptions", own_java)
-    if master is not None:
-        builder = builder.master(master)
     if local:
-        builder = (
-            builder.config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.local.dir", str(scratch / "local"))
-        )
+        java_options += f" -Djava.io.tmpdir={scratch} -XX:-UsePerfData"  # whatever ends it, it leaves nothing in /tmp
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} {java_options}".strip(),
+    }
+    if master is not None:
+        settings["spark.master"] = master
+    if local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": str(scratch / "local")}
+    return settings
+
+
+def _build(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("sluice-quotas")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    ours = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, ours)  # pyspark's calls Java from within whatever call was interrupted
     session.sparkContext.setLogLevel("ERROR")
     cores = local_cores(str(session.sparkContext.master))
     if cores is not None:

@@ -62,7 +62,7 @@ class Gateway:
         self.process = Process([SLUICE, "run", "-c", config], log=scratch / "gateway.log")
         self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
         self.environment = os.environ | {
-            "SLUICE_ADMIN": f"http://{self._events()['admin_listening']['bind'][0]}",
+            "SLUICE_ADMIN": f"http://{self._events()['admin_listening']['bind']}",
             "SLUICE_TOKEN_FILE": str(scratch / "state" / "admin.token"),
         }
         self.address = self._events()["listening"]["bind"]

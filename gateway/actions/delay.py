@@ -21,6 +21,7 @@ def delay(conversation: Conversation, part: Part, now: int) -> None:
     first = part.deadline == 0
     deadline = now + rule.max_delay_ns if first else part.deadline
     if now < deadline and conversation.hold(part, min(due(now, part.wait_ns), deadline)):
+        part.again = True
         if first:
             part.deadline = deadline
             key.tally.delayed += part.count * part.messages

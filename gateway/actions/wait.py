@@ -25,6 +25,7 @@ def wait(conversation: Conversation, part: Part, now: int) -> None:
     """Hold `part` for as long as it takes."""
     key = part.key
     assert key is not None
+    part.again = True
     if part.deadline == 0:
         key.tally.delayed += part.count * part.messages
         part.deadline = NEVER

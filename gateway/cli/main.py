@@ -71,6 +71,7 @@ def main(args: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
+        click.echo("sluice: interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough; click does the same while a verb runs
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -273,3 +273,11 @@ async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:
     assert (await api.ask("GET", "/v1/limits?cursor=garbage")).status == 422
     for sort in ("name", "fill", "rate", "last_refused"):
         assert (await api.ask("GET", f"/v1/limits?sort={sort}")).json()["total"] == 25
+
+
+async def test_a_change_of_a_key_that_nothing_limits_must_bring_a_rate(api: Control) -> None:
+    path = "/v1/limits/amqp/%2F/free/k"
+    answer = await api.ask("PUT", f"{path}?force=1", {"action": "drop"})
+    assert answer.status == 422
+    assert "say a rate" in str(answer.json())
+    assert (await api.ask("PUT", f"{path}?force=1", {"messages": "5/s", "action": "drop"})).status == 200

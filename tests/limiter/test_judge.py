@@ -313,3 +313,14 @@ def test_repr_says_how_full_it_is() -> None:
     judge = judge_of(per_topic(10))
     ask(judge, key_of(judge, "orders"), BEGIN)
     assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 forgotten=0>>"
+
+
+def test_what_was_held_and_is_refused_again_is_counted_once() -> None:
+    judge = Judge(RuleSet((Rule("r", limit=Limit(messages=Rate(1), messages_burst=1)),)))
+    key = key_of(judge, "orders")
+    request = Request(key, 3, 1, 10)
+    judge.decide([request], BEGIN)
+    request.again = True
+    judge.decide([request], BEGIN + 1)
+    (state,) = judge.states(BEGIN + 1)
+    assert state.refused == 2
