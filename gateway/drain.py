@@ -1,6 +1,8 @@
 """The graceful stop: no new clients, what is in flight goes its way, clients are told in their protocol, then the end.
 
-At the deadline those that are left are told all the same; what was held is abandoned and counted.
+Held messages go on passing as their limits allow. Shortly before the deadline they pass without a limit: a burst of what memory could hold
+is a smaller harm than messages lost without a word. Who is left at the deadline is told all the same; what is abandoned then is counted
+and said.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import trio
 
 from gateway import log
 from gateway.sweep import now_ns
+from limiter.rules import RuleSet
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
 
 DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second: over within 30 s (reliability.md A5), or a supervisor kills first
+RELEASE_S: Final = 2.0  # before the deadline: what is held passes
 FAREWELL_S: Final = 2.0  # for clients to close after they were told
 QUIET_NS: Final = 1_000_000_000  # RocketMQ: a broker that has said nothing for so long has answered what it was asked (a guess)
 
@@ -28,11 +32,17 @@ async def drain(gateway: Gateway) -> None:
         listener.close()
     started = now_ns()
     deadline = started + int(DRAIN_S * 1e9)
+    gateway.accounts.fold(started)
+    abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
     sessions = gateway.sweeper.sessions
     for session in list(sessions.values()):
         session.begin_drain()
+    released = False
     while sessions and now_ns() < deadline:
         now = now_ns()
+        if not released and now > deadline - RELEASE_S * 1e9:
+            released = True
+            release_held(gateway)
         for session in list(sessions.values()):
             if session.drained(now, QUIET_NS):
                 session.say_farewell("the gateway is stopping", "drain", now)
@@ -48,7 +58,17 @@ async def drain(gateway: Gateway) -> None:
     gateway.accounts.fold(now_ns())
     if gateway.access_log is not None:
         await trio.to_thread.run_sync(gateway.access_log.stop, int(time.time()), 5.0)
-    log.event(logging.INFO, "stopped", after_ms=round((now_ns() - started) / 1e6))
+    abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values()) - abandoned
+    level = logging.WARNING if abandoned else logging.INFO
+    log.event(level, "stopped", after_ms=round((now_ns() - started) / 1e6), abandoned=abandoned or None)
+
+
+def release_held(gateway: Gateway) -> None:
+    """Let everything held pass: it is judged again within a tenth of a second, and then no rule is in force."""
+    held = sum(session.conversation.held_messages for session in gateway.sweeper.sessions.values())
+    if held:
+        log.event(logging.WARNING, "held_messages_released", messages=held)
+        gateway.judge.replace(RuleSet(()))
 
 
 async def say_farewells(gateway: Gateway) -> None:

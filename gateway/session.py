@@ -173,9 +173,10 @@ class Session:
         """Whether there is something of the client's to read or decode, and room for it."""
         if self.conversation.draining:
             return self.client.readable
+        readable = self.client.readable
         if self.draining and not self.conversation.frame_left:
-            return False
-        return (self.client.readable or self.decode.pending) and not self.withheld()
+            readable = readable and self.client.hung_up  # it has finished: what it sent before it went is part of what is in flight
+        return (readable or self.decode.pending) and not self.withheld()
 
     def withheld(self) -> bool:
         """Whether the client is deliberately not read."""
@@ -225,9 +226,9 @@ class Session:
         if upstream.eof:
             client.shut_down()
         both = client.eof and upstream.eof and (upstream.backlog == 0 or client.shut)
-        # After the farewell the client is read to its end: closing with its bytes unread would send a RST, which overtakes the farewell.
-        after_farewell = self.conversation.draining and client.eof
-        if client.backlog == 0 and (both or after_farewell):
+        # Both are read to their end: closing with unread bytes sends a RST, which overtakes the last words to the client and takes the
+        # last messages from the broker.
+        if client.backlog == 0 and both:
             self._finish(self.first_end, "")
 
     def tick(self, now: int) -> None:
@@ -290,8 +291,10 @@ class Session:
 
         Where the protocol does not let us know its answers, the broker must have been quiet for `quiet_ns` since anything went to it.
         """
+        unread = self.decode.pending or (self.client.hung_up and self.client.readable)
         return (
             self.batch is None
+            and not unread
             and self.conversation.held_messages == 0
             and self.client.backlog == 0
             and self.upstream.backlog == 0
@@ -313,7 +316,9 @@ class Session:
         self.upstream.flush(now)
         self.first_end_at = self.first_end_at or now
         if not to_client:
-            self._finish(cause, reason)
+            self.client.shut_down()
+        if not to_broker:
+            self.upstream.shut_down()
 
     def abort(self, cause: str, detail: str) -> None:
         """Close at once: the session itself failed, or its time is up."""

@@ -37,7 +37,12 @@ INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
 
 GRACE_S: Final = 3.0  # for Java to stop its context and remove its files (about 0.5 s, 2026-11)
-NOISE: Final = (b"WARNING: Using incubator modules", b"Setting default log level to", b"To adjust logging level use", b"WARNING: package sun.")
+NOISE: Final = (
+    b"WARNING: Using incubator modules",
+    b"Setting default log level to",
+    b"To adjust logging level use",
+    b"WARNING: package sun.",
+)
 
 LOG4J: Final = """\
 rootLogger.level = error
@@ -137,10 +142,13 @@ def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkS
                 session.stop()
         else:
             os.environ["JAVA_HOME"] = str(find_java(os.environ))
-            with OwnJava(settings, Path(scratch)):
+            with OwnJava(settings, Path(scratch)) as java:
                 session = _build(settings)
-                yield session
-                session.stop()
+                try:
+                    yield session
+                finally:
+                    if not java.interrupted:
+                        session.stop()
 
 
 class OwnJava:
@@ -161,17 +169,20 @@ class OwnJava:
         self._hears = threading.current_thread() is threading.main_thread()  # signals are the main thread's
         self.interrupted = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> OwnJava:
         try:
             if self._hears:
                 self._before = signal.signal(signal.SIGINT, self._interrupt)
             self._start()
         except BaseException:
             self._end()
+            logging.disable(logging.NOTSET)
             raise
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._end()
+        logging.disable(logging.NOTSET)
         if self.interrupted and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from None  # raised in a finaliser it would have been lost
 
@@ -203,7 +214,7 @@ class OwnJava:
                 raise EnvironmentFaultError(f"Java ended with {self._process.returncode} before Spark was there; its words are above")
             time.sleep(0.05)
         with told.open("rb") as file:
-            os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(file))
+            os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(file))  # type: ignore[no-untyped-call]  # its annotations are missing
             os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]  # its annotations are missing
 
     def _interrupt(self, number: int, frame: object) -> None:
@@ -222,6 +233,7 @@ class OwnJava:
     def _end(self) -> None:
         """End Java: asked, then, after GRACE_S, told. pyspark forgets it."""
         from pyspark import SparkContext
+        from pyspark.sql import SparkSession
 
         if self._hears:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop us from ending it
@@ -231,6 +243,7 @@ class OwnJava:
         if gateway is not None and not self.interrupted:
             gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
         if self._process is not None:
             self._signal(signal.SIGTERM)
             try:
@@ -261,6 +274,7 @@ class OwnJava:
 
 def silence() -> None:
     """Nobody wants to read how a Java that we ended ended: neither py4j's log nor exceptions of finalisers."""
+    logging.disable(logging.CRITICAL)  # py4j logs an interrupted call with the root logger
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     sys.unraisablehook = lambda _: None
 

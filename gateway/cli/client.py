@@ -65,6 +65,10 @@ class AdminClient:
         self._token = token
         self._timeout_s = timeout_s
 
+    @property
+    def has_token(self) -> bool:
+        return self._token is not None
+
     def ask(
         self,
         method: str,
@@ -139,7 +143,7 @@ class AdminClient:
         ]
         code = POLICY if name in {"policy", "refused-by-policy"} else CODES.get(status, FAILED)
         hint = "; see --token-file" if status == 401 else ""
-        return CommandError(code, f"{what}: {status}: {detail}{hint}", faults, status)
+        return CommandError(code, f"{what}: {status}: {detail}{hint}", faults, status, content)
 
     def __repr__(self) -> str:
         return f"<AdminClient {self.url}>"

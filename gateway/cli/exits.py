@@ -19,7 +19,7 @@ NOT_FOUND: Final = 7
 POLICY: Final = 8
 INTERRUPTED: Final = 130
 
-# `sluice quotas plan` and `apply`:
+# `sluice quotas plan` alone:
 NO_CHANGE: Final = 0
 CHANGES: Final = 2
 GUARD_RAIL: Final = 3
@@ -28,12 +28,13 @@ INSUFFICIENT: Final = 5
 
 
 class CommandError(click.ClickException):
-    """A command failed: what to say on stderr, and the exit code. `lines` are details; `status` is HTTP's where there was an answer."""
+    """A command failed: what to say on stderr, and the exit code. `lines` are details; `status` and `content` are of the answer, if any."""
 
-    def __init__(self, code: int, message: str, lines: Sequence[str] = (), status: int = 0) -> None:
+    def __init__(self, code: int, message: str, lines: Sequence[str] = (), status: int = 0, content: Any = None) -> None:
         super().__init__(message)
         self.code = code
         self.status = status
+        self.content = content
         self.lines = list(lines)
 
     def show(self, file: IO[Any] | None = None) -> None:

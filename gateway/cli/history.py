@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import path
-from gateway.cli.output import Column, cell
+from gateway.cli.output import Column, brief, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
 
 
@@ -21,13 +21,7 @@ def _became(item: dict[str, Any]) -> object:
     changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
     if len(changes) != 1:
         return f"{len(changes)} changes"
-    return f"{_brief(changes[0].get('before'))} -> {_brief(changes[0].get('after'))}"
-
-
-def _brief(stored: object) -> str:
-    if not isinstance(stored, dict):
-        return "none"
-    return cell({name: value for name, value in stored.items() if name not in {"by", "at", "reason", "sha256"}})
+    return f"{brief(changes[0].get('before'))} -> {brief(changes[0].get('after'))}"
 
 
 COLUMNS: Final[list[Column]] = [
@@ -38,6 +32,11 @@ COLUMNS: Final[list[Column]] = [
     ("what", _targets),
     ("change", _became),
     ("reason", lambda item: item.get("reason")),
+]
+CHANGES: Final[list[Column]] = [
+    ("what", lambda change: change.get("target")),
+    ("before", lambda change: brief(change.get("before"))),
+    ("after", lambda change: brief(change.get("after"))),
 ]
 
 
@@ -59,7 +58,13 @@ def list_(remote: Remote, most: int) -> None:
 @remote
 def show(remote: Remote, revision: int) -> None:
     """One change, with what was before and after."""
-    remote.emit(remote.client.ask("GET", path("history", str(revision))).body)
+    body = remote.client.ask("GET", path("history", str(revision))).body
+    entry = body.get("entry") if isinstance(body, dict) else None
+    if remote.form != "table" or not isinstance(entry, dict):
+        remote.emit(body)
+        return
+    talk(", ".join(f"{name} {entry[name]}" for name in ("revision", "at", "by", "action", "reason") if entry.get(name) not in {None, ""}))
+    remote.emit(entry.get("changes", []), CHANGES)
 
 
 @history.command(example="sluice history rollback 41 --reason 'limit too low'")
@@ -76,7 +81,13 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
     """POST the rollback, seen against the history as it is now."""
     client = remote.client
     seen = client.ask("GET", "/v1/history", query={"limit": "1"}) if change.if_version is None else None
-    body = {"reason": change.reason} if change.reason else {}
-    reply = client.ask("POST", f"/v1/history/{revision}:rollback", query=change.query(), body=body, if_match=change.if_match(seen))
-    remote.emit(reply.body)
-    said(change, f"return to revision {revision}")
+    reason = {"reason": change.reason} if change.reason else {}
+    reply = client.ask("POST", f"/v1/history/{revision}:rollback", query=change.query(), body=reason, if_match=change.if_match(seen))
+    body = reply.body
+    if remote.form != "table" or not isinstance(body, dict):
+        remote.emit(body)
+    elif change.dry_run:
+        remote.emit(body.get("changes", []), CHANGES)
+    else:
+        remote.emit([body.get("entry", {})], COLUMNS)
+    said(change, f"returned to revision {revision}", f"return to revision {revision}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
-from gateway.cli.client import Reply, listed, path
+from gateway.cli.client import AdminClient, Reply, listed, path
 from gateway.cli.exits import NOT_FOUND, USAGE, CommandError
-from gateway.cli.output import Column, column
+from gateway.cli.output import Column, brief, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
 from limiter.rule import ACTIONS, MODES, REPLIES
 from limiter.units import parse_byte_rate, parse_duration, parse_rate, parse_size
@@ -20,7 +22,7 @@ LEVELS: Final[list[Column]] = [
     column("messages", "limit.messages"),
     column("burst", "limit.messages_burst"),
     column("bytes", "limit.bytes"),
-    column("burst", "limit.bytes_burst"),
+    column("byte burst", "limit.bytes_burst"),
     column("action", "action"),
     column("mode", "mode"),
     column("origin", "origin"),
@@ -186,7 +188,12 @@ def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, mo
 @remote
 def get(remote: Remote, key: tuple[str, ...]) -> None:
     """What holds for a key, used or not, and where it comes from."""
-    show_key(remote, remote.client.ask("GET", key_path(key)))
+    reply = remote.client.ask("GET", key_path(key))
+    levels = reply.body.get("levels") if isinstance(reply.body, dict) else None
+    if remote.form == "table" and levels == []:
+        talk("no limit holds for this key")
+        return
+    show_key(remote, reply)
 
 
 @limits.command(
@@ -203,10 +210,13 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -
     target = key_path(key)
     body = _body(change, options)
     client = remote.client
-    seen = client.ask("GET", target) if change.if_version is None else None
+    seen = client.ask("GET", target)
     reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     show_key(remote, reply)
-    said(change, f"limit of {' '.join(key)} changed")
+    said(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
+    earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
+    if isinstance(earlier, dict):
+        talk(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {brief(earlier)}")
 
 
 @limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'")
@@ -220,7 +230,7 @@ def unset(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
     seen = client.ask("GET", target) if change.if_version is None else None
     reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
     show_key(remote, reply)
-    said(change, f"live change of {' '.join(key)} taken back")
+    said(change, f"live change of {' '.join(key)} taken back", f"take back the live change of {' '.join(key)}")
 
 
 @click.group(cls=Group, example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
@@ -246,10 +256,11 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
     body = _body(change, options)
     client = remote.client
     target = path("rules", name)
-    seen = client.ask("GET", target) if change.if_version is None else None
-    reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
+    with _naming(client, name):
+        seen = client.ask("GET", target) if change.if_version is None else None
+        reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     _show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
-    said(change, f"rule {name} changed")
+    said(change, f"rule {name} changed", f"change rule {name}")
 
 
 @rules.command(example="sluice rules reset rocketmq-topics")
@@ -261,9 +272,24 @@ def reset(remote: Remote, change: Change, name: str) -> None:
     client = remote.client
     target = path("rules", name)
     if_match = change.if_match(_seen_rule(client.ask, target) if change.if_version is None else None)
-    reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
+    with _naming(client, name):
+        reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
     _show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
-    said(change, f"rule {name} returned to the file's limit")
+    said(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
+
+
+@contextmanager
+def _naming(client: AdminClient, name: str) -> Iterator[None]:
+    """Where the gateway does not find the rule, say so, and which was perhaps meant."""
+    try:
+        yield
+    except CommandError as error:
+        if error.status != 404:
+            raise
+        known = [str(rule.get("name")) for rule in listed(client.ask("GET", "/v1/rules").body)]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "`sluice rules list` shows all"
+        raise CommandError(NOT_FOUND, f"there is no rule {name}; {hint}", status=404) from None
 
 
 def _seen_rule(ask: Callable[..., Reply], target: str) -> Reply | None:

@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.client import AdminClient
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, USAGE, CommandError
-from gateway.cli.output import Column, column, talk
+from gateway.cli.output import Column, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
 
 TOPICS: Final[list[Column]] = [
@@ -37,6 +37,8 @@ CONNECTIONS: Final[list[Column]] = [
     column("held bytes", "held_bytes"),
     column("age s", "age_seconds"),
 ]
+
+RELOADED: Final = {"in_force": "in force", "needs_restart": "needs a restart"}
 
 
 @click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
@@ -71,11 +73,18 @@ def health(ctx: click.Context, remote: Remote) -> None:
     except CommandError as error:
         if error.code == UNREACHABLE:
             raise
-        talk(f"{client.url} is not ready")
-        if remote.form != "table":
-            remote.emit({"ready": False, "reason": error.message})
-        else:
+        found = error.content if isinstance(error.content, dict) else {}
+        reasons = [str(reason) for reason in found.get("reasons") or []]
+        known = reasons or [str(found["detail"])] if reasons or found.get("detail") else []
+        talk(f"{client.url} is not ready{':' if known else ''}")
+        for reason in known:
+            talk(f"  {reason}")
+        if not known and found.get("ready") is False and not client.has_token:
+            talk("the reasons are told to whoever has a token; see --token-file")
+        elif not known:
             error.show()
+        if remote.form != "table":
+            remote.emit({"ready": False, "reasons": known or [error.message]})
         ctx.exit(FAILED)
     remote.emit(body if isinstance(body, dict) else {"ready": True})
     ctx.exit(OK)
@@ -107,8 +116,13 @@ def reload(remote: Remote, change: Change) -> None:
         if error.status == 422:
             error.code = INVALID
         raise
-    remote.emit(reply.body)
-    said(change, "configuration read again: rules are in force")
+    if remote.form != "table" or not isinstance(reply.body, dict):
+        remote.emit(reply.body)
+        return
+    lines = [f"{said}: {line}" for name, said in RELOADED.items() for line in reply.body.get(name, [])]
+    for line in lines:
+        click.echo(clean(line))
+    talk("configuration read again" if lines else "configuration read again: nothing changed")
 
 
 @click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'")
@@ -125,4 +139,4 @@ def drain(remote: Remote, change: Change) -> None:
     else:
         body = {"confirm": True, **({"reason": change.reason} if change.reason else {})}
         remote.emit(remote.client.ask("POST", "/v1/drain", body=body).body)
-    said(change, "draining begun")
+    said(change, "draining begun", "begin to drain")

@@ -100,6 +100,13 @@ def cell(value: object) -> str:
     return clean(value)
 
 
+def brief(stored: object) -> str:
+    """What a change stored, on one line: `messages 7/s`; who, when and why are told elsewhere."""
+    if not isinstance(stored, dict):
+        return "none"
+    return cell({name: value for name, value in stored.items() if value is not None and name not in {"by", "at", "reason", "sha256"}})
+
+
 def _table(items: list[dict[str, Any]], shown: Sequence[Column]) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
+from limiter.limits import SECOND, Rate
 from limiter.snapshot import Quota, Snapshot
+from limiter.units import format_byte_rate, format_rate, format_size
 
 FEW: Final = 20  # live quotas; below it one topic is a large share (a guess)
 SLACK: Final = 1.01  # quotas are rounded to whole messages; 1 % over a rail is not over it
@@ -82,6 +85,20 @@ def plan(live: Snapshot, new: Snapshot, rails: Rails) -> QuotaPlan:
     return QuotaPlan(tuple(found), tripped, len(before), len(after))
 
 
+def shown_rate(dimension: str, each_second: float | None) -> str | None:
+    """A rate as limits are written: `500/s`, `2.5/s`, `5MiB/s`; None stays None."""
+    if each_second is None:
+        return None
+    exact = Fraction(f"{each_second:.6f}") or Fraction(each_second)  # rates are whole, or have a few places
+    write = format_byte_rate if dimension == "bytes" else format_rate
+    return write(Rate(exact.numerator, exact.denominator * SECOND))
+
+
+def shown_burst(dimension: str, tokens: int | None) -> str | None:
+    """A burst: `900`, or bytes as `2MiB`."""
+    return None if tokens is None else format_size(tokens) if dimension == "bytes" else str(tokens)
+
+
 def _removals(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails) -> Iterator[str]:
     del found, rails
     if not new.quotas:
@@ -102,7 +119,8 @@ def _totals(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails
     for dimension in ("messages", "bytes"):
         old, now = (sum((_pair(quota, dimension) or (0.0, 0))[0] for quota in each.quotas) for each in (live, new))
         if old and abs(now - old) > rails.total_share * old:
-            yield f"the sum of all {dimension} rates would go from {old:g}/s to {now:g}/s, by more than {rails.total_share:.0%}"
+            moved = f"from {shown_rate(dimension, old)} to {shown_rate(dimension, now)}"
+            yield f"the sum of all {dimension} rates would go {moved}, by more than {rails.total_share:.0%}"
 
 
 def _steps(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails) -> Iterator[str]:
@@ -112,7 +130,7 @@ def _steps(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails)
             before, after = each.pairs(dimension)
             if before is None or after is None or _factor(before, after) <= rails.ratio * SLACK:
                 continue
-            step = f"{dimension} would go from {before[0]:g}/s to {after[0]:g}/s"
+            step = f"{dimension} would go from {shown_rate(dimension, before[0])} to {shown_rate(dimension, after[0])}"
             yield f"{each.protocol} {each.topic}: {step}, by more than a factor of {rails.ratio:g}"
 
 

@@ -1,7 +1,7 @@
 """`sluice quotas`: compute them from the access log, see what would change, publish, go back.
 
-`plan` and `apply` have exit codes of their own (`contract.md` 2): 0 no change (applied), 1 error, 2 changes, 3 guard rail tripped,
-4 conflict, 5 insufficient input. A wrong option is 1 there, because 2 means changes to whoever runs `plan` from cron.
+`plan` has exit codes of its own (`contract.md` 2): 0 no change, 1 error, 2 changes, 3 guard rail tripped, 4 conflict, 5 insufficient
+input. A wrong option is 1 there, because 2 means changes to whoever runs `plan` from cron. All others end as every verb does.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from gateway.cli.exits import (
     FAILED,
     GUARD_RAIL,
     INSUFFICIENT,
+    INVALID,
     NO_CHANGE,
     NOT_FOUND,
     OK,
+    POLICY,
     QUOTA_CONFLICT,
+    USAGE,
     CommandError,
 )
 from gateway.cli.history import roll_back
 from gateway.cli.output import Column, column, counted, talk
-from gateway.cli.quota_plan import QuotaPlan, Rails, plan
+from gateway.cli.quota_plan import QuotaPlan, Rails, plan, shown_burst, shown_rate
 from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
 from limiter.snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
 
 QUOTAS: Final[list[Column]] = [
     column("protocol", "protocol"),
     column("topic", "topic"),
-    column("messages/s", "messages.rate"),
+    ("messages", lambda item: shown_rate("messages", (item.get("messages") or {}).get("rate"))),
     column("burst", "messages.burst"),
-    column("bytes/s", "bytes.rate"),
-    column("burst", "bytes.burst"),
+    ("bytes", lambda item: shown_rate("bytes", (item.get("bytes") or {}).get("rate"))),
+    ("byte burst", lambda item: shown_burst("bytes", (item.get("bytes") or {}).get("burst"))),
     column("days", "evidence.days"),
     column("p99", "evidence.p99"),
     column("max", "evidence.max"),
@@ -48,13 +51,16 @@ QUOTAS: Final[list[Column]] = [
 
 
 def _arrow(name: str) -> Callable[[dict[str, Any]], object]:
-    """A column `120 (240) -> 150 (300)`: rate and burst before and after."""
+    """A column `120/s (240) -> 150/s (300)`: rate and burst before and after."""
 
     def read(item: dict[str, Any]) -> object:
         both = item.get(name)
         if both is None:
             return None
-        shown = ("none" if pair is None else f"{pair['rate']:g} ({pair['burst']})" for pair in (both["before"], both["after"]))
+        shown = (
+            "none" if pair is None else f"{shown_rate(name, pair['rate'])} ({shown_burst(name, pair['burst'])})"
+            for pair in (both["before"], both["after"])
+        )
         return " -> ".join(shown)
 
     return read
@@ -64,8 +70,8 @@ CHANGED: Final[list[Column]] = [
     column("protocol", "protocol"),
     column("topic", "topic"),
     column("change", "change"),
-    ("messages/s (burst)", _arrow("messages")),
-    ("bytes/s (burst)", _arrow("bytes")),
+    ("messages (burst)", _arrow("messages")),
+    ("bytes (burst)", _arrow("bytes")),
     column("reason", "reason"),
 ]
 
@@ -124,13 +130,13 @@ FILE: Final = click.argument("file", type=click.Path(path_type=Path))
 
 
 def _snapshot(file: Path) -> Snapshot:
-    """The snapshot in `file`; raises CommandError 5 where there is none."""
+    """The snapshot in `file`; raises CommandError: 2 where there is no such file, 3 where it is no snapshot."""
     try:
         return load(file.read_bytes())
     except OSError as error:
-        raise _PlanError(INSUFFICIENT, f"{file}: {error.strerror}") from None
+        raise CommandError(USAGE, f"{file}: {error.strerror}") from None
     except SnapshotError as error:
-        raise _PlanError(INSUFFICIENT, f"{file}: {error}") from None
+        raise CommandError(INVALID, f"{file}: {error}") from None
 
 
 def _live(reply: Reply) -> Snapshot:
@@ -178,7 +184,10 @@ def quotas() -> None:
 )
 @click.pass_context
 def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...], **paths: Any) -> None:
-    """Compute quotas from one day's access log and the states of earlier days, on Spark. Exit 0, 1 failed, 5 insufficient input."""
+    """Compute quotas from one day's access log and the states of earlier days, on Spark.
+
+    Exit 0, 1 failed, 2 usage, 5 insufficient input, 130 interrupted.
+    """
     given: dict[str, object] = {}
     for each in parameters:
         name, equals, value = each.partition("=")
@@ -201,14 +210,17 @@ def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...]
 @click.pass_context
 def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
     """What publishing FILE would change. Exit 0 nothing, 1 error, 2 changes, 3 guard rail tripped, 5 insufficient input."""
-    new = _snapshot(file)
+    try:
+        new = _snapshot(file)
+    except CommandError as error:
+        raise _PlanError(INSUFFICIENT, error.message) from None
     seen = remote.client.ask("GET", "/v1/quotas")
     found = plan(_live(seen), new, rails)
     _show_plan(remote, found, seen, new)
     ctx.exit(GUARD_RAIL if found.tripped else CHANGES if found.differences else NO_CHANGE)
 
 
-@quotas.command(cls=PlanVerb, example="sluice quotas apply quotas.json --yes --reason nightly")
+@quotas.command(example="sluice quotas apply quotas.json --yes --reason nightly")
 @FILE
 @rail_options
 @click.option("--ignore-guard-rails", is_flag=True, help="Publish although a guard rail is tripped; needs --reason.")
@@ -218,25 +230,29 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
 def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
     """Publish FILE: all quotas at once, if nobody else has meanwhile.
 
-    Exit 0 done or nothing to do, 1 error, 3 guard rail tripped, 4 conflict, 5 insufficient input.
+    Exit 0 done or nothing to do, 3 FILE is no snapshot, 6 somebody else was faster, 8 a guard rail is tripped.
     """
     new = _snapshot(file)
     client = remote.client
     seen = client.ask("GET", "/v1/quotas")
+    wanted = change.if_match(seen)
+    if wanted not in {seen.etag, "*"}:
+        raise CommandError(CONFLICT, f"the quotas in force are version {seen.etag}, not {wanted} any more; nothing was published")
     found = plan(_live(seen), new, rails)
     if found.tripped and not (ignore_guard_rails and change.reason):
         _show_plan(remote, found, seen, new)
         hint = "add --reason" if ignore_guard_rails else "if it is right all the same: --ignore-guard-rails --reason TEXT"
-        raise _PlanError(GUARD_RAIL, f"nothing was published: a guard rail is tripped; {hint}")
+        raise CommandError(POLICY, f"nothing was published: a guard rail is tripped; {hint}")
     if not found.differences:
         talk("nothing changes; nothing was published")
         ctx.exit(OK)
-    if not change.yes:
+    if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new)
     change.confirm(f"Publish {counted(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
-    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(new), if_match=change.if_match(seen))
-    remote.emit(reply.body)
-    said(change, f"{counted(found.new, 'quota')} published")
+    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(new), if_match=wanted)
+    if remote.form != "table":
+        remote.emit(reply.body)
+    said(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")
 
 
 @quotas.command(example="sluice quotas rollback --yes --reason 'orders refused too much'")
@@ -274,6 +290,9 @@ def show(remote: Remote, file: Path | None) -> None:
     document = snapshot.to_json()
     if remote.form != "table":
         remote.emit(document)
+        return
+    if not snapshot.quotas:
+        talk("no quotas are published" if file is None else f"{file} holds no quotas")
         return
     remote.emit(document["quotas"], QUOTAS)
     talk(f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}")

@@ -175,6 +175,6 @@ def changing(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def said(change: Change, done: str) -> None:
-    """Tell the person what was done, or would have been."""
-    talk(f"dry run, nothing is changed; would be: {done}" if change.dry_run else done)
+def said(change: Change, done: str, would: str) -> None:
+    """Tell the person what was done ("draining begun"), or what a dry run would do ("begin to drain")."""
+    talk(f"dry run, nothing is changed; would {would}" if change.dry_run else done)

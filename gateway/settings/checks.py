@@ -1,9 +1,10 @@
-"""Checks across settings: what each value alone cannot tell. All of them run, also when there are other problems."""
+"""Checks across settings: what each value alone cannot tell. All of them run, also when there are other problems; `token_files` is last."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from gateway.settings.addresses import Address
@@ -33,6 +34,11 @@ def _called(reading: Reading, path: str) -> str:
     """Where something stands, for the end of a message: `line 12`, or its path."""
     place = _place(reading, path)
     return f"line {place.line}" if place.line else path
+
+
+def _both_read(reading: Reading, section: str, *keys: str) -> bool:
+    """Whether none of these settings of a section is a placeholder: those cannot be compared."""
+    return not any(reading.unread(f"{section}.{key}") for key in keys)
 
 
 def unique_names(reading: Reading) -> None:
@@ -87,7 +93,7 @@ def binds(reading: Reading) -> None:
 def credit(reading: Reading) -> None:
     """0 < more_after <= initial."""
     for path, value in reading.sections:
-        if isinstance(value, Credit) and value.more_after > value.initial:
+        if isinstance(value, Credit) and value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
             inner = f"{path}.more_after"
             if not _place(reading, inner).line:
                 inner = f"{path}.initial"
@@ -99,7 +105,9 @@ def credit(reading: Reading) -> None:
 def memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
-        if isinstance(value, Memory) and value.per_connection > value.high_watermark:
+        if not isinstance(value, Memory) or not _both_read(reading, path, "per_connection", "high_watermark"):
+            continue
+        if value.per_connection > value.high_watermark:
             inner = f"{path}.per_connection"
             if not _place(reading, inner).line:
                 inner = f"{path}.high_watermark"
@@ -126,4 +134,30 @@ def admin(reading: Reading) -> None:
             names.add(token.name)
 
 
-CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (unique_names, binds, credit, memory, admin)
+def token_files(reading: Reading) -> None:
+    """Files of tokens that cannot be read. A good configuration only warns of them (`lints.py`): the files may come later than the check.
+
+    Where there are other errors the warnings are never reached, and the gateway would not start without the files; so they are named here.
+    """
+    if not reading.problems.found:
+        return
+    for path, value in reading.sections:
+        if not isinstance(value, Admin):
+            continue
+        for number, token in enumerate(value.tokens):
+            inner = f"{path}.tokens[{number}].file"
+            fault = None if token.file == Path() else unreadable_token(token.file)
+            if fault is not None:
+                reading.problems.add(_place(reading, inner), inner, *fault)
+
+
+def unreadable_token(file: Path) -> tuple[str, str] | None:
+    """What is wrong where a token's file is not to be had, and the way out."""
+    try:
+        file.stat()
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}", f"make it: sluice token new --file {file}"
+    return None
+
+
+CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (unique_names, binds, credit, memory, admin, token_files)

@@ -183,6 +183,7 @@ class _Composer:
             place = self._place(event)
             if isinstance(event, yaml.AliasEvent):
                 self._add(place, f"alias {quoted('*' + str(event.anchor))}", "aliases are not supported: write the value out")
+                self.problems.silence(place)
                 self._fit(Scalar("", place))
                 return True
             if event.anchor is not None:

@@ -38,6 +38,11 @@ class Reading:
         self.origins: dict[str, Place] = {}  # path of a setting -> where it was written
         self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
 
+    def unread(self, path: str) -> bool:
+        """Whether the setting at `path` has a fault of its own, so that its value is a placeholder."""
+        place = self.origins.get(path)
+        return (place is not None and self.problems.silent(place)) or any(problem.path == path for problem in self.problems.found)
+
     def directory(self, place: Place) -> Path:
         """What relative paths written at `place` are relative to: the file's directory; for flags and environment the current one."""
         return self.directories.get(place.file) or Path.cwd()
@@ -122,7 +127,11 @@ class PathName(ScalarKind[Path]):
     def parse(self, scalar: Scalar, place: str, reading: Reading) -> Path:
         if not scalar.text or "\0" in scalar.text:
             raise Invalid("an empty path", f"write it like {self.example}")
-        return reading.directory(scalar.place) / Path(scalar.text).expanduser()
+        try:
+            return reading.directory(scalar.place) / Path(scalar.text).expanduser()
+        except RuntimeError:  # pathlib's word for a home that is nowhere
+            user = scalar.text.partition("/")[0]
+            raise Invalid(f"{quoted(user)} is nobody's home directory", "write the path out, or ./~… for such a name") from None
 
     def show(self, value: Path) -> JSON:
         return str(value)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from gateway.settings.checks import unreadable_token
 from gateway.settings.problems import ConfigProblem, Place
 from limiter.limits import Rate
 from limiter.rule import DEFAULT_MAX_DELAY_NS, Rule
@@ -88,12 +89,10 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
     """A token's file that is not there, or that others may read."""
     for number, token in enumerate(settings.admin.tokens):
         path = f"admin.tokens[{number}].file"
-        try:
-            mode = token.file.stat().st_mode
-        except OSError as error:
-            yield settings.problem(path, f"{token.file} cannot be read: {error.strerror}", f"make it: sluice token new --file {token.file}")
-            continue
-        if stat.S_IMODE(mode) & 0o077:
+        fault = unreadable_token(token.file)
+        if fault is not None:
+            yield settings.problem(path, *fault)
+        elif stat.S_IMODE(token.file.stat().st_mode) & 0o077:
             yield settings.problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
 
 

@@ -112,6 +112,7 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[ConfigProblem] = []
         self._lines: dict[str, list[str]] = {}
+        self._silent: set[Place] = set()
 
     def read(self, file: str, lines: list[str]) -> None:
         """Remember the lines of `file`."""
@@ -123,7 +124,16 @@ class Problems:
         source = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
         return ConfigProblem(place.file, place.line, place.column, path, message, remedy, source)
 
+    def silence(self, place: Place) -> None:
+        """Of the value at `place` all is said: what it means is not known, and no fault of a setting."""
+        self._silent.add(place)
+
+    def silent(self, place: Place) -> bool:
+        return place in self._silent
+
     def add(self, place: Place, path: str, message: str, remedy: str) -> None:
+        if self.silent(place):
+            return
         self.found.append(self.problem(place, path, message, remedy))
 
     def check(self) -> None:

@@ -1,21 +1,22 @@
 """Rules as written in `limits.yaml`, and as the limiter knows them (`limiter.rule.Rule`).
 
 The text side says how a rule is spelt; what a rule may be is checked by the limiter itself (`RuleError`), and this module only finds the
-line that the error is about.
+line that the error is about. The limiter stops at a rule's first fault; here it is asked again without it, until it has named them all.
 """
 
 # ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
 from gateway.settings.document import Node
 from gateway.settings.kinds import JSON, Choice, Kind, Name, NotYet, NotYets, Reading, Text, Whole
-from gateway.settings.problems import Place
+from gateway.settings.problems import Place, suggestion
 from gateway.settings.quantities import ByteRate, Duration, MessageRate, Size
-from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting
+from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
 from limiter.limits import Limit, Rate
 from limiter.rule import (
     ACTIONS,
@@ -76,7 +77,10 @@ class BreakerText:
     """What happens when a key runs dry."""
 
     open_for_ns: int | None = setting(
-        Duration("1s", "0s", "1h"), None, "Refuse everything for so long once a key ran dry; 0s: no breaker. Default 1s.", key="open_for"
+        Duration("1s", "0s", "1h"),
+        None,
+        "Refuse everything for so long once a key ran dry; 0s: no breaker. Default: 1s, with action delay 0s.",
+        key="open_for",
     )
 
 
@@ -110,6 +114,11 @@ class RuleText:
     }
 
 
+RULE_SETTINGS: Final = settings_of(RuleText)
+LIMIT_SETTINGS: Final = settings_of(LimitText)
+SOME_LIMIT: Final = LimitText(messages=Rate(1))
+
+
 class RuleKind(Kind[Rule]):
     """A rule of the limiter, read as RuleText and checked by the limiter."""
 
@@ -119,15 +128,14 @@ class RuleKind(Kind[Rule]):
     def read(self, node: Node, path: str, reading: Reading) -> Rule:
         before = len(reading.problems.found)
         text = self.section.read(node, path, reading)
-        if len(reading.problems.found) > before:
-            return self.placeholder
-        try:
-            return rule_of(text, node.place)
-        except RuleError as error:
+        unread = [problem.path[len(path) + 1 :] for problem in reading.problems.found[before:]]
+        text = readable(text, unread)
+        errors = list(faults(text, node.place))
+        for error in errors:
             message, _, remedy = error.message.rpartition("; ")
             place, field = self._blamed(error.field, path, node.place, reading)
             reading.problems.add(place, field, message or error.message, remedy if message else "see `sluice config schema --rules`")
-            return self.placeholder
+        return self.placeholder if errors else rule_of(text, node.place)
 
     def _blamed(self, field: str, path: str, rule: Place, reading: Reading) -> tuple[Place, str]:
         """Where the field the limiter complains about was written; the rule itself where it was not."""
@@ -140,6 +148,58 @@ class RuleKind(Kind[Rule]):
 
     def schema(self) -> dict[str, JSON]:
         return self.section.schema()
+
+
+def faults(text: RuleText, place: Place) -> Iterator[RuleError]:
+    """All that the limiter has to say against the rule, each field once."""
+    named: set[str] = set()
+    while True:
+        try:
+            rule_of(text, place)
+        except RuleError as error:
+            if error.field in named:
+                return
+            named.add(error.field)
+            yield error
+            text = without(text, error)
+        else:
+            return
+
+
+def without(text: RuleText, error: RuleError) -> RuleText:
+    """The rule as if the field that `error` is about had not been written, so that the next fault is found."""
+    outer, _, inner = error.field.partition(".")
+    if outer == "limit":
+        return replace(text, limit=SOME_LIMIT)
+    match = text.match
+    if outer == "match" and inner != "client" and match.protocol is None and (match.topic is not None or match.group is not None):
+        text = replace(text, per="topic", reply="flow_control")  # fields of both protocols: which was meant, and so what fits, is not known
+    field, known = RULE_SETTINGS[outer]
+    value: Any = known.default
+    if inner:
+        part: Any = getattr(text, field)
+        field_inside, known_inside = settings_of(type(part))[inner]
+        value = replace(part, **{field_inside: known_inside.default})
+    return replace(text, **{field: value})
+
+
+def readable(text: RuleText, unread: list[str]) -> RuleText:
+    """The rule with nothing to blame in fields that could not be read: their faults are known, and what was meant is not."""
+    if not text.name:
+        text = replace(text, name="unread")
+    if "match.protocol" in unread:
+        text = replace(text, match=replace(text.match, protocol=None))
+    if "match.client" in unread:
+        text = replace(text, match=replace(text.match, client=None))
+    return replace(text, limit=SOME_LIMIT) if any(map(_means_limit, unread)) else text
+
+
+def _means_limit(field: str) -> bool:
+    """Whether a fault in `field` is in how much may pass (`limit.mesages`, `limt`): an empty limit is then no fault of its own."""
+    outer, _, inner = field.partition(".")
+    if outer == "limit":
+        return suggestion(inner.partition(".")[0], LIMIT_SETTINGS) != "burst"
+    return outer not in RULE_SETTINGS and (outer in LIMIT_SETTINGS or suggestion(outer, RULE_SETTINGS) == "limit")
 
 
 def rule_of(text: RuleText, place: Place) -> Rule:
@@ -182,7 +242,7 @@ def rule_of(text: RuleText, place: Place) -> Rule:
 
 
 def text_of(rule: Rule) -> RuleText:
-    """The inverse of `rule_of`, but for the place."""
+    """The inverse of `rule_of`, but for the place; the breaker is the one in force."""
     limit, match = rule.limit, rule.match
     burst: int | BurstText | None = limit.burst_ns
     if limit.messages_burst is not None or limit.bytes_burst is not None:
@@ -205,7 +265,7 @@ def text_of(rule: Rule) -> RuleText:
         per=rule.per,
         limit=LimitText(limit.messages, limit.bytes, burst),
         algorithm=rule.algorithm,
-        breaker=BreakerText(rule.open_for_ns),
+        breaker=BreakerText(rule.breaker_ns()),
         action=rule.action,
         fallback=rule.fallback,
         reply=rule.reply,

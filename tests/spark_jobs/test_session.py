@@ -75,3 +75,18 @@ def test_functions_that_run_on_the_workers_need_nothing_of_ours_there(tmp_path: 
     shipped = cloudpickle.dumps((_curve_of, _replay_group))
     done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
     assert (done.stdout.decode().split(), done.stderr.decode()) == (["9", "4"], "")
+
+
+TWICE = """
+from spark_jobs.session import spark_session
+for _ in range(2):
+    with spark_session("local[1]", small=True) as session:
+        print(session.range(7).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_ends_with_its_java_and_another_may_follow_without_a_word_on_stderr() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["7", "7"], "")

@@ -143,12 +143,13 @@ def test_unknown_options_are_usage_errors(sluice: Any) -> None:
     assert sluice("topics", "--nonsense").code == 2
 
 
-def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(self: click.Context, *args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(click.Context, "invoke", interrupted)
     assert main(["version"]) == 130
+    assert capsys.readouterr().err.split("\n")[-2:] == ["sluice: interrupted", ""]
 
 
 def test_a_reader_who_has_had_enough_ends_it_quietly() -> None:
@@ -177,7 +178,16 @@ def test_health(sluice: Any, admin: Any, answer: tuple[int, dict[str, Any]], cod
     assert ran.code == code
     assert out in ran.out
     if code:
-        assert "is not ready" in ran.err
+        assert ran.err.splitlines() == [f"{admin.url} is not ready:", "  rabbit is down"]
+        assert sluice("health", "-o", "json").json == {"ready": False, "reasons": ["rabbit is down"]}
+
+
+def test_health_without_a_token_says_who_is_told_the_reasons(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin.answers["GET /readyz"] = (503, {"ready": False})
+    monkeypatch.delenv("SLUICE_TOKEN")
+    ran = sluice("health")
+    assert ran.code == 1
+    assert "the reasons are told to whoever has a token; see --token-file" in ran.err
 
 
 def test_health_of_nobody_is_4(sluice: Any) -> None:
@@ -194,13 +204,23 @@ def test_reload_with_a_bad_file_is_3(sluice: Any, admin: Any) -> None:
 
 
 def test_reload_and_drain(sluice: Any, admin: Any) -> None:
-    assert "rule a: added" in sluice("reload", "--reason", "why").out
+    ran = sluice("reload", "--reason", "why")
+    assert (ran.out, ran.err) == ("in force: rule a: added\n", "configuration read again\n")
     assert admin.requests[-1].query == {"reason": "why"}
     assert sluice("reload", "--dry-run").code == 2
     assert sluice("drain").code == 2  # nobody to ask, no --yes
-    assert sluice("drain", "--dry-run", "-o", "json").json["connections"] == 7
+    ran = sluice("drain", "--dry-run", "-o", "json")
+    assert (ran.json["connections"], ran.err) == (7, "dry run, nothing is changed; would begin to drain\n")
     assert sluice("drain", "--yes", "--reason", "upgrade").code == 0
     assert admin.writes()[-1].body == {"confirm": True, "reason": "upgrade"}
+
+
+def test_reload_says_what_needs_a_restart_and_when_nothing_changed(sluice: Any, admin: Any) -> None:
+    admin.answers["POST /v1/config:reload"] = (200, {"in_force": [], "needs_restart": ["admin.bind"]})
+    assert sluice("reload").out == "needs a restart: admin.bind\n"
+    admin.answers["POST /v1/config:reload"] = (200, {"in_force": [], "needs_restart": []})
+    ran = sluice("reload")
+    assert (ran.out, ran.err) == ("", "configuration read again: nothing changed\n")
 
 
 def test_every_verb_of_the_contract_is_there(sluice: Any) -> None:

@@ -28,13 +28,29 @@ def test_list_shows_the_latest_first(sluice: Any, past: Any) -> None:
 def test_show_one(sluice: Any, past: Any) -> None:
     assert sluice("history", "show", 4, "-o", "json").json["entry"]["revision"] == 4
     assert sluice("history", "show", 99).code == 7
+    ran = sluice("history", "show", 4)
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["what", "before", "after"],
+        ["limits/rocketmq/orders", "none", "messages", "4/s"],
+    ]
+    assert ran.err == "revision 4, at 2026-11-21T12:00:00Z, by ci, action PUT, reason why\n"
 
 
 def test_rollback_is_against_the_history_as_read(sluice: Any, past: Any) -> None:
-    assert sluice("history", "rollback", 4, "--yes", "--reason", "too low").code == 0
+    ran = sluice("history", "rollback", 4, "--yes", "--reason", "too low")
+    assert (ran.code, ran.err) == (0, "returned to revision 4\n")
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["revision", "9"]
     (write,) = past.writes()
     assert (write.path, write.body) == ("/v1/history/4:rollback", {"reason": "too low"})
     assert write.headers["If-Match"].startswith('"')
+
+
+def test_a_dry_run_of_a_rollback_shows_what_would_change(sluice: Any, past: Any) -> None:
+    changes = [{"target": "limits/rocketmq/orders", "before": {"messages": "9/s"}, "after": None}]
+    past.answers["POST /v1/history/4:rollback"] = (200, {"dry_run": True, "would_be_revision": 10, "changes": changes, "topics": []})
+    ran = sluice("history", "rollback", 4, "--dry-run")
+    assert ran.out.splitlines()[1].split() == ["limits/rocketmq/orders", "messages", "9/s", "none"]
+    assert ran.err == "dry run, nothing is changed; would return to revision 4\n"
 
 
 def test_rollback_asks_first(sluice: Any, past: Any) -> None:

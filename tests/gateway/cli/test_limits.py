@@ -103,7 +103,7 @@ def test_if_version_is_what_is_written_against(sluice: Any, admin: Any) -> None:
     version = sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["version"]
     admin.requests.clear()
     assert sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--if-version", version).code == 0
-    assert [request.method for request in admin.requests] == ["PUT"]
+    assert admin.writes()[0].headers["If-Match"] == f'"{version}"'
     assert sluice("limits", "set", "rocketmq", "orders", "--messages", "6/s", "--if-version", version).code == 6
 
 
@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing(sluice: Any, admin: Any) -> None:
     ran = sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--dry-run", "-o", "json")
     assert (ran.code, ran.json["dry_run"]) == (0, True)
     assert admin.overrides == {}
-    assert ran.err == "dry run, nothing is changed; would be: limit of rocketmq orders changed\n"
+    assert ran.err == "dry run, nothing is changed; would change the limit of rocketmq orders\n"
 
 
 def test_a_dry_run_shows_now_and_then(sluice: Any, admin: Any) -> None:
@@ -126,6 +126,30 @@ def test_a_dry_run_shows_now_and_then(sluice: Any, admin: Any) -> None:
     _, now, then = sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--dry-run").out.splitlines()
     assert now.split()[:6] == ["rocketmq", "orders", "now", "topic", "orders", "2000/s"]
     assert then.split()[:6] == ["rocketmq", "orders", "then", "topic", "orders", "5/s"]
+
+
+def test_what_an_earlier_change_said_is_told_when_it_is_replaced(sluice: Any, admin: Any) -> None:
+    sluice("limits", "set", "rocketmq", "orders", "--messages", "7/s", "--reason", "first")
+    ran = sluice("limits", "set", "rocketmq", "orders", "--bytes", "1MiB/s", "--dry-run")
+    assert ran.err.endswith("\nwould replace the earlier change: messages 7/s\n")
+    ran = sluice("limits", "set", "rocketmq", "orders", "--bytes", "1MiB/s")
+    assert ran.err == "limit of rocketmq orders changed\nreplaced the earlier change: messages 7/s\n"
+
+
+def test_a_key_without_limits_is_said_to_have_none(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/limits/rocketmq/orders"] = (200, {"override": None, "levels": []})
+    ran = sluice("limits", "get", "rocketmq", "orders")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no limit holds for this key\n")
+    assert sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["levels"] == []
+
+
+def test_no_two_columns_have_one_name(sluice: Any, admin: Any) -> None:
+    from gateway.cli.limits import IN_USE, LEVELS, RULES
+    from gateway.cli.quotas import CHANGED, QUOTAS
+
+    for shown in (IN_USE, LEVELS, RULES, CHANGED, QUOTAS):
+        titles = [title for title, _ in shown]
+        assert sorted(titles) == sorted(set(titles))
 
 
 def test_unset_takes_the_change_back(sluice: Any, admin: Any) -> None:
@@ -161,8 +185,10 @@ def test_a_rule_is_changed_and_returned(sluice: Any, admin: Any) -> None:
 
 def test_a_rule_that_is_not_there_is_not_found(sluice: Any, admin: Any) -> None:
     ran = sluice("rules", "set", "ordres", "--messages", "9/s")
-    assert ran.code == 7
+    assert (ran.code, ran.err) == (7, "sluice: there is no rule ordres; did you mean `orders`?\n")
     assert admin.writes() == []
+    ran = sluice("rules", "reset", "nonsense")
+    assert (ran.code, ran.err) == (7, "sluice: there is no rule nonsense; `sluice rules list` shows all\n")
 
 
 def test_a_live_change_of_a_rule_that_is_gone_can_be_reset(sluice: Any, admin: Any) -> None:

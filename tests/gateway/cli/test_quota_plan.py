@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cli.quota_plan import FEW, Rails, plan
+from gateway.cli.quota_plan import FEW, Rails, plan, shown_burst, shown_rate
 from limiter.snapshot import Quota, Snapshot
 
 RAILS = Rails(changed_share=0.5, total_share=0.3, ratio=2)
@@ -73,4 +73,16 @@ def test_a_snapshot_without_quotas_never_empties_the_gateway_unseen() -> None:
 def test_bytes_have_rails_too() -> None:
     live = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", None, (100, 100)),))
     new = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", None, (500, 100)),))
-    assert plan(live, new, RAILS).tripped == ("rocketmq a: bytes would go from 100/s to 500/s, by more than a factor of 2",)
+    assert plan(live, new, RAILS).tripped == ("rocketmq a: bytes would go from 100B/s to 500B/s, by more than a factor of 2",)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "each_second", "shown"),
+    [("bytes", 26214400.0, "25MiB/s"), ("messages", 2000000.0, "2000000/s"), ("messages", 2.5, "2.5/s"), ("messages", 0.0, "0/s")],
+)
+def test_rates_are_written_as_limits_are(dimension: str, each_second: float, shown: str) -> None:
+    assert shown_rate(dimension, each_second) == shown
+
+
+def test_bursts_of_bytes_are_sizes() -> None:
+    assert (shown_burst("bytes", 2097152), shown_burst("messages", 2097152), shown_burst("bytes", None)) == ("2MiB", "2097152", None)

@@ -46,7 +46,7 @@ def test_changes_are_2_and_shown_the_largest_first(sluice: Any, admin: Any, writ
     ran = sluice("quotas", "plan", file)
     assert ran.code == 2
     assert [line.split()[1] for line in ran.out.splitlines()[1:]] == ["c", "b", "a"]
-    assert "100 (200) -> 150 (300)" in ran.out
+    assert "100/s (200) -> 150/s (300)" in ran.out
     assert "p99 grew" in ran.out
     found = sluice("quotas", "plan", file, "-o", "json").json
     assert (found["live"], found["new"], len(found["changes"]), found["guard_rails"]) == (2, 3, 3, [])
@@ -58,8 +58,8 @@ def test_a_guard_rail_is_3_and_nothing_is_published(sluice: Any, admin: Any, wri
     ran = sluice("quotas", "plan", file)
     assert ran.code == 3
     assert "guard rail: rocketmq a: messages would go from 100/s to 300/s, by more than a factor of 2" in ran.err
-    assert sluice("quotas", "apply", file, "--yes").code == 3
-    assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails").code == 3
+    assert sluice("quotas", "apply", file, "--yes").code == 8
+    assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails").code == 8
     assert admin.writes() == []
     assert sluice("quotas", "plan", file, "--max-ratio", "4").code == 2
     assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails", "--reason", "campaign").code == 0
@@ -67,32 +67,53 @@ def test_a_guard_rail_is_3_and_nothing_is_published(sluice: Any, admin: Any, wri
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "said", "applied"),
     [
-        (None, "No such file"),
-        ("{", "not JSON"),
-        ("{}", "version: is missing"),
-        ('{"version": 1, "computed_at": "x", "code": "y", "quotas": 3}', "quotas: must be a list"),
+        (None, "No such file", 2),
+        ("{", "not JSON", 3),
+        ("{}", "version: is missing", 3),
+        ('{"version": 1, "computed_at": "x", "code": "y", "quotas": 3}', "quotas: must be a list", 3),
     ],
 )
 @pytest.mark.parametrize("verb", ["plan", "apply"])
-def test_insufficient_input_is_5(sluice: Any, admin: Any, tmp_path: Path, verb: str, content: str | None, said: str) -> None:
+def test_what_is_no_snapshot(sluice: Any, admin: Any, tmp_path: Path, verb: str, content: str | None, said: str, applied: int) -> None:
+    """Insufficient input to `plan`, which is 5; `apply` has the codes of all verbs."""
     file = tmp_path / "q.json"
     if content is not None:
         file.write_text(content)
     ran = sluice("quotas", verb, file)
-    assert ran.code == 5
+    assert ran.code == (5 if verb == "plan" else applied)
     assert said in ran.err
     assert admin.requests == []
 
 
-def test_errors_are_1(sluice: Any, admin: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_plan_are_1(sluice: Any, admin: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(quota("a"))
     assert sluice("quotas", "plan", file, "--admin", "http://127.0.0.1:1").code == 1
     assert sluice("quotas", "plan").code == 1
     assert sluice("quotas", "plan", file, "--nonsense").code == 1
     monkeypatch.setenv("SLUICE_TOKEN", "wrong")
     assert sluice("quotas", "plan", file).code == 1
+
+
+def test_apply_ends_as_every_verb_does(sluice: Any, admin: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(quota("a"))
+    assert sluice("quotas", "apply", file, "--yes", "--admin", "http://127.0.0.1:1").code == 4
+    assert sluice("quotas", "apply", file, "--nonsense").code == 2
+    monkeypatch.setenv("SLUICE_TOKEN", "wrong")
+    assert sluice("quotas", "apply", file, "--yes").code == 5
+
+
+@pytest.mark.parametrize("rates", [(100,), (110,)])
+def test_apply_for_another_version_is_6_even_where_nothing_would_change(
+    sluice: Any, admin: Any, write: Any, rates: tuple[int, ...]
+) -> None:
+    admin.quotas = snapshot(quota("a"))
+    file = write(quota("a", *rates))
+    version = sluice("quotas", "plan", file, "-o", "json").json["version"]
+    assert sluice("quotas", "apply", file, "--yes", "--if-version", "0123").code == 6
+    assert admin.writes() == []
+    assert sluice("quotas", "apply", file, "--yes", "--if-version", version).code == 0
 
 
 def test_apply_writes_against_what_it_planned_from(sluice: Any, admin: Any, write: Any) -> None:
@@ -104,29 +125,37 @@ def test_apply_writes_against_what_it_planned_from(sluice: Any, admin: Any, writ
     assert put.body["quotas"][0]["topic"] == "a"
 
 
-def test_somebody_elses_apply_in_between_is_4(sluice: Any, admin: Any, write: Any) -> None:
+def test_somebody_elses_apply_in_between_is_6(sluice: Any, admin: Any, write: Any) -> None:
     admin.race = lambda: setattr(admin, "quotas", snapshot(quota("other")))
-    assert sluice("quotas", "apply", write(quota("a")), "--yes").code == 4
+    assert sluice("quotas", "apply", write(quota("a")), "--yes").code == 6
     assert admin.quotas["quotas"][0]["topic"] == "other"
 
 
 def test_apply_asks_first(sluice: Any, admin: Any, write: Any) -> None:
     ran = sluice("quotas", "apply", write(quota("a")))
-    assert ran.code == 1
+    assert ran.code == 2
     assert "say --yes" in ran.err
     assert "added" in ran.out
     assert admin.writes() == []
 
 
 def test_a_dry_run_publishes_nothing(sluice: Any, admin: Any, write: Any) -> None:
-    assert sluice("quotas", "apply", write(quota("a")), "--dry-run").code == 0
+    ran = sluice("quotas", "apply", write(quota("a")), "--dry-run")
+    assert ran.code == 0
+    assert ran.err.endswith("dry run, nothing is changed; would publish 1 quota\n")
+    assert [line.split()[1] for line in ran.out.splitlines()] == ["topic", "a"]
     assert admin.quotas["quotas"] == []
+
+
+def test_show_of_none(sluice: Any, admin: Any) -> None:
+    ran = sluice("quotas", "show")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no quotas are published\n")
 
 
 def test_show(sluice: Any, admin: Any, write: Any) -> None:
     admin.quotas = snapshot(quota("a", 7))
     ran = sluice("quotas", "show")
-    assert ran.out.splitlines()[1].split()[:4] == ["rocketmq", "a", "7", "14"]
+    assert ran.out.splitlines()[1].split()[:4] == ["rocketmq", "a", "7/s", "14"]
     assert "1 quota, computed 2026-11-21T01:00:00Z" in ran.err
     assert sluice("quotas", "show", "-o", "json").json == admin.quotas
     assert "other" in sluice("quotas", "show", write(quota("other"))).out
@@ -150,6 +179,12 @@ def test_rollback_does_not_undo_others_by_the_way(sluice: Any, admin: Any) -> No
 
 def test_rollback_of_nothing_is_7(sluice: Any, admin: Any) -> None:
     assert sluice("quotas", "rollback", "--yes").code == 7
+
+
+def test_compute_of_a_day_that_is_none_is_2(sluice: Any) -> None:
+    ran = sluice("quotas", "compute", "--log", "l", "--date", "21.11.2026", "--state", "s", "-o", "q.json")
+    assert ran.code == 2
+    assert "'21.11.2026' is not a day like 2026-11-20" in ran.err
 
 
 def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,24 @@ def test_flag_before_environment_before_file_before_default(
 
 
 @pytest.mark.parametrize(
+    ("rule", "value", "origin"),
+    [
+        ("{name: a, limit: {messages: 1/s}}", "1s", "default"),
+        ("{name: a, limit: {messages: 1/s}, action: drop, breaker: {}}", "1s", "default"),
+        ("{name: a, limit: {messages: 1/s}, action: delay}", "0s", "default"),
+        ("{name: a, limit: {messages: 1/s}, breaker: {open_for: 2s}}", "2s", "FILE:4:63"),
+        ("{name: a, limit: {messages: 1/s}, action: delay, breaker: {open_for: 1s}}", "1s", "FILE:4:78"),
+    ],
+)
+def test_the_breaker_in_force_is_shown_and_where_it_comes_from(write: Callable[..., Path], rule: str, value: str, origin: str) -> None:
+    path = write(LISTENERS + f"rules: [{rule}]\n")
+    settings = load(path)
+    (shown,) = settings.describe()["rules"]  # type: ignore[misc]
+    assert shown["breaker"] == {"open_for": value}
+    assert str(settings.origin("rules[0].breaker.open_for")) == origin.replace("FILE", str(path))
+
+
+@pytest.mark.parametrize(
     ("name", "text", "read", "value"),
     [
         ("SLUICE_GATEWAY__STATE_DIRECTORY", "/var/lib/sluice", lambda s: s.gateway.state_directory, Path("/var/lib/sluice")),
