@@ -98,7 +98,7 @@ bench bench-quick:
 	@$(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log \
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log quota-state quotas.json \
 	    spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find $(PACKAGES) -name '*.so' -delete

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from support.access_logs import SyntheticLog, steady
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
