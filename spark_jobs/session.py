@@ -187,6 +187,7 @@ class OwnJava:
             raise KeyboardInterrupt from None  # raised in a finaliser it would have been lost
 
     def _start(self) -> None:
+        from pyspark import SparkContext
         from pyspark.find_spark_home import _find_spark_home
         from pyspark.serializers import UTF8Deserializer, read_int
 
@@ -214,8 +215,13 @@ class OwnJava:
                 raise EnvironmentFaultError(f"Java ended with {self._process.returncode} before Spark was there; its words are above")
             time.sleep(0.05)
         with told.open("rb") as file:
-            os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(file))  # type: ignore[no-untyped-call]  # its annotations are missing
-            os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]  # its annotations are missing
+            port: int = read_int(file)  # type: ignore[no-untyped-call]  # its annotations are missing
+            secret: str = UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        try:
+            SparkContext._ensure_initialized()
+        finally:  # processes that we start are not in this session
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
     def _interrupt(self, number: int, frame: object) -> None:
         del number, frame
@@ -237,8 +243,6 @@ class OwnJava:
 
         if self._hears:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop us from ending it
-        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-            os.environ.pop(name, None)
         gateway = SparkContext._gateway
         if gateway is not None and not self.interrupted:
             gateway.shutdown()

@@ -14,7 +14,13 @@ from gateway.cli.exits import NOT_FOUND, USAGE, CommandError
 from gateway.cli.output import Column, brief, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
 from limiter.rule import ACTIONS, MODES, REPLIES
-from limiter.units import parse_byte_rate, parse_duration, parse_rate, parse_size
+from limiter.units import format_size, parse_byte_rate, parse_duration, parse_rate, parse_size
+
+
+def _byte_burst(level: dict[str, Any]) -> object:
+    tokens = (level.get("limit") or {}).get("bytes_burst")
+    return format_size(tokens) if isinstance(tokens, int) else tokens
+
 
 LEVELS: Final[list[Column]] = [
     column("per", "per"),
@@ -22,7 +28,7 @@ LEVELS: Final[list[Column]] = [
     column("messages", "limit.messages"),
     column("burst", "limit.messages_burst"),
     column("bytes", "limit.bytes"),
-    column("byte burst", "limit.bytes_burst"),
+    ("byte burst", _byte_burst),
     column("action", "action"),
     column("mode", "mode"),
     column("origin", "origin"),

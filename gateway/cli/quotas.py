@@ -76,6 +76,9 @@ CHANGED: Final[list[Column]] = [
 ]
 
 
+NOW_SHOWN: Final = 500  # limits in force beside a plan: one page, one request
+
+
 class PlanVerb(Verb):
     """A verb whose exit codes are those of `quotas plan`."""
 
@@ -148,11 +151,28 @@ def _live(reply: Reply) -> Snapshot:
         ) from None
 
 
+def _limits_now(remote: Remote) -> dict[tuple[str, str], str]:
+    """(protocol, topic) -> the limit in force, of the topics that are in use: what a first quota takes the place of. At most NOW_SHOWN."""
+    found: dict[tuple[str, str], str] = {}
+    for item in remote.client.items("/v1/limits", most=NOW_SHOWN):
+        level = item.get("level") or {}
+        if level.get("per") == "topic":
+            limit = level.get("limit") or {}
+            found[str(item.get("protocol")), str(level.get("thing"))] = ", ".join(
+                f"{name} {limit[name]}" for name in ("messages", "bytes") if limit.get(name)
+            )
+    return found
+
+
 def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> None:
     changes = [each.to_json() for each in found.differences]
     if remote.form == "table":
+        shown = CHANGED
+        if any(each.before is None for each in found.differences):
+            now = _limits_now(remote)
+            shown = [*CHANGED[:-1], ("limit now", lambda item: now.get((item["protocol"], item["topic"]))), CHANGED[-1]]
         if changes:
-            remote.emit(changes, CHANGED)
+            remote.emit(changes, shown)
         talk(
             f"{counted(len(changes), 'change')}; {counted(found.live, 'quota')} in force, {found.new} in the snapshot of {new.computed_at}"
         )

@@ -131,7 +131,7 @@ class PathName(ScalarKind[Path]):
             return reading.directory(scalar.place) / Path(scalar.text).expanduser()
         except RuntimeError:  # pathlib's word for a home that is nowhere
             user = scalar.text.partition("/")[0]
-            raise Invalid(f"{quoted(user)} is nobody's home directory", "write the path out, or ./~… for such a name") from None
+            raise Invalid(f"{quoted(user)} is nobody's home directory", "write the path out") from None
 
     def show(self, value: Path) -> JSON:
         return str(value)

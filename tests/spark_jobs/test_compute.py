@@ -213,14 +213,14 @@ def test_half_as_many_lines_as_a_week_ago_are_insufficient_input(
 
 
 @pytest.mark.parametrize(
-    ("date", "options", "complaint"),
+    ("date", "options", "code", "complaint"),
     [
-        ("20261120", {}, "--date: '20261120' is not a day"),
-        (TODAY, {"margin": 3}, "margin: no such parameter"),
-        (TODAY, {"previous": "nowhere.json"}, "nowhere.json"),
+        ("20261120", {}, 2, "--date: '20261120' is not a day"),
+        (TODAY, {"margin": 3}, 1, "margin: no such parameter"),
+        (TODAY, {"previous": "nowhere.json"}, 1, "nowhere.json"),
     ],
 )
 def test_a_mistake_in_the_options_is_a_failure(
-    nights: Path, capsys: pytest.CaptureFixture[str], date: str, options: dict[str, object], complaint: str
+    nights: Path, capsys: pytest.CaptureFixture[str], date: str, options: dict[str, object], code: int, complaint: str
 ) -> None:
-    refused(nights, capsys, date, 1, complaint, **options)
+    refused(nights, capsys, date, code, complaint, **options)

@@ -143,6 +143,12 @@ def test_a_key_without_limits_is_said_to_have_none(sluice: Any, admin: Any) -> N
     assert sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["levels"] == []
 
 
+def test_bursts_of_bytes_are_sizes(sluice: Any, admin: Any) -> None:
+    limit = {"bytes": "5MiB/s", "bytes_burst": 10485760}
+    admin.answers["GET /v1/limits/rocketmq/orders"] = (200, {"levels": [{"per": "topic", "thing": "orders", "limit": limit}]})
+    assert sluice("limits", "get", "rocketmq", "orders").out.splitlines()[1].split()[4:6] == ["5MiB/s", "10MiB"]
+
+
 def test_no_two_columns_have_one_name(sluice: Any, admin: Any) -> None:
     from gateway.cli.limits import IN_USE, LEVELS, RULES
     from gateway.cli.quotas import CHANGED, QUOTAS

@@ -52,6 +52,17 @@ def test_changes_are_2_and_shown_the_largest_first(sluice: Any, admin: Any, writ
     assert (found["live"], found["new"], len(found["changes"]), found["guard_rails"]) == (2, 3, 3, [])
 
 
+def test_beside_a_first_quota_stands_the_limit_now_in_force(sluice: Any, admin: Any, write: Any) -> None:
+    admin.topics = [
+        {"protocol": "rocketmq", "level": {"per": "topic", "thing": "c", "limit": {"messages": "2000/s", "bytes": "5MiB/s"}}},
+        {"protocol": "rocketmq", "level": {"per": "client", "thing": "d", "limit": {"messages": "9/s"}}},
+    ]
+    head, c, d = sluice("quotas", "plan", write(quota("c", 5), quota("d", 5))).out.splitlines()
+    assert "limit now" in head
+    assert "messages 2000/s, bytes 5MiB/s" in c
+    assert "9/s" not in d
+
+
 def test_a_guard_rail_is_3_and_nothing_is_published(sluice: Any, admin: Any, write: Any) -> None:
     admin.quotas = snapshot(quota("a"))
     file = write(quota("a", 300))

@@ -55,8 +55,9 @@ def test_flag_before_environment_before_file_before_default(
 def test_the_breaker_in_force_is_shown_and_where_it_comes_from(write: Callable[..., Path], rule: str, value: str, origin: str) -> None:
     path = write(LISTENERS + f"rules: [{rule}]\n")
     settings = load(path)
-    (shown,) = settings.describe()["rules"]  # type: ignore[misc]
-    assert shown["breaker"] == {"open_for": value}
+    shown = settings.describe()["rules"]
+    assert isinstance(shown, list)
+    assert [each["breaker"] for each in shown] == [{"open_for": value}]
     assert str(settings.origin("rules[0].breaker.open_for")) == origin.replace("FILE", str(path))
 
 
