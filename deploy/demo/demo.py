@@ -221,9 +221,7 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
 
 
 def _learn(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
-    say(
-        "\nThe gateway's own log goes through Spark (a session takes some seconds to start); a guard rail keeps every quota within the rule ..."
-    )
+    say("\nThe gateway's own log goes through Spark (a session takes some seconds to start); no quota may exceed the rule ...")
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     quotas = scratch / "quotas.json"
     gateway.sluice(
