@@ -33,7 +33,8 @@ from gateway.build import build
 from gateway.channel import Channel
 from gateway.drain import drain
 from gateway.event_loop import EventLoop
-from gateway.housekeeping import every_second, every_tick, probe_brokers, probe_lag
+from gateway.fills import Fills
+from gateway.housekeeping import every_second, every_tick, keep_fills, probe_brokers, probe_lag
 from gateway.limit_events import LimitEvents
 from gateway.listeners import Listener
 from gateway.session import Session
@@ -70,6 +71,8 @@ class Gateway:
         self.overhead = metrics.Histogram(metrics.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
+        self.fills = Fills(settings.gateway.state_directory, self.judge)
+        self.fills.restore()
         limiter, judge = settings.limiter, self.judge
         self.executor = Executor(judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed, judge.busy)
         self.accounts = Accounts()
@@ -230,7 +233,7 @@ class Gateway:
             await nursery.start(partial(serve, self.settings.admin.bind, self, self.store, tokens=self.settings.admin.tokens))
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(self.event_loop.run)
-                for task in (every_tick, every_second, probe_lag, probe_brokers):
+                for task in (every_tick, every_second, keep_fills, probe_lag, probe_brokers):
                     nursery.start_soon(task, self)
                 nursery.start_soon(self._watch_signals)
                 for listener in self.listening.values():

@@ -55,6 +55,7 @@ async def drain(gateway: Gateway) -> None:
     gateway.event_loop.stop()
     gateway.sweeper.close()
     gateway.executor.close(1.0)
+    await trio.to_thread.run_sync(gateway.fills.save)
     gateway.accounts.fold(now_ns())
     if gateway.access_log is not None:
         await trio.to_thread.run_sync(gateway.access_log.stop, int(time.time()), 5.0)
@@ -68,6 +69,8 @@ def release_held(gateway: Gateway) -> None:
     held = sum(session.conversation.held_messages for session in gateway.sweeper.sessions.values())
     if held:
         log.event(logging.WARNING, "held_messages_released", messages=held)
+        gateway.fills.save()
+        gateway.fills.frozen = True
         gateway.judge.replace(RuleSet(()))
 
 

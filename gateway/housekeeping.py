@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
 LAG_PROBE_S: Final = 0.05
+FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
 REDIAL_S: Final = 1.0  # how often an unreachable broker is tried, so that readiness comes back without a client's help
 
 
@@ -60,6 +61,14 @@ def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int) -> N
     gateway.limit_events.tick(now)
     if gateway.access_log is not None:
         gateway.access_log.close_second(second)
+
+
+async def keep_fills(gateway: Gateway) -> None:
+    """Write the fill levels once a second, on a thread; less often where there are so many that it takes a noticeable part of that."""
+    while True:
+        started = trio.current_time()
+        await trio.to_thread.run_sync(gateway.fills.save)
+        await trio.sleep(max(1.0, FILLS_REST * (trio.current_time() - started)))
 
 
 async def probe_lag(gateway: Gateway) -> None:
