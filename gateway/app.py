@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin.ports import ReloadFailedError
-from gateway import log, metrics, view
+from gateway import log, metrics, session_view, view
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
 from gateway.assembly import Place, Shared
@@ -172,7 +172,7 @@ class Gateway:
 
     def connections(self) -> list[dict[str, object]]:
         now = now_ns()
-        return [session.describe(now) for session in self.sweeper.sessions.values()]
+        return [session_view.describe(session, now) for session in self.sweeper.sessions.values()]
 
     def close_connection(self, connection: int) -> bool:
         session = self.sweeper.sessions.get(connection)
@@ -213,6 +213,9 @@ class Gateway:
 
     def enforce(self, rules: RuleSet) -> None:
         self.judge.replace(rules)
+        if rules.by_connection:
+            for session in self.sweeper.sessions.values():
+                session.conversation.rules_changed()
         if self.access_log is not None:
             self.access_log.revision = rules.revision
 

@@ -71,9 +71,9 @@ class Assembly:
         self.pipeline = pipeline
 
 
-def assemble(shared: Shared, place: Place, client: str, client_port: int, upstream: Channel) -> Assembly:
-    """The pipeline decode → credit → rate-limit → forward for one client (its address) and its own channel to the broker."""
-    circumstances = Circumstances(shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes)
+def assemble(shared: Shared, place: Place, connection: int, client: str, client_port: int, upstream: Channel) -> Assembly:
+    """The pipeline decode → credit → rate-limit → forward for one client (number, address) and its own channel to the broker."""
+    circumstances = Circumstances(shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection)
     conversation = PROTOCOLS[place.protocol](circumstances)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait

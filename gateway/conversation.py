@@ -32,15 +32,18 @@ UNABLE: Final = 2  # refusing here would be silence or break the protocol's prom
 class Circumstances:
     """What a conversation is told when it begins."""
 
-    __slots__ = ("client", "client_port", "hold_bytes", "judge", "listener", "max_frame")
+    __slots__ = ("client", "client_port", "connection", "hold_bytes", "judge", "listener", "max_frame")
 
-    def __init__(self, judge: Judge, listener: str, client: str, client_port: int, max_frame: int, hold_bytes: int) -> None:
+    def __init__(
+        self, judge: Judge, listener: str, client: str, client_port: int, max_frame: int, hold_bytes: int, connection: int = 0
+    ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
         self.client = client  # address
         self.client_port = client_port
         self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
         self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
+        self.connection = connection  # its number, as operators see it
 
 
 class Conversation:
@@ -119,6 +122,12 @@ class Conversation:
 
     def take_replies(self) -> bytes:
         """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
+        raise NotImplementedError
+
+    # ---- the rules -------------------------------------------------------------------------------------------------
+
+    def rules_changed(self) -> None:
+        """Other rules are in force: ask the judge again for what depends on them (`Judge.own`)."""
         raise NotImplementedError
 
     # ---- the end ---------------------------------------------------------------------------------------------------

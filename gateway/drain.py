@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway import log
+from gateway import log, session_view
 from gateway.sweep import now_ns
 from limiter.rules import RuleSet
 
@@ -80,7 +80,7 @@ async def say_farewells(gateway: Gateway) -> None:
     now = now_ns()
     for session in list(sessions.values()):
         if not session.conversation.draining:
-            log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session.state())
+            log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session_view.state(session))
             session.say_farewell("the gateway is stopping", "drain", now)
         gateway.sweeper.end(session)
     gateway.event_loop.wake()

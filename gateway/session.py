@@ -22,8 +22,6 @@ from gateway.channel import Channel
 from gateway.messages import NEVER, REQUEST, Part, ProtocolError
 from gateway.pipeline import Batch
 
-LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close after the first (a guess; brokers close at once)
-STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
 SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
 
@@ -32,7 +30,7 @@ class Session:
     """One client and its broker connection. See the module's docstring for what the loop reads from it."""
 
     def __init__(self, number: int, client: Channel, address: tuple[str, int], upstream: Channel, place: Place, shared: Shared) -> None:
-        assembly = assemble(shared, place, address[0], address[1], upstream)
+        assembly = assemble(shared, place, number, address[0], address[1], upstream)
         self.number = number
         self.place = place
         self.client = client
@@ -231,35 +229,6 @@ class Session:
         if client.backlog == 0 and both:
             self._finish(self.first_end, "")
 
-    def tick(self, now: int) -> None:
-        """A few times a second: heartbeats for the broker, deadlines."""
-        interval = self.conversation.heartbeat_interval_ns()
-        silent_since = max(self.upstream.sent_at, self.beat_at)
-        if interval < NEVER and self.upstream.backlog == 0 and now - silent_since >= interval and self._keeps_silent():
-            beat = self.conversation.heartbeat()
-            if beat:
-                moved_at = self.upstream.sent_at
-                self.upstream.queue(beat, 0, len(beat))
-                self.upstream.flush(now)
-                self.upstream.sent_at = moved_at  # a heartbeat is no progress
-                self.beat_at = now
-        if self.client.hung_up and not self.first_end_at:
-            self.first_end_at = now  # its end may stand behind bytes that are not read for now
-        in_flight = self.client.backlog > 0 or self.upstream.backlog > 0
-        moved_at = max(self.first_end_at, self.client.sent_at, self.upstream.sent_at)
-        if self.first_end_at and now - moved_at > (STALLED_NS if in_flight else LINGER_NS):
-            self._finish(self.first_end or self.cause or "client", "the other side did not close in time")
-        elif now - self.opened_at > self.place.handshake_ns and not self._begun():
-            self._finish("handshake_timeout", "the client has not said one whole frame")
-
-    def _begun(self) -> bool:
-        """Whether anything whole has come from the client."""
-        return self.upstream.queued > 0 or self.client.queued > 0 or self.batch is not None or self.conversation.held_messages > 0
-
-    def _keeps_silent(self) -> bool:
-        """Whether it is the gateway, not the client, that keeps the client's bytes from the broker."""
-        return self.draining or self.withheld() or self.conversation.held_bytes > 0 or self.batch is not None
-
     def _broken(self, error: ProtocolError, now: int) -> None:
         """A peer broke the protocol: the client gets the protocol's last words, then both sides are closed.
 
@@ -351,46 +320,6 @@ class Session:
                     self.shared.accounts.note(key)
                 key.tally.abandoned += part.count * part.messages
 
-    # ---- for operators ---------------------------------------------------------------------------------------------
-
-    def bottleneck(self, now: int) -> str:
-        """Who keeps this connection from being faster: "none", "limit" (held by a rule), "limiter", "broker" or "client"."""
-        if self.conversation.held_messages:
-            return "limit"
-        if self.client.backlog > self.shared.backlog_bytes:
-            return "client"
-        if self.upstream.backlog > 0 or self.forward.credit.flow(now):
-            return "broker"
-        return "limiter" if self.decode.credit.flow(now) else "none"
-
-    def state(self) -> str:
-        if self.draining:
-            return "draining"
-        if self.conversation.held_messages:
-            return "throttled"
-        return "flow" if self.withheld() else "running"
-
-    def describe(self, now: int) -> dict[str, object]:
-        """For `GET /v1/connections`."""
-        return {
-            "id": self.number,
-            "listener": self.place.listener,
-            "protocol": self.place.protocol,
-            "client": f"{self.conversation.circumstances.client}:{self.conversation.circumstances.client_port}",
-            "user": self.conversation.user,
-            "state": self.state(),
-            "bottleneck": self.bottleneck(now),
-            "age_seconds": round((now - self.opened_at) / 1e9, 3),
-            "bytes_from_client": self.client.received,
-            "bytes_to_client": self.client.sent,
-            "backlog_to_client": self.client.backlog,
-            "backlog_to_broker": self.upstream.backlog,
-            "held_messages": self.conversation.held_messages,
-            "held_bytes": self.conversation.held_bytes,
-            "messages_forwarded": self.forward.messages,
-            **self.conversation.describe(),
-        }
-
     def __repr__(self) -> str:
-        state = "over" if self.over else self.state()
+        state = "over" if self.over else "draining" if self.draining else "open"
         return f"<Session {self.number} {state} {self.place.protocol} client={self.client} upstream={self.upstream}>"

@@ -19,6 +19,7 @@ from typing import Final
 from gateway.messages import NEVER
 from gateway.pipeline import Batch
 from gateway.session import Session
+from gateway.session_clock import tick
 from limiter.executor import Executor, Submission
 from limiter.request import Request
 
@@ -208,7 +209,7 @@ class Sweeper:
         """A few times a second: every session's deadlines and heartbeats."""
         for session in list(self.sessions.values()):
             try:
-                session.tick(now)
+                tick(session, now)
             except Exception as error:  # let it crash: this session only
                 session.abort("gateway_error", f"{type(error).__name__}: {error}")
                 self._remove(session, error)

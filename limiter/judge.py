@@ -33,6 +33,13 @@ KEYS_PER_ORIGIN: Final = 65_536  # a guess: more topics than any client uses, at
 RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
 
 
+def subject_of(key: Key) -> Subject:
+    """What the rules look at for `key`."""
+    origin = key.origin
+    text = key.name.text()
+    return Subject(key.name, text, origin.listener, origin.client, origin.user, key.group, key.operation, origin.connection)
+
+
 class Judge:
     """Judges requests by a rule set that can be swapped at any moment. Holds at most `max_keys` keys and as many levels."""
 
@@ -47,7 +54,7 @@ class Judge:
         self._lock = Lock()
         self._max_keys = max_keys
         self._key_count = 0
-        self._origins: OrderedDict[tuple[str, str, str, str | None, bytes], Origin] = OrderedDict()
+        self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
 
     @property
     def rules(self) -> RuleSet:
@@ -55,16 +62,21 @@ class Judge:
 
     def replace(self, rules: RuleSet) -> None:
         """Put `rules` in force from the next `decide` on. Keys match anew when they are used; buckets keep their fill in proportion."""
+        regroup = rules.groups_topics or self._rules.groups_topics
         self._rules = rules
+        if regroup:  # which topics share a key may be another now
+            for origin in self._origins.values():
+                self._forget_keys(origin)
 
     # ---- keys, on the loop's thread --------------------------------------------------------------------------------
 
-    def origin(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes = b"/") -> Origin:
-        """The one origin of these; counts a session, to be given back with `release`."""
-        identity = (protocol, listener, client, user, vhost)
+    def origin(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes = b"/", connection: int = 0) -> Origin:
+        """The one origin of these; counts a session, to be given back with `release`. Connections are told apart where a rule does."""
+        number = connection if self._rules.by_connection else 0
+        identity = (protocol, listener, client, user, vhost, number)
         origin = self._origins.get(identity)
         if origin is None:
-            origin = Origin(protocol, listener, client, user, vhost)
+            origin = Origin(protocol, listener, client, user, vhost, number)
             self._origins[identity] = origin
         origin.sessions += 1
         return origin
@@ -75,11 +87,23 @@ class Judge:
             return
         origin.sessions -= 1
         if origin.sessions == 0:
+            if origin.connection:
+                self._forget_connection(origin)
             self._forget_keys(origin)
-            self._origins.pop((origin.protocol, origin.listener, origin.client, origin.user, origin.vhost), None)
+            self._origins.pop((origin.protocol, origin.listener, origin.client, origin.user, origin.vhost, origin.connection), None)
+
+    def own(self, origin: Origin, connection: int) -> Origin:
+        """The origin to go on with under the rules in force: `origin` itself, unless they now tell connections apart."""
+        if origin.connection or not self._rules.by_connection:
+            return origin
+        renewed = self.origin(origin.protocol, origin.listener, origin.client, origin.user, origin.vhost, connection)
+        self.release(origin)
+        return renewed
 
     def key(self, origin: Origin, raw: bytes, name: TopicName, group: bytes | None = None, operation: str = "produce") -> Key:
         """The key of `name` from `origin`, remembered in `origin.keys` under `raw`, the bytes by which the session finds it again.
+
+        Topics that a rule groups share one key, so that ids in routing keys cost an entry in that dictionary and no more.
 
         An origin that names more topics than `KEYS_PER_ORIGIN` begins afresh; beyond `max_keys` the origin that is longest there does.
         """
@@ -91,13 +115,36 @@ class Judge:
         if self._key_count >= self._max_keys:
             self._forget_oldest_keys()
         key = Key(origin, name, group, operation)
+        if self._rules.groups_topics:
+            key = self._shared(key)
         origin.keys[raw] = key
         self._key_count += 1
         return key
 
+    def _shared(self, key: Key) -> Key:
+        """The key of the group that `key`'s topic belongs to; `key` itself where no rule groups it."""
+        together = self._rules.group_of(subject_of(key))
+        if together is None:
+            return key
+        groups = key.origin.groups
+        place = f"{key.operation} {together}"
+        shared = groups.get(place)
+        if shared is None:
+            shared = groups[place] = Key(key.origin, key.name, key.group, key.operation, together)
+        return shared
+
+    def _forget_connection(self, origin: Origin) -> None:
+        """A connection's number never comes back, so its buckets would be idle until the ledger is full."""
+        with self._lock:
+            for key in origin.keys.values():
+                for level in key.levels:
+                    if level.effective.per == "connection":
+                        self._ledger.discard(level)
+
     def _forget_keys(self, origin: Origin) -> None:
         self._key_count -= len(origin.keys)
         origin.keys.clear()
+        origin.groups.clear()
 
     def _forget_oldest_keys(self) -> None:
         for _ in range(len(self._origins)):
@@ -193,8 +240,7 @@ class Judge:
 
     def _match(self, key: Key, now: int) -> None:
         """Find the levels of a key that is new, or was matched under other rules, or lost a level."""
-        origin = key.origin
-        subject = Subject(key.name, key.text, origin.listener, origin.client, origin.user, key.group, key.operation)
+        subject = subject_of(key)
         before = key.levels
         levels = [
             self._ledger.level(effective, subject, self._generation, self._since, now, before)

@@ -113,17 +113,22 @@ class Tally:
 
 
 class Origin:
-    """Where messages come from: one client address and user on one listener (and virtual host). Shared by their sessions."""
+    """Where messages come from: one client address and user on one listener (and virtual host). Shared by their sessions.
 
-    __slots__ = ("client", "keys", "listener", "protocol", "sessions", "user", "vhost")
+    While a rule keeps a bucket per connection, each session has an origin of its own, with the connection's number.
+    """
 
-    def __init__(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes) -> None:
+    __slots__ = ("client", "connection", "groups", "keys", "listener", "protocol", "sessions", "user", "vhost")
+
+    def __init__(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes, connection: int = 0) -> None:
         self.protocol = protocol
         self.listener = listener
         self.client = client  # address without port
         self.user = user
         self.vhost = vhost
+        self.connection = connection  # its number; 0: any number of connections
         self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge
+        self.groups: dict[str, Key] = {}  # one for all topics of a group (`routing_key_words`), by the group's text and operation
         self.sessions = 0  # how many sessions use it; the judge forgets it at 0
 
     def __repr__(self) -> str:
@@ -131,14 +136,14 @@ class Origin:
 
 
 class Key:
-    """One topic as seen from one origin, with its matched rules and its counters."""
+    """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = ("dirty", "generation", "group", "levels", "name", "operation", "origin", "rematch_at", "tally", "text")
 
-    def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> None:
+    def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
         self.origin = origin
         self.name = name
-        self.text = name.text()
+        self.text = name.text() if text is None else text  # what it is counted as: the topic's text, or the group's
         self.group = group  # consumer or producer group (RocketMQ), None elsewhere
         self.operation = operation  # "produce" or "consume"
         self.tally = Tally()

@@ -195,6 +195,12 @@ class Ledger:
             self._levels[identity] = level
         return False
 
+    def discard(self, level: Level) -> None:
+        """Forget a level whose thing will not come back."""
+        if level.state == IN_USE:
+            level.state = FORGOTTEN
+            self._levels.pop(level.effective.identity, None)
+
     def new_rules(self, rules: RuleSet) -> None:
         """Drop the overflow of rules that are gone."""
         for identity in list(self._overflow):
@@ -202,8 +208,8 @@ class Ledger:
                 self._overflow.pop(identity).state = FORGOTTEN
 
     def fills(self, now: int) -> dict[Identity, float]:
-        """The fill of every level that is not full."""
-        found = {identity: level.bucket.fill(now) for identity, level in self._levels.items()}
+        """The fill of every level that is not full; connections do not outlive a restart."""
+        found = {identity: level.bucket.fill(now) for identity, level in self._levels.items() if identity[0] != "connection"}
         return {identity: fill for identity, fill in found.items() if fill < 1.0}
 
     def restore(self, fills: Mapping[Identity, float], at: int) -> None:

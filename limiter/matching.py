@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from limiter.keys import DEFAULT_EXCHANGE
-from limiter.patterns import EXACT, Addresses, Pattern, name_pattern, name_text, plain_address, routing_key_pattern
+from limiter.patterns import EXACT, Addresses, Pattern, name_pattern, name_text, plain_address, routing_key_pattern, split_words
 from limiter.system_topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
     "listener": ("protocol", "listener"),
     "client": ("client",),
     "user": ("user",),
+    "connection": ("protocol", "listener", "client", "user", "vhost"),
     "rule": (),
 }
 
@@ -31,10 +32,18 @@ SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
 class Subject:
     """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
 
-    __slots__ = ("client", "exchange", "group", "listener", "name", "operation", "system", "text", "topic", "user", "vhost")
+    __slots__ = ("client", "connection", "exchange", "group", "listener", "name", "operation", "system", "text", "topic", "user", "vhost")
 
     def __init__(
-        self, name: TopicName, text: str, listener: str | None, client: str | None, user: str | None, group: bytes | None, operation: str
+        self,
+        name: TopicName,
+        text: str,
+        listener: str | None,
+        client: str | None,
+        user: str | None,
+        group: bytes | None,
+        operation: str,
+        connection: int = 0,
     ) -> None:
         self.name = name
         self.text = text  # of the topic, contract.md 4
@@ -43,6 +52,7 @@ class Subject:
         self.user = user
         self.group = None if group is None else name_text(group)
         self.operation = operation
+        self.connection = connection  # its number; 0: not known
         self.vhost = name_text(name.vhost)
         self.exchange = name_text(name.exchange)
         self.topic = name_text(name.topic)
@@ -60,7 +70,19 @@ class Subject:
             return self.listener or ""
         if per == "client":
             return self.client or ""
+        if per == "connection":
+            return str(self.connection) if self.connection else ""
         return self.user or "" if per == "user" else ""
+
+    def group_of_topics(self, words: int) -> str:
+        """The topic and all others that agree with it in exchange and the first `words` words of the routing key.
+
+        Written with a last word `#`, which no topic's text has (it would be %23). A shorter key stands for itself.
+        """
+        first = split_words(self.topic)
+        if len(first) < words:
+            return self.text
+        return f"{self.thing('exchange')}/{encoded('.'.join(first[:words]))}.#"
 
     def __repr__(self) -> str:
         return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from limiter.snapshot import Quota
 
 PROTOCOLS: Final = ("amqp", "rocketmq")
-PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user")
+PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user", "connection")
 ACTIONS: Final = ("reject", "delay", "drop")
 FALLBACKS: Final = ("delay", "drop")
 MODES: Final = ("enforce", "shadow", "off")
 OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
 NOT_YET: Final = {  # what the contract names and this version cannot do yet: refused, never ignored
-    "per": ("connection",),
     "action": ("block", "close"),
     "fallback": ("close",),
     "algorithm": ("pacing", "warm_up", "concurrency", "adaptive"),
@@ -34,6 +33,7 @@ NOT_YET: Final = {  # what the contract names and this version cannot do yet: re
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (limiter.md 3)
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # limiter.md 4
 MOST_DELAY_NS: Final = 2_500_000_000  # limiter.md 4: RocketMQ's clients time out at 3 s
+MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
 MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
 
 AMQP_FIELDS: Final = ("vhost", "exchange", "routing_key", "queue")
@@ -126,7 +126,8 @@ class Rule:
     """One rule: what it is for, what it keeps a bucket for (`per`), the limit, and what happens to what is over it.
 
     `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay`, because a breaker would
-    turn a short delay into a refusal. `fallback` is what happens where `reject` has no words (AMQP without confirms). `place` is where the
+    turn a short delay into a refusal. `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a
+    bucket; for keys that end in an id. `fallback` is what happens where `reject` has no words (AMQP without confirms). `place` is where the
     rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
@@ -145,6 +146,7 @@ class Rule:
     protected: bool = False
     place: str = ""
     fallback: str = "delay"
+    routing_key_words: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -158,6 +160,8 @@ class Rule:
         check_times(self.open_for_ns, self.max_delay_ns)
         if self.per in {"exchange", "vhost"} and self.match.spoken() == "rocketmq":
             raise RuleError("per", f"RocketMQ has no {self.per}; say per: topic, client or rule")
+        if self.routing_key_words is not None:
+            check_words(self.routing_key_words, self.per, self.match.spoken())
         if self.reply != "flow_control" and self.match.spoken() == "amqp":
             raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
         if self.limit.limits_nothing() and self.mode != "off":
@@ -172,6 +176,15 @@ class Rule:
         if self.open_for_ns is not None:
             return self.open_for_ns
         return 0 if self.action == "delay" else DEFAULT_OPEN_FOR_NS
+
+
+def check_words(words: int, per: str, protocol: str | None) -> None:
+    if per != "topic":
+        raise RuleError("routing_key_words", f"says which topics share a bucket, and this rule's are per {per}; say per: topic")
+    if protocol != "amqp":
+        raise RuleError("routing_key_words", "only AMQP has routing keys; say match: {protocol: amqp}")
+    if not 1 <= words <= MOST_WORDS:
+        raise RuleError("routing_key_words", f"{words} is outside 1 to {MOST_WORDS}; a routing key has at most 255 bytes")
 
 
 def check_times(open_for_ns: int | None, max_delay_ns: int | None) -> None:

@@ -132,8 +132,10 @@ class RuleSet:
         "_index",
         "_levels",
         "_matchers",
+        "by_connection",
         "file_rules",
         "generation",
+        "groups_topics",
         "next_expiry",
         "overrides",
         "quotas",
@@ -169,6 +171,8 @@ class RuleSet:
         self.rules: tuple[Rule, ...] = tuple(  # as they hold, live changes included
             self.rule_overrides[rule.name].over(rule) if rule.name in self.rule_overrides else rule for rule in rules
         )
+        self.groups_topics = any(rule.routing_key_words is not None for rule in self.rules)
+        self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
         self._index: dict[str, int] = {}
         self._matchers: list[Matcher] = []
         self._levels: dict[str, LevelRules] = {}
@@ -206,12 +210,21 @@ class RuleSet:
         user: str | None = None,
         group: bytes | None = None,
         operation: str = "produce",
+        connection: int = 0,
     ) -> list[Effective]:
         """What holds for a topic, per level; works for topics never seen.
 
         Without `listener`, rules of any listener count; without `client`, `user` or `group`, rules that ask for one do not.
         """
-        return self.matched(Subject(name, name.text(), listener, client, user, group, operation))
+        return self.matched(Subject(name, name.text(), listener, client, user, group, operation, connection))
+
+    def group_of(self, subject: Subject) -> str | None:
+        """The group of topics that `subject` draws from its bucket with (`routing_key_words`); None: its topic has one of its own."""
+        if self.groups_topics:
+            for effective in self.matched(subject):
+                if effective.per == "topic" and effective.thing != subject.text:
+                    return effective.thing
+        return None
 
     def matched(self, subject: Subject) -> list[Effective]:
         """What holds for `subject`, one per level at most, levels in the order in which the file names them first."""
@@ -243,6 +256,8 @@ class RuleSet:
             override = self.overrides.get(subject.name)
             if override is not None:
                 rule, origin, change, own_buckets = with_override(rule, override), "override", override, ""
+        if rule.routing_key_words is not None and origin in {"file", "default"}:
+            thing, own_buckets = subject.group_of_topics(rule.routing_key_words), rule.name
         if rule is UNRULED:
             return None
         identity = (per, own_buckets, subject.name.protocol if per == "topic" else "", thing)

@@ -28,6 +28,7 @@ RANKS: dict[str, int] = {
     "gateway.protocols.octets": 0, "gateway.messages": 0, "gateway.conversation": 1, "gateway.accounts": 1, "gateway.pipeline": 1,
     "gateway.channel": 1, "gateway.log": 1, "gateway.build": 1, "gateway.settings": 1, "gateway.metrics": 2, "gateway.access_log": 2,
     "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
+    "gateway.session_clock": 6, "gateway.session_view": 6,
     "gateway.sweep": 7, "gateway.event_loop": 8, "gateway.listeners": 8, "gateway.limit_events": 8, "gateway.fills": 8,
     "gateway.view": 9, "gateway.housekeeping": 9, "gateway.drain": 9, "gateway.app": 9, "gateway.cli": 10,
 }  # fmt: skip

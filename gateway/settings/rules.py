@@ -23,6 +23,7 @@ from limiter.rule import (
     DEFAULT_MAX_DELAY_NS,
     FALLBACKS,
     MODES,
+    MOST_WORDS,
     NOT_YET,
     OPERATIONS,
     PER,
@@ -90,7 +91,7 @@ class RuleText:
 
     name: str = setting(Name("orders"), REQUIRED, "Name of the rule, as metrics, refusals and live changes call it.")
     match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
-    per: str = setting(Choice(*PER, not_yet=NOT_YET["per"]), "topic", "What a bucket is kept for.")
+    per: str = setting(Choice(*PER), "topic", "What a bucket is kept for.")
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
     algorithm: str = setting(Choice("token_bucket", not_yet=NOT_YET["algorithm"]), "token_bucket", "How the limit is kept.")
     breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
@@ -104,6 +105,9 @@ class RuleText:
         DEFAULT_MAX_DELAY_NS,
         "With action delay: how long a message is held before it is refused.",
         key="max_delay",
+    )
+    routing_key_words: int | None = setting(
+        Whole(1, MOST_WORDS, 2), None, "AMQP topics whose routing keys agree in so many first words share a bucket; for keys with ids in them."
     )
     mode: str = setting(Choice(*MODES), "enforce", "enforce; shadow: evaluated and counted, never enforced; off.")
 
@@ -238,6 +242,7 @@ def rule_of(text: RuleText, place: Place) -> Rule:
         mode=text.mode,
         place=f"{place.file.rpartition('/')[2]}:{place.line}",
         fallback=text.fallback,
+        routing_key_words=text.routing_key_words,
     )
 
 
@@ -270,6 +275,7 @@ def text_of(rule: Rule) -> RuleText:
         fallback=rule.fallback,
         reply=rule.reply,
         max_delay_ns=rule.max_delay_ns,
+        routing_key_words=rule.routing_key_words,
         mode=rule.mode,
     )
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from gateway import session_view
 from gateway.pipeline import Handler
 from gateway.session import Session
 from gateway.sweep import IDLE
@@ -207,7 +208,7 @@ def test_a_broker_that_does_not_read_stops_the_reader_and_loses_nothing() -> Non
         assert sent < len(stream)
         assert session.upstream.backlog + session.decode.undecoded() < 65536 + 2 * 262144 + 20000
         assert session.withheld()
-        assert session.bottleneck(time.monotonic_ns()) == "broker"
+        assert session_view.bottleneck(session, time.monotonic_ns()) == "broker"
         got = bytearray()
         deadline = time.monotonic() + 10
         while len(got) < len(stream):

@@ -11,6 +11,7 @@ import pamqp.commands as amqp
 import pamqp.frame
 import pamqp.header
 
+from gateway import session_view
 from gateway.sweep import now_ns
 from limiter.limits import Limit, Rate
 from limiter.rules import Match, Rule
@@ -78,8 +79,8 @@ def test_a_channel_without_confirms_waits_and_the_others_go_on() -> None:
         found = commands(wires.received(broker))
         assert [frame.name for channel, frame in found if channel == 1] == ["Basic.Publish"] * 5
         assert [frame.name for channel, frame in found if channel == 2] == ["Basic.Publish", "Basic.Qos"]
-        assert wires.session().state() == "throttled"
-        assert wires.session().bottleneck(now_ns()) == "limit"
+        assert session_view.state(wires.session()) == "throttled"
+        assert session_view.bottleneck(wires.session(), now_ns()) == "limit"
 
 
 def test_what_waits_passes_in_order_as_tokens_come_and_a_close_waits_for_it() -> None:

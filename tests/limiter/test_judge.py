@@ -13,7 +13,7 @@ from limiter.keys import rocketmq_topic
 from limiter.limits import NEVER
 from limiter.request import Request
 from limiter.rules import Override
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
+from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders, per_topic
 from support.limiter_model import ModelJudge, ModelLevel
 
 BEGIN = 5 * SECOND
@@ -267,6 +267,63 @@ def test_origins_are_shared_and_forgotten_with_their_last_session() -> None:
     judge.release(first)  # once too often: no harm
     assert (judge.usage()["keys"], judge.usage()["origins"]) == (0, 0)
     assert judge.origin("rocketmq", "l", "10.0.0.1", None) is not first
+
+
+PER_CONNECTION = Rule("each", per="connection", limit=Limit(messages=Rate(10)), open_for_ns=0)
+
+
+def test_a_connection_has_a_bucket_of_its_own_which_ends_with_it() -> None:
+    judge = judge_of(PER_CONNECTION)
+    first, second = (judge.origin("rocketmq", "l", "10.0.0.1", None, connection=number) for number in (1, 2))
+    keys = [judge.key(origin, b"t", rocketmq_topic(b"t")) for origin in (first, second)]
+    other_topic = judge.key(first, b"u", rocketmq_topic(b"u"))
+    assert [ask(judge, key, BEGIN, count=15).passed for key in keys] == [10, 10]
+    assert ask(judge, other_topic, BEGIN).passed == 0
+    assert {(state.per, state.thing) for state in judge.states(BEGIN)} == {("connection", "1"), ("connection", "2")}
+    assert judge.fills(BEGIN) == {}  # numbers mean nothing after a restart
+    judge.release(first)
+    assert {state.thing for state in judge.states(BEGIN)} == {"2"}
+    assert judge.usage()["levels"] == 1
+
+
+def test_connections_are_told_apart_only_where_a_rule_does() -> None:
+    judge = judge_of(per_topic(10))
+    shared = judge.origin("rocketmq", "l", "10.0.0.1", None, connection=1)
+    assert judge.origin("rocketmq", "l", "10.0.0.1", None, connection=2) is shared
+    assert judge.own(shared, 1) is shared
+    judge.replace(RuleSet((PER_CONNECTION,)))
+    first, second = judge.own(shared, 1), judge.own(shared, 2)
+    assert (first.connection, second.connection) == (1, 2)
+    assert judge.own(first, 1) is first
+    assert judge.usage()["origins"] == 2
+    judge.release(first)
+    judge.release(second)
+    assert judge.usage()["origins"] == 0
+
+
+def test_names_with_ids_in_them_cost_one_bucket() -> None:
+    judge = judge_of(Rule("by-words", match=Match(protocol="amqp"), limit=Limit(messages=Rate(100)), routing_key_words=1, open_for_ns=0))
+    passed = [ask(judge, key_of(judge, orders(routing_key=b"order.%d" % number)), BEGIN).passed for number in range(300)]
+    assert passed == [1] * 100 + [0] * 200
+    (state,) = judge.states(BEGIN)
+    assert (state.thing, state.name, state.admitted) == ("%2F/orders/order.#", None, 100)
+
+
+def test_topics_of_a_group_share_a_key_and_an_override_takes_its_topic_out() -> None:
+    rules = (Rule("by-words", match=Match(protocol="amqp"), limit=Limit(messages=Rate(100)), routing_key_words=1, open_for_ns=0),)
+    judge = Judge(RuleSet(rules))
+    name = orders(routing_key=b"order.1")
+    first = key_of(judge, name)
+    assert key_of(judge, orders(routing_key=b"order.2")) is first
+    assert first.text == "%2F/orders/order.#"
+    assert key_of(judge, orders(routing_key=b"order.1", exchange=b"other")) is not first
+    judge.replace(RuleSet(rules, overrides={name: Override(messages=Rate(3))}))
+    alone = key_of(judge, name)
+    assert alone.text == "%2F/orders/order.1"
+    assert ask(judge, alone, BEGIN, count=5).passed == 3
+    assert ask(judge, key_of(judge, orders(routing_key=b"order.2")), BEGIN, count=500).passed == 100
+    judge.replace(RuleSet((per_topic(7),)))
+    assert key_of(judge, orders(routing_key=b"order.2")).text == "%2F/orders/order.2"
 
 
 def test_an_origin_with_too_many_topics_begins_afresh() -> None:

@@ -277,11 +277,38 @@ def test_an_override_of_nothing_on_nothing_limits_nothing() -> None:
         ("user", ORDERS, ""),
         ("listener", ORDERS, "main"),
         ("rule", ORDERS, ""),
+        ("connection", ORDERS, "17"),
     ],
 )
 def test_each_level_says_what_its_bucket_is_for(per: str, name: TopicName, thing: str) -> None:
-    (one,) = RuleSet((rule("r", 5, per),)).effective(name, listener="main", client="::ffff:10.0.0.1")
+    (one,) = RuleSet((rule("r", 5, per),)).effective(name, listener="main", client="::ffff:10.0.0.1", connection=17)
     assert (one.per, one.thing) == (per, thing)
+
+
+@pytest.mark.parametrize(
+    ("routing_key", "thing"),
+    [
+        (b"order.eu.4711", "%2F/orders/order.eu.#"),
+        (b"order.eu.4711.item", "%2F/orders/order.eu.#"),
+        (b"order.eu", "%2F/orders/order.eu.#"),
+        (b"order..x", "%2F/orders/order..#"),
+        (b"order.%.x", "%2F/orders/order.%25.#"),
+        (b"order.\xff.x", "%2F/orders/order.%FF.#"),
+        (b"order", "%2F/orders/order"),
+        (b"", "%2F/orders/"),
+    ],
+)
+def test_topics_that_agree_in_their_first_words_share_a_bucket(routing_key: bytes, thing: str) -> None:
+    by_words = Rule("by-words", match=Match(exchange="orders"), limit=Limit(messages=Rate(5)), routing_key_words=2)
+    (one,) = RuleSet((by_words,)).effective(orders(routing_key=routing_key))
+    assert (one.thing, one.identity) == (thing, ("topic", "by-words", "amqp", thing))
+
+
+def test_an_override_takes_its_topic_out_of_a_group_of_topics() -> None:
+    by_words = Rule("by-words", match=Match(exchange="orders"), limit=Limit(messages=Rate(5)), routing_key_words=1)
+    name = orders(routing_key=b"order.1")
+    (one,) = RuleSet((by_words,), overrides={name: Override(messages=Rate(9))}).effective(name)
+    assert (one.origin, one.thing, one.identity) == ("override", "%2F/orders/order.1", ("topic", "", "amqp", "%2F/orders/order.1"))
 
 
 def test_the_identity_of_a_bucket_leaves_out_the_listener_and_the_limit() -> None:

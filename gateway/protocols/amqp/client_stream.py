@@ -117,7 +117,7 @@ class ClientStream:
                 channel = self.channels.get(lane)
             if self.closing:
                 lane = 0  # behind the connection.close, wherever that is
-            if self.closing or channel is None or not channel.opened or channel.ignored:
+            if self.closing or channel is None or not channel.opened or (channel.ignored and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:
                     method = self._method(data, pos, size)
                     self._unjudged(method, lane, channel, data[pos + 11 : stop - 1])
@@ -241,7 +241,7 @@ class ClientStream:
         vhost = self.handshake.open(arguments)
         if self.publishes.origin is None:
             told = self.circumstances
-            self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost)
+            self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost, told.connection)
 
     # ---- frames too large to wait for ------------------------------------------------------------------------------
 

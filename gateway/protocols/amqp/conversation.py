@@ -246,6 +246,7 @@ class AmqpConversation(Conversation):
         """A part of a channel whose broker has closed it while parts were held: only close and close-ok go on."""
         method = _method_of(part) if part.kind == PLAIN else 0
         if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
+            self.onward.extend(self.lines.take_loose(channel.number))  # the client's own close, said before this
             self._notice(channel, method)
             self.onward.append(part)
         elif part.kind == REQUEST:
@@ -324,6 +325,11 @@ class AmqpConversation(Conversation):
             to_broker = connection_close(REPLY_SUCCESS, reason)
         self.draining = True
         return to_client, to_broker
+
+    def rules_changed(self) -> None:
+        publishes = self.client_stream.publishes
+        if publishes.origin is not None:
+            publishes.origin = self.circumstances.judge.own(publishes.origin, self.circumstances.connection)
 
     def ended(self) -> None:
         origin = self.client_stream.publishes.origin

@@ -61,6 +61,14 @@ class Lines:
         self.loose.append(part)
         self.reckon_due()
 
+    def take_loose(self, lane: int) -> list[Part]:
+        """The loose parts of a channel, now: what follows them goes on at once."""
+        taken = [part for part in self.loose if part.lane == lane]
+        if taken:
+            self.loose = [part for part in self.loose if part.lane != lane]
+            self.reckon_due()
+        return taken
+
     def waiting(self) -> bool:
         """Whether anything is still to go to the broker."""
         return len(self.held) > 0 or len(self.gate) > 0 or len(self.loose) > 0

@@ -13,7 +13,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.conversation import Circumstances
-from gateway.messages import REQUEST, Part, ProtocolError
+from gateway.messages import PLAIN, REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
@@ -158,6 +158,10 @@ class Publishes:
         method = channel.method
         channel.method = b""
         joined = method + data[pos:stop]
+        if channel.ignored:  # the broker has closed the channel meanwhile and throws the message away: nobody is charged for it
+            channel.awaits = AWAITS_METHOD
+            parts.append(Part(PLAIN, channel.number, joined, 0, len(joined)))
+            return
         self._begin_content(joined, 0, len(joined), body_size, method[13:-2], channel, parts)
 
     def _begin_content(self, data: bytes, pos: i64, stop: i64, body_size: i64, raw: bytes, channel: AmqpChannel, parts: list[Part]) -> None:

@@ -33,7 +33,9 @@ class RocketmqConversation(Conversation):
 
     def __init__(self, circumstances: Circumstances) -> None:
         super().__init__(circumstances)
-        self.origin = circumstances.judge.origin("rocketmq", circumstances.listener, circumstances.client, None)
+        self.origin = circumstances.judge.origin(
+            "rocketmq", circumstances.listener, circumstances.client, None, connection=circumstances.connection
+        )
         self.released = False
         self.frames = Frames(circumstances, self.origin)
         self.need = self.frames.need
@@ -170,6 +172,10 @@ class RocketmqConversation(Conversation):
         return taken
 
     # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def rules_changed(self) -> None:
+        self.origin = self.circumstances.judge.own(self.origin, self.circumstances.connection)
+        self.frames.ask_as(self.origin)
 
     def settled(self) -> bool:
         """Always: requests that wait for an answer are not counted, long polls would never settle. Wait for a quiet broker instead."""

@@ -187,6 +187,11 @@ class Frames:
         self.language = LANGUAGES[language] if language < len(LANGUAGES) else str(language)
         self.version = u32(data, at + 1) & 0xFFFF
 
+    def ask_as(self, origin: Origin) -> None:
+        """From now on keys are those of `origin`."""
+        self.origin = origin
+        self.last_key = None
+
     def _key(self, header: Header) -> Key:
         if header is self.last_header and self.last_key is not None:
             return self.last_key

@@ -122,7 +122,6 @@ def test_what_the_contract_names_and_this_version_cannot_do_is_said_so(faults: F
         ),
         ("rules: [{name: a, limit: {messages: 1/s}, action: block}]", "rules[0].action", "block: not supported yet"),
         ("rules: [{name: a, limit: {messages: 1/s}, action: close}]", "rules[0].action", "close: not supported yet"),
-        ("rules: [{name: a, limit: {messages: 1/s}, per: connection}]", "rules[0].per", "connection: not supported yet"),
         (
             "rules: [{name: a, limit: {messages: 1/s}, match: {operation: consume}}]",
             "rules[0].match.operation",

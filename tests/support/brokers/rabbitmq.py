@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -31,22 +32,29 @@ class RabbitMQMissingError(RuntimeError):
 class RabbitMQ:
     """One broker. A context manager: entering starts it and waits until it takes connections, leaving stops it and its epmd."""
 
-    def __init__(self, directory: Path, *, management: bool = False) -> None:
+    def __init__(self, directory: Path, *, management: bool = False, bind: tuple[str, int] | None = None) -> None:
+        """`bind` is where it listens for AMQP (default: a free port on 127.0.0.1), for clients that do not let themselves be told."""
         if not (PROGRAMS / "rabbitmq-server").exists():
             raise RabbitMQMissingError(REMEDY)
         self.directory = directory
         self.management = management
         self.port, self.management_port, self._distribution_port, self._epmd_port = free_ports(4)
+        self.address = LOOPBACK
+        if bind is not None:
+            self.address, self.port = bind
         self._epmd: Process | None = None
         self._server: Process | None = None
 
     @property
     def url(self) -> str:
-        return f"amqp://guest:guest@{LOOPBACK}:{self.port}/%2F"
+        return f"amqp://guest:guest@{self.address}:{self.port}/%2F"
 
     def _environment(self) -> dict[str, str]:
+        return os.environ | self._settings()
+
+    def _settings(self) -> dict[str, str]:
         scratch = self.directory
-        return os.environ | {
+        return {
             "HOME": str(scratch / "home"),
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
             "RABBITMQ_NODENAME": "rabbit@localhost",
@@ -67,7 +75,7 @@ class RabbitMQ:
         for name in ("home", "mnesia", "log"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         lines = [
-            f"listeners.tcp.1 = {LOOPBACK}:{self.port}",
+            f"listeners.tcp.1 = {self.address}:{self.port}",
             "loopback_users.guest = true",
             f"log.file = {self.directory}/log/rabbit.log",
             "log.file.level = info",
@@ -90,7 +98,7 @@ class RabbitMQ:
     def _speaks_amqp(self) -> bool:
         """The port is open a moment before the broker answers; ready means that `connection.start` has come."""
         try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=2) as client:
+            with socket.create_connection((self.address, self.port), timeout=2) as client:
                 client.sendall(PROTOCOL_HEADER)
                 return client.recv(1) == b"\x01"
         except OSError:
@@ -120,6 +128,14 @@ class RabbitMQ:
         if done.returncode:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)}: {done.stderr or done.stdout}")
         return done.stdout
+
+    def control_script(self) -> Path:
+        """A `rabbitmqctl` for this node that needs no environment, for programs that call it themselves."""
+        script = self.directory / "rabbitmqctl"
+        settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._settings().items())
+        script.write_text(f'#!/bin/sh\n{settings}exec {PROGRAMS}/rabbitmqctl "$@"\n')
+        script.chmod(0o755)
+        return script
 
     def api(self, path: str) -> object:
         """GET from the management API (only with `management=True`), e.g. `api("queues/%2F")`."""

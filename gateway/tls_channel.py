@@ -1,0 +1,269 @@
+"""A channel that speaks TLS: the session sees plain bytes, the socket sees records.
+
+The naive way is `ssl.SSLSocket` on the descriptor. It fails here for three reasons. Its `unwrap` reads after it has written close_notify
+and throws application data it meets away, with an error (OpenSSL's "application data after close notify", measured with 3.0): a
+half-close would lose what the peer still says. A read may want to write and a write to read, which an edge-triggered loop has to remember
+per direction. And it costs two system calls per record of 16 KiB at most. So OpenSSL gets two memory buffers (`ssl.MemoryBIO`) and only
+this class touches the socket:
+
+* A write never blocks and is never to be repeated: it always fits the memory buffer. What the socket has not taken waits as ciphertext in
+  `_wire`, at most WINDOW of plaintext and its overhead; the rest waits as it was queued. `sent` moves when the socket has taken the last
+  byte of a record, never when OpenSSL has.
+* A read takes what the socket has, in one call as a rule, and decrypts record by record. What found no room in the caller's buffer stays
+  encrypted; then `readable` stays set, whatever the kernel says, and the socket is not asked again before that is used up. So a channel
+  holds at most one read of ciphertext (FETCH, and one record) on top of its backlog.
+* What OpenSSL says of its own accord (session tickets, answers to key updates, alerts) leaves with the next flush.
+* `shut_down` first decrypts all that is there, then lets OpenSSL write close_notify with nothing left to stumble over, then sends FIN;
+  the other direction goes on.
+
+A FIN without close_notify counts as the peer's end like any other: many clients never send it (Python's own `ssl` does not), and both
+protocols frame their messages, so that a cut shows. `truncated` remembers it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections import deque
+from typing import Final
+
+from gateway.channel import Channel
+
+RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
+OVERHEAD: Final = 2048  # at most, of a record's ciphertext in TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
+WINDOW: Final = 65_536  # plaintext encrypted ahead of the socket; more saves no system call worth its memory (a guess)
+FETCH: Final = 65_536  # ciphertext taken per recv
+FETCHES: Final = 8  # per call of receive: bounds the work where records carry little
+RECORDS: Final = 512  # the same: one-byte records cost 2 µs each
+
+
+class TlsChannel(Channel):
+    """One socket with TLS, its handshake done. `received`, `queued` and `sent` count plaintext."""
+
+    def __init__(self, sock: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+        super().__init__(sock)
+        self.truncated = False  # the peer's FIN came without close_notify
+        self._tls = tls
+        self._incoming = incoming  # ciphertext from the socket; may hold some from the handshake's last read
+        self._outgoing = outgoing
+        self._wire: memoryview | None = None  # ciphertext the socket has not taken
+        self._encrypted = 0  # ciphertext bytes taken out of `_outgoing` so far
+        self._under_way = 0  # plaintext bytes given to OpenSSL so far
+        self._marks: deque[tuple[int, int]] = deque()  # (ciphertext up to here, plaintext up to here), not yet taken by the socket
+        self._aside: bytearray | None = None  # decrypted before close_notify, not yet received by the session
+        self._ended = False  # nothing more will come out of the decryption
+        self._notified = False  # our close_notify was written
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def receive(self, buffer: memoryview, offset: int) -> int:
+        """Decrypt into `buffer[offset:]`; as Channel.receive, `readable` also says that decryption has more without the socket."""
+        view = buffer[offset:] if offset else buffer
+        size = len(view)
+        count = self._take_aside(view, size) if self._aside is not None else 0
+        fetches = FETCHES
+        records = RECORDS
+        drained = False
+        while count < size and records > 0 and not self._ended and self.error is None:
+            records -= 1
+            got = self._decrypt(view, count, size)
+            if got > 0:
+                count += got
+            elif got < 0:  # OpenSSL wants more ciphertext
+                if drained:
+                    self.readable = False
+                    break
+                if fetches == 0:
+                    break
+                fetches -= 1
+                asked = max(RECORD + OVERHEAD, min(size - count, FETCH))
+                fetched = self._fetch(asked)
+                drained = fetched < asked and not self.hung_up
+        if count:
+            self.received += count
+        elif self._ended:
+            self.eof = True
+            self.readable = False
+        return count
+
+    def _decrypt(self, view: memoryview, start: int, end: int) -> int:
+        """One record's plaintext into `view[start:end]`: its length, 0 at the end or after an error, -1 when ciphertext is missing."""
+        try:
+            count = self._tls.read(end - start, view[start:end])
+        except ssl.SSLWantReadError:
+            return -1
+        except ssl.SSLZeroReturnError:  # close_notify, after our own
+            self._ended = True
+            return 0
+        except ssl.SSLError as error:
+            self.fail(error)
+            return 0
+        assert isinstance(count, int)
+        if count == 0:  # close_notify
+            self._ended = True
+        return count
+
+    def _fetch(self, asked: int) -> int:
+        """Take up to `asked` bytes of ciphertext from the socket; how many, 0 when there are none for now or there was an end."""
+        try:
+            data = self.sock.recv(asked)
+        except BlockingIOError:
+            self.readable = False
+            return -1
+        except OSError as error:
+            self.fail(error)
+            return -1
+        if not data:
+            self.truncated = True
+            self._ended = True
+            return asked
+        self._incoming.write(data)
+        return len(data)
+
+    def _take_aside(self, view: memoryview, size: int) -> int:
+        aside = self._aside
+        assert aside is not None
+        count = min(size, len(aside))
+        view[:count] = aside[:count]
+        if count == len(aside):
+            self._aside = None
+        else:
+            del aside[:count]
+        return count
+
+    def _set_aside(self) -> None:
+        """Decrypt everything that is here: at most FETCH and a record."""
+        aside = bytearray()
+        scratch = memoryview(bytearray(RECORD))
+        while not self._ended and self.error is None:
+            count = self._decrypt(scratch, 0, RECORD)
+            if count < 0:
+                break
+            aside += scratch[:count]
+        if aside:
+            if self._aside is not None:
+                aside[:0] = self._aside
+            self._aside = aside
+            self.readable = self.error is None
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def flush(self, now: int) -> None:
+        """Encrypt and send as much of the backlog as the socket takes."""
+        if not self.writable or self.error is not None:
+            return
+        before = self._encrypted - (len(self._wire) if self._wire is not None else 0)
+        try:
+            while self._wire is not None or self._encrypt():
+                wire = self._wire
+                assert wire is not None
+                taken = self.sock.send(wire)
+                self._wire = wire[taken:] if taken < len(wire) else None
+                self._mark(self._encrypted - len(wire) + taken)
+        except BlockingIOError:
+            self.writable = False
+            self._detach()
+        except OSError as error:
+            self.fail(error)
+            return
+        if self._encrypted - (len(self._wire) if self._wire is not None else 0) != before:
+            self.sent_at = now
+        if self._notified and self._wire is None:
+            self._send_fin()
+
+    def _encrypt(self) -> bool:
+        """Make the next ciphertext, in records as large as they may be; whether there is any. Raises OSError."""
+        backlog = self._backlog
+        room = WINDOW
+        while backlog and room >= RECORD:
+            piece = backlog[0]
+            if len(piece) > RECORD:
+                piece = memoryview(piece)[:RECORD]
+            elif len(piece) < RECORD and len(backlog) > 1:
+                piece = self._gather()
+            self._tls.write(piece)
+            size = len(piece)
+            room -= size
+            self._under_way += size
+            self._consume(size)
+            self._marks.append((self._encrypted + self._outgoing.pending, self._under_way))
+        data = self._outgoing.read()
+        if not data:
+            return False
+        self._encrypted += len(data)
+        self._wire = memoryview(data)
+        return True
+
+    def _gather(self) -> bytes:
+        """Several short slices as one record."""
+        pieces: list[memoryview | bytes] = []
+        room = RECORD
+        for piece in self._backlog:
+            if len(piece) >= room:
+                pieces.append(memoryview(piece)[:room])
+                break
+            pieces.append(piece)
+            room -= len(piece)
+        return b"".join(pieces)
+
+    def _mark(self, taken: int) -> None:
+        """The socket has taken `taken` bytes of ciphertext in all."""
+        marks = self._marks
+        while marks and marks[0][0] <= taken:
+            self.sent = marks.popleft()[1]
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Send close_notify and FIN, once, when the backlog is empty. The peer may go on sending."""
+        if self.shut or self.closed or self.error is not None or self.queued != self.sent:
+            return
+        if not self._notified:
+            self._set_aside()
+            if self.error is not None:
+                return
+            self._notified = True
+            try:
+                self._tls.unwrap()
+            except ssl.SSLWantReadError:
+                pass  # the peer's own close_notify is not here yet
+            except ssl.SSLError as error:
+                self.fail(error)
+                return
+        self.flush(self.sent_at)
+
+    def _send_fin(self) -> None:
+        if self.shut or self.closed:
+            return
+        self.shut = True
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.fail(error)
+
+    def fail(self, error: OSError) -> None:
+        """As Channel.fail; where it is OpenSSL that gave up, the peer is told why (an alert) if its socket takes it now."""
+        if self.error is None and isinstance(error, ssl.SSLError) and self._wire is None:
+            try:
+                alert = self._outgoing.read()
+                if alert:
+                    self.sock.send(alert)
+            except OSError:
+                pass  # the connection is lost anyway; the first error is the one that counts
+        super().fail(error)
+        self._wire = None
+        self._marks.clear()
+        self._under_way = self.sent
+
+    def close(self) -> None:
+        super().close()
+        self._wire = None
+        self._aside = None
+
+    def encryption(self) -> dict[str, object] | None:
+        """TLS version and cipher, and the peer's certified user where there is one."""
+        cipher = self._tls.cipher()
+        return {"version": self._tls.version(), "cipher": cipher[0] if cipher else None, "certificate_user": self.certificate_user}
+
+    def __repr__(self) -> str:
+        return f"<Tls{super().__repr__()[1:]}"

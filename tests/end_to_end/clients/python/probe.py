@@ -1,0 +1,95 @@
+"""What every probe in Python shares: the orders on stdin, the reports on stdout (`support/probes.py` says what they mean)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Order:
+    """What to do; one line `name=value name=value ...`."""
+
+    url: str
+    mode: str = "confirm"
+    key: str = ""
+    run: str = ""
+    count: int = 1
+    mandatory: bool = False
+    free: str = ""
+    heartbeat: int = 60
+    listen: str = ""
+    linger: float = 0.0
+    other_first: bool = False
+    every: int = 0
+    every_key: str = ""
+
+    @classmethod
+    def parse(cls, line: str) -> Order:
+        order = cls(url="")
+        for word in line.split():
+            name, _, value = word.partition("=")
+            kind = type(getattr(order, name))
+            setattr(order, name, value == "1" if kind is bool else kind(value))
+        return order
+
+    def body(self, number: int) -> bytes:
+        """The body, and the message id, of publish `number` of the limited channel."""
+        return f"{self.run}-{number}".encode()
+
+    def url_with_heartbeat(self) -> str:
+        return f"{self.url}?heartbeat={self.heartbeat}"
+
+
+@dataclass
+class Report:
+    """What the application saw."""
+
+    seen: list[str] = field(default_factory=list)
+    commit: str = ""
+    returns: list[dict[str, Any]] = field(default_factory=list)
+    channel: Any = "open"
+    refused: Any = None
+    blocked: list[str] = field(default_factory=list)
+    unblocked: int = 0
+    other: Any = ""
+    heard: int = 0
+    longest_gap_s: float = 0.0
+    outcomes: str = ""
+
+    def hear(self, now: float | None = None) -> None:
+        """The listening consumer got a message."""
+        now = time.monotonic() if now is None else now
+        if self.heard:
+            self.longest_gap_s = max(self.longest_gap_s, now - self._heard_at)
+        self._heard_at = now
+        self.heard += 1
+
+    def returned(self, code: int, text: str, key: str, body: bytes) -> None:
+        self.returns.append({"code": code, "text": text, "key": key, "body": body.decode()})
+
+
+def described(error: BaseException, code: int | None = None, text: str | None = None) -> dict[str, Any]:
+    """An exception as the report has it."""
+    return {"class": type(error).__name__, "code": code, "text": str(error) if text is None else text}
+
+
+def serve(run: Callable[[Order, Report], None]) -> None:
+    """Answer each order with a report; a fault of the probe itself is told as `broken`."""
+    for line in sys.stdin:
+        report = Report()
+        try:
+            run(Order.parse(line), report)
+            answer = asdict(report)
+        except Exception:
+            answer = {"broken": traceback.format_exc()}
+        print(json.dumps(answer), flush=True)

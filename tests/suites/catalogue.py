@@ -1,0 +1,70 @@
+"""The third-party suites, each at one version, and how each is led to its broker. Figures: measured 2026-11, 2 cores, RabbitMQ 3.10.8."""
+
+from __future__ import annotations
+
+from suites.go_suite import GoSuite
+from suites.pytest_suite import PytestSuite
+from suites.sides import PORT, Side
+
+
+def _rabbitmq(side: Side) -> dict[str, str]:
+    return {"RABBITMQ_HOST": side.address, "RABBITMQ_5672_TCP": str(PORT)}
+
+
+def _amqpstorm(side: Side) -> dict[str, str]:
+    account = {"AMQP_USERNAME": "guest", "AMQP_PASSWORD": "guest"}
+    return account | {"AMQP_HOST": side.address, "AMQP_URI": f"{side.url}%2F", "AMQP_HTTP_URL": side.management_url}
+
+
+def _amqp091_go(side: Side) -> dict[str, str]:
+    return {"AMQP_URL": side.url, "RABBITMQ_RABBITMQCTL_PATH": str(side.broker.control_script())}
+
+
+Suite = PytestSuite | GoSuite
+
+QUICK: dict[str, Suite] = {
+    "py-amqp": PytestSuite(
+        name="py-amqp",
+        project="amqp",
+        version="5.4.2",
+        tests=10,
+        paths=("t/integration/test_rmq.py",),
+        settings=_rabbitmq,
+        requirements=("vine==5.1.0",),
+        arguments=("-k", "not tls"),
+        patience_s=60,
+    ),
+    "amqp091-go": GoSuite(
+        name="amqp091-go",
+        module="github.com/rabbitmq/amqp091-go",
+        version="v1.9.0",  # the newest that Debian 12's Go 1.19 builds
+        tests=117,
+        tags="integration",
+        settings=_amqp091_go,
+    ),
+}
+
+SLOW: dict[str, Suite] = {
+    "kombu": PytestSuite(
+        name="kombu",
+        project="kombu",
+        version="5.7.0",
+        tests=41,
+        paths=("t/integration/test_py_amqp.py",),
+        settings=_rabbitmq,
+        requirements=("amqp==5.4.2", "vine==5.1.0"),
+    ),
+    "amqpstorm": PytestSuite(
+        name="amqpstorm",
+        project="AMQPStorm",
+        version="3.1.4",
+        tests=154,
+        paths=("amqpstorm/tests/functional",),
+        settings=_amqpstorm,
+        requirements=("pamqp==4.0.1", "requests==2.34.2"),
+        arguments=("--ignore=amqpstorm/tests/functional/ssl",),
+        patience_s=600,
+    ),
+}
+
+SUITES: dict[str, Suite] = QUICK | SLOW

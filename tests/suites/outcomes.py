@@ -1,0 +1,83 @@
+"""What a suite of somebody else's tests says: one outcome per test, and how two runs of it differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PASSED: Final = "passed"
+FAILED: Final = "failed"
+SKIPPED: Final = "skipped"
+MISSING: Final = "missing"  # the other run has it, this one has not: the program ended before it
+
+
+class SuiteError(RuntimeError):
+    """A suite could not be prepared or run to its end: there is nothing to compare."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test's end: passed, failed, skipped or missing; `detail` is the first line of what it complained about."""
+
+    word: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word} ({self.detail})" if self.detail else self.word
+
+
+Outcomes = dict[str, Outcome]  # by the test's name, in the order they ran
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A test that ended differently on the two sides."""
+
+    test: str
+    direct: Outcome
+    gateway: Outcome
+
+    def __str__(self) -> str:
+        return f"{self.test}: directly {self.direct}, through the gateway {self.gateway}"
+
+
+@dataclass
+class Comparison:
+    """One suite, run directly and through the gateway."""
+
+    suite: str
+    direct: Outcomes
+    gateway: Outcomes
+    seconds: dict[str, float]
+    differences: list[Difference] = field(default_factory=list)  # the same when run again
+    flaky: list[Difference] = field(default_factory=list)  # differed once, agreed when run again
+
+    def count(self, side: str, word: str) -> int:
+        outcomes: Outcomes = getattr(self, side)
+        return sum(outcome.word == word for outcome in outcomes.values())
+
+    def report(self) -> str:
+        """One line of figures, then a line for every test worth one."""
+        lines = [f"{self.suite}: {len(self.direct)} tests, {len(self.differences)} differences"]
+        for side in ("direct", "gateway"):
+            counts = ", ".join(f"{self.count(side, word)} {word}" for word in (PASSED, FAILED, SKIPPED))
+            lines.append(f"  {side:8} {counts} in {self.seconds[side]:.0f} s")
+        lines += [f"  DIFFERENT  {difference}" for difference in self.differences]
+        lines += [f"  flaky      {difference} - agreed when run again" for difference in self.flaky]
+        for test, outcome in self.direct.items():
+            if outcome.word == FAILED and self.gateway.get(test, outcome).word == FAILED:
+                lines.append(f"  fails both ways  {test}: {outcome.detail}")
+        return "\n".join(lines)
+
+
+def differences(direct: Mapping[str, Outcome], gateway: Mapping[str, Outcome]) -> list[Difference]:
+    """The tests that did not end with the same word, in the order of the direct run."""
+    found = []
+    for test in dict.fromkeys([*direct, *gateway]):
+        one, other = direct.get(test, Outcome(MISSING)), gateway.get(test, Outcome(MISSING))
+        if one.word != other.word:
+            found.append(Difference(test, one, other))
+    return found

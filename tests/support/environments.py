@@ -1,0 +1,70 @@
+"""Python environments of their own for what does not fit beside our own packages, kept under build/ and made only once.
+
+Client libraries pin versions that exclude each other (aiormq and AMQPStorm want different pamqp), and a third-party suite must not see
+newer packages than it was pinned to: each gets a virtual environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / "build" / "environments"
+SOURCES = ROOT / "build" / "sources"
+
+
+class PackagesUnreachableError(RuntimeError):
+    """pip could not fetch or build what was asked for; the message carries pip's own words."""
+
+
+def _pip(python: Path | str, *words: str, what: str) -> None:
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        raise PackagesUnreachableError(f"{what}: pip ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-1500:]}")
+
+
+def environment(name: str, *requirements: str | Path) -> Path:
+    """The Python of the environment `name`, with `requirements` (pinned words for pip, or source folders) installed.
+
+    Made at the first call and whenever the requirements change. Raises PackagesUnreachableError.
+    """
+    folder = CACHE / name
+    python = folder / "bin" / "python"
+    stamp = folder / "requirements"
+    wanted = "\n".join([sys.version, *map(str, requirements)])
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    _pip(python, "install", *map(str, requirements), what=f"the environment {name} ({' '.join(map(str, requirements))})")
+    stamp.write_text(wanted)
+    return python
+
+
+def source(project: str, version: str) -> Path:
+    """The unpacked source distribution of `project` at exactly `version`, as PyPI has it. Raises PackagesUnreachableError."""
+    folder = SOURCES / f"{project}-{version}"
+    if folder.exists():
+        return folder
+    scratch = SOURCES / f"{project}-{version}.{os.getpid()}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        words = ["download", "--no-deps", "--no-binary", project, "--dest", str(scratch), f"{project}=={version}"]
+        _pip(sys.executable, *words, what=f"the source distribution of {project} {version}")
+        (archive,) = scratch.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(scratch, filter="data")
+        archive.unlink()
+        (unpacked,) = scratch.iterdir()
+        unpacked.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return folder
