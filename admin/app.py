@@ -170,7 +170,8 @@ class Admin:
         """Changes of the state have their line already; the rest of what was done gets one."""
         if head.method in READS or route.conditional or answer.status >= 300 or "dry_run=" in head.query:
             return
-        await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done")
+        reason = parse_query(route, head.query).get("reason", "")
+        await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done", reason=reason)
 
     async def _audit_refused(self, head: Head, actor: Actor, request_id: str, problem: ProblemError) -> None:
         if head.method in READS or actor.role is Role.NOBODY or isinstance(problem.__cause__, WriteFailedError):

@@ -38,10 +38,10 @@ class Gateway(Protocol):
         """Name, protocol, bind (with the real port), upstream, connections, whether the upstream was reachable last."""
 
     def connections(self) -> list[JSONObject]:
-        """Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, age."""
+        """Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, blocked, age."""
 
-    def close_connection(self, connection: int) -> bool:
-        """Close one connection in its protocol's words; False when there is none of that id."""
+    def close_connection(self, connection: int, reason: str) -> bool:
+        """Close one connection in its protocol's words, the reason (may be "") among them; False when there is none of that id."""
 
     def topics(self) -> list[JSONObject]:
         """Every topic seen lately: protocol, topic, received, forwarded, refused, dropped, abandoned, waiting, bytes and rates now."""

@@ -85,6 +85,7 @@ class LimitInUse(msgspec.Struct, frozen=True):
     path: str | None
     overflow: bool
     level: Level
+    operation: str = "produce"
 
 
 class LimitPage(msgspec.Struct, frozen=True):
@@ -263,7 +264,7 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
 
 def in_use(state: LimitState, usage: Usage) -> LimitInUse:
     path = None if state.name is None else f"/v1/{key_target(state.name)}"
-    return LimitInUse(state.protocol, path, state.overflow, level_of(state.effective, usage))
+    return LimitInUse(state.protocol, path, state.overflow, level_of(state.effective, usage), state.operation)
 
 
 def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit: str | None) -> RuleView:

@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from support.brokers.rabbitmq import RabbitMQ
+
 HERE = Path(__file__).parent
+REFUSED = "bench.refused"  # the routing key all of whose messages sluice refuses
 TICKS = os.sysconf("SC_CLK_TCK")
-BACKENDS = ("requests", "rocketmq", "amqp")  # respond, sink rocketmq, sink amqp
+BACKENDS = ("requests", "rocketmq", "amqp", "rabbitmq")  # respond, sink rocketmq, sink amqp, the real broker
 
 
 def free_ports(count: int) -> list[int]:
@@ -154,19 +157,20 @@ def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str,
 
 
 def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
-    """As its users run it: decoding, limits of every topic in force (far above the load), executor and access log on."""
+    """As its users run it: decoding, limits of every topic in force (far above the load, but for one), executor and access log on."""
     *listening, admin = free_ports(len(backends) + 1)
     ports = dict(zip(backends, listening, strict=True))
     listeners = [
         {
             "name": name,
-            "protocol": "amqp" if name == "amqp" else "rocketmq",
+            "protocol": "amqp" if name in ("amqp", "rabbitmq") else "rocketmq",
             "bind": f"127.0.0.1:{ports[name]}",
             "upstream": f"127.0.0.1:{port}",
         }
         for name, port in backends.items()
     ]
     limit = {"messages": "100M/s", "bytes": "1000GiB/s"}
+    refused = {"name": "refused", "match": {"protocol": "amqp", "routing_key": REFUSED}, "per": "topic", "limit": {"messages": "0/s"}}
     rules = [{"name": protocol, "match": {"protocol": protocol}, "per": "topic", "limit": limit} for protocol in ("rocketmq", "amqp")]
     config = {
         "version": 1,
@@ -175,7 +179,7 @@ def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str
         "limiter": {"threads": 1},
         "admin": {"bind": f"127.0.0.1:{admin}"},
         "access_log": {"directory": "access-log"},
-        "rules": rules,
+        "rules": [refused, *rules],
     }
     (scratch / "sluice.yaml").write_text(json.dumps(config, indent=1))  # JSON is YAML
     return [str(Path(sys.executable).with_name("sluice")), "run", "-c", str(scratch / "sluice.yaml")], ports
@@ -187,9 +191,11 @@ STARTERS = {"haproxy": haproxy, "envoy": envoy, "sluice": sluice}
 @contextlib.contextmanager
 def running(scratch: Path, proxies: list[str]) -> Iterator[dict[str, Target]]:
     """The backends and all proxies; stopped at the end, whatever happens."""
-    backends = dict(zip(BACKENDS, free_ports(len(BACKENDS)), strict=True))
+    broker = RabbitMQ(scratch / "rabbitmq")
+    backends = dict(zip(BACKENDS[:-1], free_ports(len(BACKENDS) - 1), strict=True)) | {"rabbitmq": broker.port}
     commands = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"]}
     with contextlib.ExitStack() as started:
+        started.enter_context(broker)
         for name, (program, *words) in commands.items():
             command = [str(HERE / "bin" / program), str(backends[name]), *words]
             backend = Proxy(name, command, {name: backends[name]}, scratch)

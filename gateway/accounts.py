@@ -17,16 +17,17 @@ OTHER: Final = "__other__"
 
 
 class TopicTotals:
-    """What happened to one topic's messages since the gateway started."""
+    """What happened to one topic's messages since the gateway started: on their way to the broker, or (another one) from it."""
 
     __slots__ = (
-        "abandoned", "bypassed", "bytes", "delayed", "dropped", "forwarded", "last_seen", "previous", "protocol", "rates", "received",
-        "refused", "refused_bytes", "shadow_refused", "text",
+        "abandoned", "bypassed", "bytes", "delayed", "dropped", "forwarded", "last_seen", "operation", "previous", "protocol", "rates",
+        "received", "refused", "refused_bytes", "shadow_refused", "text",
     )  # fmt: skip
 
-    def __init__(self, protocol: str, text: str) -> None:
+    def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
         self.protocol = protocol
         self.text = text
+        self.operation = operation  # "produce" or "consume"
         self.received = 0
         self.forwarded = 0
         self.bytes = 0
@@ -78,16 +79,14 @@ class TopicTotals:
         self.previous = current
 
     def __repr__(self) -> str:
-        return (
-            f"<TopicTotals {self.text} received={self.received} forwarded={self.forwarded} refused={self.refused} waiting={self.waiting}>"
-        )
+        return f"<TopicTotals {self.operation} {self.text} received={self.received} forwarded={self.forwarded} refused={self.refused} waiting={self.waiting}>"
 
 
 class Accounts:
     """All topics' totals, and the keys with something to fold."""
 
     def __init__(self) -> None:
-        self.topics: dict[tuple[str, str], TopicTotals] = {}
+        self.topics: dict[tuple[str, str, str], TopicTotals] = {}  # by protocol, topic as text, operation
         self.listeners: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since
         self._dirty: list[Key] = []
 
@@ -96,15 +95,15 @@ class Accounts:
         key.dirty = True
         self._dirty.append(key)
 
-    def totals(self, protocol: str, text: str) -> TopicTotals:
+    def totals(self, protocol: str, text: str, operation: str = "produce") -> TopicTotals:
         """The totals of a topic; of `__other__` once TOPICS_KEPT are known and none is idle enough to forget."""
-        totals = self.topics.get((protocol, text))
+        totals = self.topics.get((protocol, text, operation))
         if totals is None:
             if len(self.topics) >= TOPICS_KEPT:
                 text = OTHER
-                totals = self.topics.get((protocol, text))
+                totals = self.topics.get((protocol, text, operation))
             if totals is None:
-                totals = self.topics[protocol, text] = TopicTotals(protocol, text)
+                totals = self.topics[protocol, text, operation] = TopicTotals(protocol, text, operation)
         return totals
 
     def fold(self, now: int) -> None:
@@ -114,7 +113,7 @@ class Accounts:
             tally = key.tally
             key.tally = Tally()
             key.dirty = False
-            totals = self.totals(key.origin.protocol, key.text)
+            totals = self.totals(key.origin.protocol, key.text, key.operation)
             totals.add(tally)
             totals.last_seen = now
             for listener in self.listeners:

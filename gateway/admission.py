@@ -12,6 +12,7 @@ Tables shrink with their connections: an address or a user without a connection 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,9 @@ BY_USER: Final = "max_connections_per_user"
 BY_RATE: Final = "max_connection_rate"
 BY_DESCRIPTORS: Final = "overload"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS)
-SHOWN: Final = 64  # characters of a user or an address in a text: AMQP's reply texts have 255 bytes
+RESERVED: Final = 128  # descriptors for the admin API, files, the loop itself (a guess; an idle gateway has about 25 open)
+TURNED_AWAY: Final = 64  # clients per listener that are told at a time why they cannot connect; they hold no seat, but a descriptor
+SHOWN: Final = 64  # characters of a name or an address in a text: AMQP's reply texts have 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class Places:
         self.most = most
         self.descriptors = descriptors  # the limit `most` was made from, for the text
         self.taken = 0
+
+    @classmethod
+    def unbounded(cls) -> Places:
+        return cls(sys.maxsize, 0)
 
     def __repr__(self) -> str:
         return f"<Places {self.taken}/{self.most}>"
@@ -111,10 +118,12 @@ class Admission:
             self._look_at_address(address)
         most = self.caps.connections
         if most is not None and self.seated >= most:
-            raise RefusedError(BY_ALL, f"listener {self.listener} has {self.seated} connections, max_connections is {most}; close some or raise it")
+            raise RefusedError(BY_ALL, self._reached(BY_ALL, most))
         places = self.places
         if places.taken >= places.most:
-            text = f"this gateway's limit of open files ({places.descriptors}) leaves room for {places.most} connections; raise it (ulimit -n)"
+            text = (
+                f"this gateway's limit of open files ({places.descriptors}) leaves room for {places.most} connections; raise it (ulimit -n)"
+            )
             raise RefusedError(BY_DESCRIPTORS, text)
         self._spend(now)
         seat = Seat(self, now)
@@ -128,8 +137,10 @@ class Admission:
         most = self.caps.per_address
         count = self.by_address.get(address, 0)
         if most is not None and count >= most:
-            text = f"{address[:SHOWN]} has {count} connections to listener {self.listener}, max_connections_per_address is {most}; close some or raise it"
-            raise RefusedError(BY_ADDRESS, text)
+            raise RefusedError(BY_ADDRESS, self._reached(BY_ADDRESS, most, f" by {address[:SHOWN]}"))
+
+    def _reached(self, setting: str, most: int, whom: str = "") -> str:
+        return f"{setting} of listener {self.listener[:SHOWN]} ({most}) is reached{whom}; close some connections or raise it"
 
     def _spend(self, now: int) -> None:
         """A token of the rate."""
@@ -139,7 +150,9 @@ class Admission:
         if not bucket.available(1, 1, 0, now):
             wait = bucket.wait_ns(1, 0, now)
             remedy = "raise it" if wait >= NEVER else f"try again in {max(1, round(wait / 1e6))} ms"
-            raise RefusedError(BY_RATE, f"more than {format_rate(rate)} new connections to listener {self.listener} (max_connection_rate); {remedy}")
+            raise RefusedError(
+                BY_RATE, f"more than {format_rate(rate)} new connections to listener {self.listener} (max_connection_rate); {remedy}"
+            )
         bucket.take(1, 1, 0)
 
     def count_address(self, address: str) -> None:
@@ -150,8 +163,8 @@ class Admission:
         most = self.caps.per_user
         count = self.by_user.get(user, 0)
         if most is not None and count >= most:
-            shown = ascii(user[:SHOWN])  # RabbitMQ 3.10's words, rabbit_reader.erl: "connection refused for user 'x': user connection limit (n) is reached"
-            text = f"connection refused for user {shown}: max_connections_per_user of listener {self.listener} ({most}) is reached; close some or raise it"
+            # Worded after RabbitMQ: "connection refused for user 'x': user connection limit (3) is reached" (rabbit_reader.erl).
+            text = f"connection refused for user {user[:SHOWN]!a}: {self._reached(BY_USER, most)}"
             raise RefusedError(BY_USER, text)
         self.by_user[user] = count + 1
 
@@ -165,6 +178,11 @@ class Admission:
 
     def __repr__(self) -> str:
         return f"<Admission {self.listener} seated={self.seated} addresses={len(self.by_address)} users={len(self.by_user)}>"
+
+
+def room_for_connections(descriptors: int, listeners: int) -> int:
+    """How many connections a process that may open so many descriptors has room for: two each, and the admin stays reachable."""
+    return max(1, (descriptors - RESERVED - listeners * TURNED_AWAY) // 2)
 
 
 def _less(counts: dict[str, int], name: str) -> None:

@@ -28,23 +28,23 @@ from admin.ports import ReloadFailedError
 from gateway import log, metrics, session_view, view
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
-from gateway.assembly import Place, Shared
+from gateway.assembly import Shared
 from gateway.build import build
-from gateway.channel import Channel
+from gateway.certificates import TlsFileError
+from gateway.doors import listeners_of, put_tls, read_tls
 from gateway.drain import drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
 from gateway.housekeeping import every_second, every_tick, keep_fills, probe_brokers, probe_lag
 from gateway.limit_events import LimitEvents
-from gateway.listeners import Listener
+from gateway.listeners import Arrival, Listener
 from gateway.session import Session
+from gateway.session_end import say_farewell
 from gateway.sweep import Sweeper, now_ns
 from limiter.executor import Executor
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
-    import socket
-
     from admin.store import Store
     from gateway.settings import Settings
     from limiter.rules import RuleSet
@@ -84,10 +84,7 @@ class Gateway:
         )
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead.observe)
         self.event_loop = EventLoop(self.sweeper)
-        self.listening = {
-            entry.name: Listener(Place(entry.name, entry.protocol, entry.max_frame, entry.handshake_timeout_ns), entry.bind, entry.upstream)
-            for entry in settings.listeners
-        }
+        self.listening = listeners_of(settings)
         self._numbers = 0
 
     def _open_access_log(self) -> AccessLog | None:
@@ -107,13 +104,17 @@ class Gateway:
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
-    def _handover(self, listener: Listener, client: socket.socket, address: tuple[str, int], upstream: socket.socket) -> None:
+    def _handover(self, listener: Listener, arrival: Arrival) -> None:
+        client, address, upstream, seat = arrival.client, arrival.address, arrival.upstream, arrival.seat
+        assert upstream is not None
+        assert seat is not None
         self._numbers += 1
         try:
-            session = Session(self._numbers, Channel(client), address, Channel(upstream), listener.place, self.shared)
+            session = Session(self._numbers, client, address, upstream, listener.place, self.shared, seat)
         except Exception as error:  # let it crash: this client only
             client.close()
             upstream.close()
+            seat.leave()
             listener.active -= 1
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
@@ -130,6 +131,7 @@ class Gateway:
         now = now_ns()
         self.blocked_ns["reader"] += session.decode.credit.blocked_ns(now)
         self.blocked_ns["limiter"] += session.forward.credit.blocked_ns(now)
+        session.flow.close(now)
         circumstances = session.conversation.circumstances
         fields = {
             "listener": session.place.listener,
@@ -161,9 +163,7 @@ class Gateway:
             return ["draining"]
         reasons = [f"listener {x.name} is not open" for x in self.listening.values() if x.sock is None]
         reasons += [
-            f"listener {x.name}: broker {view.address(*x.upstream)} is unreachable"
-            for x in self.listening.values()
-            if x.upstream_ok is False
+            f"listener {x.name}: broker {x.upstream.text} is unreachable" for x in self.listening.values() if x.upstream.ok is False
         ]
         return reasons
 
@@ -174,11 +174,11 @@ class Gateway:
         now = now_ns()
         return [session_view.describe(session, now) for session in self.sweeper.sessions.values()]
 
-    def close_connection(self, connection: int) -> bool:
+    def close_connection(self, connection: int, reason: str) -> bool:
         session = self.sweeper.sessions.get(connection)
         if session is None:
             return False
-        session.say_farewell("closed by an operator", "admin", now_ns())
+        say_farewell(session, f"closed by an operator: {reason}" if reason else "closed by an operator", "admin", now_ns())
         self.sweeper.end(session)
         self.event_loop.wake()
         return True
@@ -193,23 +193,26 @@ class Gateway:
         return self.settings.describe()
 
     def reload(self) -> dict[str, object]:
-        """Read the configuration again; its rules take effect, the rest is named where it needs a restart."""
+        """Read the configuration and the files of TLS again; rules and TLS take effect, the rest is named where it needs a restart."""
         from gateway.settings import ConfigError
 
         self.last_reload_at = time.time()
         try:
             settings = self.settings.reload()
-        except ConfigError as error:
+            protection = read_tls(settings)
+        except (ConfigError, TlsFileError) as error:
             self.last_reload_ok = False
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
-            raise ReloadFailedError([str(problem) for problem in error.errors]) from error
-        difference: dict[str, object] = dict(self.settings.diff(settings))
-        self.settings = self.settings.with_rules(settings)
+            faults = error.errors if isinstance(error, ConfigError) else [error]
+            raise ReloadFailedError([str(fault) for fault in faults]) from error
+        difference = self.settings.diff(settings)
+        self.settings = self.settings.with_rules(settings).with_tls(settings)
         self.store.replace_file_rules(settings.rules)
         self.enforce(self.store.rules())
+        difference["in_force"] += put_tls(self.listening, protection)
         self.last_reload_ok = True
         log.event(logging.INFO, "reloaded", **difference)
-        return difference
+        return {**difference}
 
     def enforce(self, rules: RuleSet) -> None:
         self.judge.replace(rules)
@@ -255,7 +258,7 @@ class Gateway:
         for listener in self.listening.values():
             log.event(
                 logging.INFO, "listening", listener=listener.name, protocol=listener.protocol,
-                bind=view.address(*listener.address), upstream=view.address(*listener.upstream),
+                bind=view.address(*listener.address), upstream=listener.upstream.text,
             )  # fmt: skip
         log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind)
 

@@ -12,7 +12,8 @@
         ▲                                                   │ refusal, phrased by the protocol
         │                                                   ▼
      Channel ◄──────────────────────────── Conversation.relay / take_replies ◄────────────────────── Channel
-                                            whole frames; confirms' tags rewritten where a publish was refused
+                                            whole frames; confirms' tags rewritten where a publish was refused;
+                                            limited deliveries cut out, judged and given back (LimitDeliveries)
 
 What all sessions share stands in `Shared`: the judge, the accounts, the configuration's numbers. What belongs to one client stands in
 `Session`: two channels and what is assembled here, one conversation (the protocol's state), one pipeline, two credits.
@@ -23,17 +24,24 @@ An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint: 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.accounts import Accounts
+from gateway.broker_flow import BrokerFlow
 from gateway.channel import Channel
 from gateway.conversation import Circumstances, Conversation
 from gateway.handlers.decode import Decode
 from gateway.handlers.forward import Forward
+from gateway.handlers.limit_deliveries import LimitDeliveries
 from gateway.handlers.rate_limit import RateLimit
 from gateway.handlers.spend_credit import SpendCredit
 from gateway.pipeline import Pipeline
 from gateway.protocols import PROTOCOLS
 from limiter.credit import Credit
 from limiter.judge import Judge
+
+if TYPE_CHECKING:
+    from gateway.admission import Seat
 
 
 class Shared:
@@ -54,30 +62,56 @@ class Shared:
 class Place:
     """Where a session begins: the listener's name, protocol and numbers."""
 
-    def __init__(self, listener: str, protocol: str, max_frame: int, handshake_ns: int) -> None:
+    def __init__(
+        self,
+        listener: str,
+        protocol: str,
+        max_frame: int,
+        handshake_ns: int,
+        idle_ns: int = 0,
+        others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: a record of numbers
+    ) -> None:
         self.listener = listener
         self.protocol = protocol
         self.max_frame = max_frame  # bytes
-        self.handshake_ns = handshake_ns  # a client must have said something by then
+        self.handshake_ns = handshake_ns  # a client must have begun by then (`Conversation.begun`)
+        self.idle_ns = idle_ns  # a connection on which nothing comes from either side for so long is closed; 0: never
+        self.others_pass = others_pass  # other versions of the protocol pass opaquely
+        self.flow = BrokerFlow()  # what its connections see of the broker's own flow control
 
 
 class Assembly:
     """One session's way from its client to its broker."""
 
-    def __init__(self, conversation: Conversation, decode: Decode, forward: Forward, pipeline: Pipeline) -> None:
+    def __init__(
+        self, conversation: Conversation, decode: Decode, forward: Forward, pipeline: Pipeline, deliveries: LimitDeliveries
+    ) -> None:
         self.conversation = conversation
         self.decode = decode
         self.forward = forward
         self.pipeline = pipeline
+        self.deliveries = deliveries
 
 
-def assemble(shared: Shared, place: Place, connection: int, client: str, client_port: int, upstream: Channel) -> Assembly:
-    """The pipeline decode → credit → rate-limit → forward for one client (number, address) and its own channel to the broker."""
-    circumstances = Circumstances(shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection)
+def assemble(
+    shared: Shared,
+    place: Place,
+    connection: int,
+    client: str,
+    client_port: int,
+    upstream: Channel,
+    seat: Seat | None = None,
+    user: str | None = None,
+) -> Assembly:
+    """The pipeline decode → credit → rate-limit → forward for one client (number, address, the user of its certificate) and its broker."""
+    circumstances = Circumstances(
+        shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection, seat, place.others_pass, user
+    )
     conversation = PROTOCOLS[place.protocol](circumstances)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait
     decode = Decode(conversation, reader, shared.accounts)
     forward = Forward(conversation, upstream, forwarder, shared.accounts)
     limit = RateLimit(conversation, reader, forwarder, shared.accounts)
-    return Assembly(conversation, decode, forward, Pipeline([decode, SpendCredit(reader), limit, forward]))
+    deliveries = LimitDeliveries(conversation, shared.accounts, shared.hold_bytes)
+    return Assembly(conversation, decode, forward, Pipeline([decode, SpendCredit(reader), limit, forward]), deliveries)

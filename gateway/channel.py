@@ -33,11 +33,16 @@ class Channel:
         self.eof = False  # the peer's FIN was read
         self.shut = False  # we have sent our FIN
         self.closed = False
-        self.error: OSError | None = None
+        self.error: OSError | None = None  # reading failed: nothing more will come
+        self.cut: OSError | None = None  # sending failed: nothing more can be sent, but what has come may still be read
+        self.certificate_user: str | None = None  # whom the peer's certificate names, where TLS has verified one
         self.received = 0  # bytes
+        self.received_at = 0  # monotonic ns of the last byte read; kept by the owner
         self.queued = 0
         self.sent = 0
         self.sent_at = 0  # monotonic ns of the last byte the socket took
+        self.blocked_at = 0  # monotonic ns since when the backlog waits for the socket; 0: it does not
+        self.blocked_ns = 0  # all such waits that are over
         self._backlog: deque[memoryview | bytes] = deque()
 
     @property
@@ -67,7 +72,7 @@ class Channel:
 
     def queue(self, data: bytes, start: i64, end: i64) -> None:
         """Put `data[start:end]` behind the backlog; nothing is copied."""
-        if start == end or self.error is not None:
+        if start == end or self.cut is not None:
             return
         if start == 0 and end == len(data):
             self._backlog.append(data)
@@ -80,8 +85,11 @@ class Channel:
     def flush(self, now: int) -> None:
         """Send as much of the backlog as the socket takes."""
         backlog = self._backlog
-        if not backlog or not self.writable or self.error is not None:
+        if not backlog or not self.writable or self.cut is not None:
             return
+        if self.blocked_at:
+            self.blocked_ns += now - self.blocked_at
+            self.blocked_at = 0
         before = self.sent
         try:
             while backlog:
@@ -93,9 +101,10 @@ class Channel:
                 self._consume(taken)
         except BlockingIOError:
             self.writable = False
+            self.blocked_at = now
             self._detach()
         except OSError as error:
-            self.fail(error)
+            self._cut_off(error)
         if self.sent != before:
             self.sent_at = now
 
@@ -132,16 +141,31 @@ class Channel:
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError as error:
-            self.fail(error)
+            self._cut_off(error)
+
+    def _cut_off(self, error: OSError) -> None:
+        """Nothing more can be sent, and what was queued is lost. The peer's last words may still be there: read until its end shows."""
+        if self.cut is None:
+            self.cut = error
+        self.hung_up = True
+        self.readable = self.error is None and not self.eof
+        self.writable = False
+        self._backlog.clear()
+        self.queued = self.sent
 
     def fail(self, error: OSError) -> None:
         """The socket is of no more use; what was queued is lost."""
         if self.error is None:
             self.error = error
-        self.readable = False
-        self.writable = False
-        self._backlog.clear()
-        self.queued = self.sent
+        self._cut_off(error)
+
+    def send_blocked_ns(self, now: int) -> int:
+        """How long a backlog has waited for the socket so far, the present wait included: a counter."""
+        return self.blocked_ns + (max(now - self.blocked_at, 0) if self.blocked_at else 0)
+
+    def encryption(self) -> dict[str, object] | None:
+        """What protects this hop, for operators; None: nothing does."""
+        return None
 
     def close(self) -> None:
         if not self.closed:
@@ -150,5 +174,5 @@ class Channel:
             self.sock.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"error {self.error}" if self.error else "eof" if self.eof else "open"
+        state = "closed" if self.closed else f"error {self.cut}" if self.cut else "eof" if self.eof else "open"
         return f"<Channel {state} fd={self.fd} received={self.received} sent={self.sent} backlog={self.backlog}>"

@@ -19,23 +19,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.messages import NEVER, Part
+from gateway.messages import NEVER, Delivered, Part
 
 if TYPE_CHECKING:
+    from gateway.admission import Seat
     from limiter.judge import Judge
 
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
 DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
-UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: hold it instead
+UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: the rule's fallback says what happens instead
+LATER: Final = 3  # something before it on its lane is held: hold it behind that, and ask again
+
+NOT_SAMPLED: Final = 0  # what `Conversation.sample` may be
+SAMPLED: Final = 1  # forwarded, not confirmed yet
+CONFIRMED: Final = 2  # acked or nacked by the broker
+LOST: Final = 3  # it will not be confirmed: its channel was closed
 
 
 class Circumstances:
     """What a conversation is told when it begins."""
 
-    __slots__ = ("client", "client_port", "connection", "hold_bytes", "judge", "listener", "max_frame")
+    __slots__ = (
+        "certificate_user",
+        "client",
+        "client_port",
+        "connection",
+        "hold_bytes",
+        "judge",
+        "listener",
+        "max_frame",
+        "others_pass",
+        "seat",
+    )
 
     def __init__(
-        self, judge: Judge, listener: str, client: str, client_port: int, max_frame: int, hold_bytes: int, connection: int = 0
+        self,
+        judge: Judge,
+        listener: str,
+        client: str,
+        client_port: int,
+        max_frame: int,
+        hold_bytes: int,
+        connection: int = 0,
+        seat: Seat | None = None,
+        others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: one call, in assembly.py
+        certificate_user: str | None = None,
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -44,6 +72,9 @@ class Circumstances:
         self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
         self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
         self.connection = connection  # its number, as operators see it
+        self.seat = seat  # to be counted for its user, once the broker has authenticated him
+        self.others_pass = others_pass  # other versions of the protocol pass opaquely, unlimited
+        self.certificate_user = certificate_user  # whom the client's verified certificate names
 
 
 class Conversation:
@@ -57,9 +88,20 @@ class Conversation:
         self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
+        self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
+        self.blocking = 0  # held parts for whose sake the client is not read
+        self.starved = False  # set by the session: not read because the gateway as a whole is short of memory
+        self.hang_up = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.patience_ns = NEVER  # how long a client may be kept waiting for one request, by the nature of its protocol's clients
         self.user: str | None = None  # as authenticated, once known
         self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
+        self.broker_blocked = False  # the broker has said that it takes no more publishes for now
+        self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
+        self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
+        self.parked_messages = 0  # deliveries in them
+        self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
+        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
         self.draining = False  # farewell was said: what the client still sends is not decoded
 
     # ---- client to broker ------------------------------------------------------------------------------------------
@@ -81,14 +123,26 @@ class Conversation:
         raise NotImplementedError
 
     def refuse(self, part: Part, now: int) -> int:
-        """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED or UNABLE.
+        """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED, UNABLE, LATER.
 
-        UNABLE changes nothing. The rest of an incomplete last request is discarded when it comes.
+        UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes.
         """
         raise NotImplementedError
 
     def hold(self, part: Part, due: int) -> bool:
         """Keep `part` and let `take_due` return it at `due` (monotonic ns). False, changing nothing, where the protocol cannot hold it."""
+        raise NotImplementedError
+
+    def block(self, part: Part, due: int) -> bool:
+        """`hold`, and count it in `blocking` until it is settled: the client is not read meanwhile."""
+        raise NotImplementedError
+
+    def close(self, part: Part) -> int:
+        """Refuse `part` by closing what it came on (AMQP: its channel, RocketMQ: the connection): REFUSED, LATER, changing nothing, or
+        DROPPED where it is closed already.
+
+        What comes behind it there is given up (`abandoned`).
+        """
         raise NotImplementedError
 
     def drop(self, part: Part) -> bool:
@@ -107,8 +161,12 @@ class Conversation:
         """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame."""
         return b""
 
+    def heartbeat_to_client(self) -> bytes:
+        """A heartbeat for the client, or b"" where the protocol has none or what the client got so far ends within a frame."""
+        return b""
+
     def heartbeat_interval_ns(self) -> int:
-        """How long the broker may hear nothing before `heartbeat` is due; NEVER where the protocol needs none."""
+        """How long either side may hear nothing before a heartbeat is due; NEVER where none were agreed on."""
         return NEVER
 
     # ---- broker to client ------------------------------------------------------------------------------------------
@@ -119,6 +177,17 @@ class Conversation:
         Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker").
         """
         raise NotImplementedError
+
+    def ask(self, now: int) -> list[Part]:
+        """Deliveries that need a verdict now. The broker is not read until `deliver`, where the verdicts are there."""
+        return []
+
+    def deliver(self, now: int) -> None:
+        """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
+
+    def tick(self) -> bool:
+        """A few times a second: whether there is now something to say to the client that is not said as often as it changes."""
+        return False
 
     def take_replies(self) -> bytes:
         """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
@@ -143,6 +212,10 @@ class Conversation:
     def holds_close(self) -> bool:
         """Whether something held must still reach the broker although the client has finished sending."""
         return self.held_messages > 0
+
+    def broker_lost(self, reason: str) -> bytes:
+        """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""
+        return b""
 
     def farewell(self, reason: str) -> tuple[bytes, bytes]:
         """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""

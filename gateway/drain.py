@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from gateway import log, session_view
+from gateway.session_end import say_farewell
 from gateway.sweep import now_ns
 from limiter.rules import RuleSet
 
@@ -45,7 +46,7 @@ async def drain(gateway: Gateway) -> None:
             release_held(gateway)
         for session in list(sessions.values()):
             if session.drained(now, QUIET_NS):
-                session.say_farewell("the gateway is stopping", "drain", now)
+                say_farewell(session, "the gateway is stopping", "drain", now)
             gateway.sweeper.end(session)
         gateway.event_loop.wake()
         if all(session.conversation.draining for session in sessions.values()):
@@ -80,8 +81,8 @@ async def say_farewells(gateway: Gateway) -> None:
     now = now_ns()
     for session in list(sessions.values()):
         if not session.conversation.draining:
-            log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session_view.state(session))
-            session.say_farewell("the gateway is stopping", "drain", now)
+            log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session_view.state(session, now))
+            say_farewell(session, "the gateway is stopping", "drain", now)
         gateway.sweeper.end(session)
     gateway.event_loop.wake()
     with trio.move_on_after(FAREWELL_S):

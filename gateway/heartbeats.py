@@ -98,5 +98,12 @@ class Heartbeats:
         channel.sent_at = moved_at  # a heartbeat is no progress
         return True
 
+    def client_silence_ns(self, now: int) -> int:
+        return now - self.client_heard_at
+
+    def broker_silence_ns(self, now: int) -> int:
+        return now - self.upstream_heard_at
+
     def __repr__(self) -> str:
-        return f"<Heartbeats client {self.client_heard_at} broker {self.upstream_heard_at} at {self.ticked_at}>"
+        now = self.ticked_at
+        return f"<Heartbeats client silent {self.client_silence_ns(now)} ns, broker {self.broker_silence_ns(now)} ns>"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
 LAG_PROBE_S: Final = 0.05
 FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
-REDIAL_S: Final = 1.0  # how often an unreachable broker is tried, so that readiness comes back without a client's help
+REDIAL_S: Final = 0.25  # how often it is asked whether an unreachable broker's next probe is due (`upstream.py`)
 
 
 async def every_tick(gateway: Gateway) -> None:
@@ -59,6 +59,8 @@ def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int) -> N
     gateway.accounts.fold(now)
     gateway.accounts.tick(elapsed_s)
     gateway.limit_events.tick(now)
+    for listener in gateway.listening.values():
+        listener.refusals.tick(now)
     if gateway.access_log is not None:
         gateway.access_log.close_second(second)
 
@@ -84,6 +86,6 @@ async def probe_brokers(gateway: Gateway) -> None:
     """Dial brokers that were unreachable."""
     while True:
         await trio.sleep(REDIAL_S)
-        for listener in gateway.listening.values():
-            if listener.upstream_ok is False:
-                await listener.probe()
+        async with trio.open_nursery() as nursery:
+            for listener in gateway.listening.values():
+                nursery.start_soon(listener.probe)

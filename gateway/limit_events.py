@@ -16,7 +16,7 @@ FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; t
 RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
 LINE_EVERY_NS: Final = 1_000_000_000
 
-Place = tuple[str, str, str, str | None]  # protocol, topic, client, user
+Place = tuple[str, str, str, str | None, str]  # protocol, topic, client, user, operation
 
 
 def limit_text(limit: Limit) -> str:
@@ -52,7 +52,7 @@ class LimitEvents:
             return
         now = now_ns()
         origin = key.origin
-        place = (origin.protocol, key.text, origin.client, origin.user)
+        place = (origin.protocol, key.text, origin.client, origin.user, key.operation)
         episode = self._over.setdefault(place, Episode(origin.listener, rule))
         episode.refused += tally.refused + tally.dropped
         episode.delayed += tally.delayed
@@ -67,14 +67,15 @@ class LimitEvents:
             logging.WARNING, "limit_reached", listener=origin.listener, protocol=origin.protocol, topic=key.text, rule=rule.name,
             limit=limit_text(rule.limit), rate=tally.received, refused=refused, delayed=delayed,
             retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3), client=origin.client, user=origin.user,
+            operation=key.operation,
         )  # fmt: skip
 
     def tick(self, now: int) -> None:
         """Once a second: keys without a refusal for RECOVERED_NS have recovered."""
         for place in [place for place, episode in self._over.items() if now - episode.last_refused_at > RECOVERED_NS]:
             episode = self._over.pop(place)
-            protocol, topic, client, user = place
+            protocol, topic, client, user, operation = place
             log.event(
                 logging.INFO, "limit_recovered", listener=episode.listener, protocol=protocol, topic=topic, rule=episode.rule.name,
-                limit=limit_text(episode.rule.limit), refused=episode.refused, client=client, user=user,
+                limit=limit_text(episode.rule.limit), refused=episode.refused, client=client, user=user, operation=operation,
             )  # fmt: skip

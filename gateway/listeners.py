@@ -1,7 +1,8 @@
-"""Listeners: accept clients, dial the broker for each, hand both sockets to the event loop.
+"""Listeners: accept clients, look at each, dial the broker for it, hand both connections to the event loop.
 
-One upstream connection per client connection, opened when the client connects: brokers key consumers, transactions and callbacks by
-connection. This is trio's side of a session's life; once both sockets are connected the event loop has them and no task is left.
+One upstream connection per client connection, opened for that client: brokers key consumers, transactions and callbacks by connection.
+This is trio's side of a session's life; once both ends are connected the event loop has them and no task is left. Who does not get that
+far is turned away in the protocol's own words (`turn_away.py`); what is counted about him stands in `refusals.py`.
 
 Accepting survives running out of descriptors: a reserve descriptor is given up to accept and close at once, so that the kernel's queue
 does not fill with clients who wait for nothing; one log line a second at most says so.
@@ -9,41 +10,75 @@ does not fill with clients who wait for nothing; one log line a second at most s
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from gateway import log
+from gateway.admission import Admission, Caps, Places, Seat
 from gateway.assembly import Place
+from gateway.channel import Channel
+from gateway.first_words import check_protocol, proxy_header
+from gateway.proxy_protocol import Ends, plain
+from gateway.refusals import Refusal, Refusals, refusal_of
+from gateway.sweep import now_ns
+from gateway.tls import Hop
+from gateway.tls_handshake import protect
+from gateway.turn_away import Exit
+from gateway.upstream import OUT_OF_DESCRIPTORS, Upstream
 
 BACKLOG: Final = 4096  # the kernel caps it at net.core.somaxconn
 ACCEPTS_PER_TURN: Final = 64  # then trio's turn
-CONNECT_TIMEOUT_S: Final = 5.0  # reliability.md F35
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-Handover = Callable[["Listener", socket.socket, tuple[str, int], socket.socket], None]  # listener, client, its address, upstream
+
+@dataclass(slots=True)
+class Arrival:
+    """A client on its way in: grows from a socket to two channels and a seat."""
+
+    client: Channel
+    address: tuple[str, int]  # the client's own: as the PROXY header tells it, where one is taken
+    ends: Ends | None = None  # once nothing can change them any more
+    protected: bool = False  # TLS is up, where the listener has it
+    seat: Seat | None = None
+    upstream: Channel | None = None
+
+
+Handover = Callable[["Listener", Arrival], None]
 
 
 class Listener:
-    """One bound socket, the broker behind it, and counters."""
+    """One bound socket, the broker behind it, and counters. opened = closed + active + arriving, always."""
 
-    def __init__(self, place: Place, bind: tuple[str, int], upstream: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        bind: tuple[str, int],
+        upstream: Upstream,
+        *,
+        caps: Caps | None = None,
+        places: Places | None = None,
+        accept_proxy: bool = False,
+        tls: Hop | None = None,
+    ) -> None:
         self.place = place
         self.name = place.listener
         self.protocol = place.protocol
         self.bind = bind
         self.upstream = upstream
+        self.accept_proxy = accept_proxy
+        self.tls = tls  # towards clients; a reload may put another one here
+        self.admission = Admission(self.name, caps or Caps(), places or Places.unbounded(), now_ns())
+        self.exit = Exit(self.protocol)
+        self.refusals = Refusals(self.name, self.protocol)
         self.opened = 0
         self.active = 0
-        self.dialling = 0
+        self.arriving = 0
         self.closed: dict[str, int] = {}  # cause -> connections
-        self.upstream_ok: bool | None = None  # whether the last dial succeeded; None before the first
-        self.dials: dict[str, int] = {"ok": 0, "failed": 0}
         self.sock: socket.socket | None = None
 
     def open(self) -> None:
@@ -72,7 +107,7 @@ class Listener:
         self.closed[cause] = self.closed.get(cause, 0) + 1
 
     async def accept_forever(self, handover: Handover) -> None:
-        """Accept until cancelled; every client gets its own short-lived task that dials the broker."""
+        """Accept until cancelled; every client gets its own short-lived task that brings it in."""
         assert self.sock is not None
         reserve = os.open("/dev/null", os.O_RDONLY)
         try:
@@ -87,15 +122,17 @@ class Listener:
                         except OSError as error:
                             if error.errno not in OUT_OF_DESCRIPTORS:
                                 continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
-                            reserve = self._turn_away(reserve, error)
+                            reserve = self._shed(reserve, error)
                             await trio.sleep(0.1)
                             break
-                        nursery.start_soon(self._connect, client, address[:2], handover)
+                        self.opened += 1
+                        self.arriving += 1
+                        nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
         finally:
             if reserve >= 0:
                 os.close(reserve)
 
-    def _turn_away(self, reserve: int, error: OSError) -> int:
+    def _shed(self, reserve: int, error: OSError) -> int:
         """Out of descriptors: use the reserve to accept one client and close it at once."""
         assert self.sock is not None
         if reserve >= 0:
@@ -113,61 +150,77 @@ class Listener:
         except OSError:
             return -1
 
-    async def _connect(self, client: socket.socket, address: tuple[str, int], handover: Handover) -> None:
-        self.opened += 1
-        self.dialling += 1
-        try:
-            client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            upstream = await self._dial()
-        except OSError as error:
-            self._refused(client, error)
-            return
-        except trio.Cancelled:  # the gateway stops
-            client.close()
-            self.count_closed("drain")
-            raise
-        finally:
-            self.dialling -= 1
-        self.active += 1
-        handover(self, client, address, upstream)
+    # ---- one client's way in ---------------------------------------------------------------------------------------
 
-    def _refused(self, client: socket.socket, error: OSError) -> None:
-        client.close()
-        self.count_closed("upstream_unreachable")
-        if self.upstream_ok is not False:
-            self.upstream_ok = False
-        log.event(
-            logging.WARNING, "upstream_unreachable", listener=self.name, upstream=f"{self.upstream[0]}:{self.upstream[1]}", err=str(error)
-        )
-
-    async def _dial(self) -> socket.socket:
-        """A connected, non-blocking socket to the broker. Raises OSError, TimeoutError included."""
+    async def _connect(self, sock: socket.socket, peer: tuple[str, int], handover: Handover) -> None:
+        """From accept to handover, or to the way out."""
+        arrival = Arrival(Channel(sock), peer)
         try:
-            with trio.fail_after(CONNECT_TIMEOUT_S):
-                stream = await trio.open_tcp_stream(*self.upstream)
-        except trio.TooSlowError as error:
-            self.dials["failed"] += 1
-            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {CONNECT_TIMEOUT_S:.0f} s") from error
-        except OSError:
-            self.dials["failed"] += 1
+            await self._arrive(arrival)
+        except Exception as error:  # let it crash: this client only
+            refusal = refusal_of(error)
+            self._lost(arrival, refusal.cause)
+            self.refusals.add(refusal, arrival.address, now_ns())
+            await self._send_off(arrival, refusal)
+        except BaseException:  # cancelled: the gateway stops
+            self._lost(arrival, "drain")
+            arrival.client.close()
             raise
-        self.dials["ok"] += 1
-        if self.upstream_ok is False:
-            log.event(logging.INFO, "upstream_reachable", listener=self.name, upstream=f"{self.upstream[0]}:{self.upstream[1]}")
-        self.upstream_ok = True
-        sock = socket.socket(fileno=stream.socket.detach())
-        sock.setblocking(False)
+        else:
+            self.arriving -= 1
+            self.active += 1
+            handover(self, arrival)
+
+    async def _arrive(self, arrival: Arrival) -> None:
+        """A seat, whose connection it is, TLS, the first words; then the broker. Raises what `refusal_of` knows."""
+        sock = arrival.client.sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+        arrival.seat = self.admission.enter(None if self.accept_proxy else arrival.address[0], now_ns())
+        with trio.fail_after(self.place.handshake_ns / 1e9):
+            await self._introduce(arrival)
+            if self.accept_proxy:
+                arrival.seat.take_address(arrival.address[0])
+            if self.tls is None:
+                await check_protocol(sock, self.protocol, self.place.max_frame, others=self.place.others_pass)
+        arrival.upstream = await self.upstream.dial(arrival.ends)
 
-    async def probe(self) -> bool:
-        """Whether the broker accepts connections now; asked only while no client has dialled it successfully."""
+    async def _introduce(self, arrival: Arrival) -> None:
+        """What comes before the protocol's own first byte: the PROXY header, TLS. Does what is not done yet."""
+        sock = arrival.client.sock
+        if arrival.ends is None:
+            told = await proxy_header(sock) if self.accept_proxy else None
+            arrival.ends = told or _ends_of(sock, arrival.address)
+            arrival.address = arrival.ends.source
+        if self.tls is not None and not arrival.protected:
+            arrival.client = await protect(sock, self.tls, self.place.handshake_ns / 1e9)
+            arrival.protected = True
+
+    def _lost(self, arrival: Arrival, cause: str) -> None:
+        """Not a connection any more: counted as closed, its seat is free."""
+        self.arriving -= 1
+        self.count_closed(cause)
+        if arrival.seat is not None:
+            arrival.seat.leave()
+
+    async def _send_off(self, arrival: Arrival, refusal: Refusal) -> None:
+        """Say why, in the client's protocol where it has words, and close."""
+
+        async def client() -> Channel:
+            await self._introduce(arrival)
+            return arrival.client
+
         try:
-            (await self._dial()).close()
-        except OSError:
-            self.upstream_ok = False
-        return bool(self.upstream_ok)
+            if refusal.code:
+                await self.exit.turn_away(client, refusal.code, refusal.text)
+            else:
+                await self.exit.say(arrival.client, refusal.last_words)
+        finally:
+            arrival.client.close()
+
+    async def probe(self) -> None:
+        """Dial a broker that is known to be down, so that readiness comes back without a client's help."""
+        if self.upstream.ok is False:
+            await self.upstream.probe()
 
     def close(self) -> None:
         """Stop accepting."""
@@ -177,4 +230,10 @@ class Listener:
 
     def __repr__(self) -> str:
         state = "open" if self.sock is not None else "closed"
-        return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active}>"
+        return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
+
+
+def _ends_of(sock: socket.socket, peer: tuple[str, int]) -> Ends:
+    """Both ends as the kernel has them."""
+    host, port = sock.getsockname()[:2]
+    return Ends(peer, (plain(host), port))

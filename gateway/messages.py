@@ -26,7 +26,7 @@ class Part(Request):
     requests (or the body that is continued) ends with this part.
     """
 
-    __slots__ = ("complete", "data", "deadline", "end", "kind", "lane", "paid", "start")
+    __slots__ = ("blocking", "complete", "data", "deadline", "end", "kind", "lane", "paid", "start")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Part(Request):
         self.start = start
         self.end = end
         self.complete = complete
+        self.blocking = False  # held, and its client is not read meanwhile
         self.paid = False  # judged and passed, but held behind others of its lane: not judged again
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
 
@@ -61,6 +62,21 @@ class Part(Request):
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]
         return f"<Part {kind} lane={self.lane} [{self.start}:{self.end}] {self.passed}/{self.count} x {self.messages} {self.key}>"
+
+
+class Delivered:
+    """What happened to deliveries of `key` since the session last counted: what a conversation reports, having no accounts."""
+
+    __slots__ = ("forwarded", "key", "received", "size")
+
+    def __init__(self, key: Key, received: int, forwarded: int, size: int) -> None:
+        self.key = key
+        self.received = received  # messages the broker has sent
+        self.forwarded = forwarded  # of them passed on to the client
+        self.size = size  # bytes of the latter
+
+    def __repr__(self) -> str:
+        return f"<Delivered {self.forwarded}/{self.received} {self.key}>"
 
 
 class ProtocolError(Exception):

@@ -64,14 +64,16 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterat
         yield line(name, labels, value)
 
 
-def histogram(name: str, text: str, source: Histogram) -> Iterator[str]:
+def histogram(name: str, text: str, *sources: tuple[Labels, Histogram]) -> Iterator[str]:
+    """One metric, its histograms told apart by their labels."""
     yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
-    for suffix, labels, value in source.samples():
-        yield line(name + suffix, labels, value)
+    for own, source in sources:
+        for suffix, labels, value in source.samples():
+            yield line(name + suffix, (*own, *labels), value)
 
 
 class TopicMetric(NamedTuple):
-    """A metric with one series per topic."""
+    """A metric with one series per topic and operation."""
 
     name: str
     kind: str
@@ -79,10 +81,14 @@ class TopicMetric(NamedTuple):
     labels: Labels
     value: Callable[[TopicTotals], int]
 
+    def series(self, totals: TopicTotals) -> Labels:
+        """The labels of one topic's series."""
+        return (("protocol", totals.protocol), ("topic", totals.text), ("operation", totals.operation), *self.labels)
+
 
 TOPIC_METRICS: Final = (
-    TopicMetric("sluice_messages_received_total", "counter", "Messages decoded, by topic.", (), lambda t: t.received),
-    TopicMetric("sluice_messages_forwarded_total", "counter", "Messages passed on to the broker.", (), lambda t: t.forwarded),
+    TopicMetric("sluice_messages_received_total", "counter", "Messages decoded, by topic (consume: by queue).", (), lambda t: t.received),
+    TopicMetric("sluice_messages_forwarded_total", "counter", "Messages passed on, to broker or consumer.", (), lambda t: t.forwarded),
     TopicMetric("sluice_messages_refused_total", "counter", "Messages refused natively.", (("reason", "limit"),), lambda t: t.refused),
     TopicMetric("sluice_messages_delayed_total", "counter", "Messages held at least once.", (), lambda t: t.delayed),
     TopicMetric("sluice_messages_dropped_total", "counter", "Messages dropped without an answer.", (), lambda t: t.dropped),
@@ -90,7 +96,7 @@ TOPIC_METRICS: Final = (
     TopicMetric("sluice_messages_abandoned_total", "counter", "Messages whose peer went away before.", (), lambda t: t.abandoned),
     TopicMetric("sluice_messages_shadow_refused_total", "counter", "Refused by a rule in shadow mode.", (), lambda t: t.shadow_refused),
     TopicMetric("sluice_messages_waiting", "gauge", "Messages with the judge or held.", (), lambda t: t.waiting),
-    TopicMetric("sluice_message_bytes_total", "counter", "Bytes passed on to the broker.", (("direction", "produce"),), lambda t: t.bytes),
+    TopicMetric("sluice_message_bytes_total", "counter", "Bytes passed on, to broker or consumer.", (), lambda t: t.bytes),
 )  # fmt: skip
 
 
@@ -98,11 +104,12 @@ def shown(accounts: Accounts) -> list[TopicTotals]:
     """The topics with series of their own, the busiest first, and the sum of all others."""
     topics = sorted(accounts.topics.values(), key=lambda totals: totals.received, reverse=True)
     kept = topics[:TOPICS_SHOWN]
-    others: dict[str, TopicTotals] = {}
+    others: dict[tuple[str, str], TopicTotals] = {}
     for totals in topics[TOPICS_SHOWN:]:
-        others.setdefault(totals.protocol, TopicTotals(totals.protocol, OTHER)).merge(totals)
-    for totals in [totals for totals in kept if totals.text == OTHER and totals.protocol in others]:
-        others[totals.protocol].merge(totals)
+        place = (totals.protocol, totals.operation)
+        others.setdefault(place, TopicTotals(totals.protocol, OTHER, totals.operation)).merge(totals)
+    for totals in [totals for totals in kept if totals.text == OTHER and (totals.protocol, totals.operation) in others]:
+        others[totals.protocol, totals.operation].merge(totals)
         kept.remove(totals)
     return kept + list(others.values())
 
@@ -111,7 +118,7 @@ def topic_lines(accounts: Accounts) -> Iterator[str]:
     """Every per-topic metric. `accounts` was folded just before."""
     topics = shown(accounts)
     for metric in TOPIC_METRICS:
-        samples = (((("protocol", t.protocol), ("topic", t.text), *metric.labels), metric.value(t)) for t in topics)
+        samples = ((metric.series(t), metric.value(t)) for t in topics)
         yield from family(metric.name, metric.kind, metric.text, samples)
 
 

@@ -4,23 +4,24 @@ The loop calls `turn` when something may have happened, `resume` when the judge 
 does a bounded amount of work: at most one read from each side. What the session wants next it leaves in plain attributes: `batch` (to be
 submitted to the judge), `again` (call me in the next sweep without waiting), `due` (call me at that time), `over` (take me out).
 
-How the end travels. Each side's FIN reaches the other only after everything that was in flight before it: a batch with the judge, held
-parts, backlogs. The naive way, closing both sockets when one read returns nothing, loses the broker's last confirms and
-whatever waits for its limit. An error (RST) has nothing to wait for: what is held is abandoned, and counted so.
-
 When is the client not read? While its batch is with the judge, while the credit is used up, while either backlog is above its cap,
-while as much is held as `hold_bytes` allows, and while the gateway as a whole holds more than its high watermark. The broker is then
-kept from taking the silence for death (`heartbeat`).
+while as much is held as `hold_bytes` allows, while something is held that blocks it (action `block`), and while the gateway as a whole
+holds more than its high watermark. The broker is then kept from taking the silence for death (`heartbeats.py`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.assembly import Place, Shared, assemble
+from gateway.broker_flow import FlowWatch
 from gateway.channel import Channel
-from gateway.messages import NEVER, REQUEST, Part, ProtocolError
+from gateway.heartbeats import Heartbeats
+from gateway.messages import NEVER, REQUEST, Part
 from gateway.pipeline import Batch
+
+if TYPE_CHECKING:
+    from gateway.admission import Seat
 
 SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
@@ -29,8 +30,18 @@ REQUESTS_DUE: Final = 256  # held requests judged again per turn
 class Session:
     """One client and its broker connection. See the module's docstring for what the loop reads from it."""
 
-    def __init__(self, number: int, client: Channel, address: tuple[str, int], upstream: Channel, place: Place, shared: Shared) -> None:
-        assembly = assemble(shared, place, number, address[0], address[1], upstream)
+    def __init__(
+        self,
+        number: int,
+        client: Channel,
+        address: tuple[str, int],
+        upstream: Channel,
+        place: Place,
+        shared: Shared,
+        seat: Seat | None = None,
+    ) -> None:
+        assembly = assemble(shared, place, number, address[0], address[1], upstream, seat, client.certificate_user)
+        self.seat = seat
         self.number = number
         self.place = place
         self.client = client
@@ -39,6 +50,7 @@ class Session:
         self.pipeline = assembly.pipeline
         self.decode = assembly.decode
         self.forward = assembly.forward
+        self.deliveries = assembly.deliveries
         self.shared = shared
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
         self.again = False
@@ -52,9 +64,11 @@ class Session:
         self.opened_at = 0
         self.first_end = ""  # whose end came first: "client" or "broker"
         self.first_end_at = 0  # when
+        self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
+        self.fin_to_broker = False
         self.draining = False
-        self.last_relayed_at = 0
-        self.beat_at = 0  # when the broker was sent a heartbeat of ours
+        self.heartbeats = Heartbeats(self.conversation, client, upstream)
+        self.flow = FlowWatch(place.flow, self.conversation, upstream)
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
@@ -62,58 +76,59 @@ class Session:
         """Read and decode what can be read now; True when `batch` is to be submitted to the judge. `buffer` is the loop's one buffer.
 
         `settle` follows in the same sweep, after the judge's verdicts where they come at once: so everything a sweep has for a peer leaves
-        with one system call.
+        with one system call. Raises ProtocolError (see `session_end.break_off`).
         """
-        submit = False
-        try:
-            self._relay(now, buffer)
-            if self.conversation.draining:
-                self._discard(buffer)
-            elif self.batch is None:
-                submit = self._advance(now, buffer)
-        except ProtocolError as error:
-            self._broken(error, now)
+        self._relay(now, buffer)
+        if self.conversation.draining:
+            self._discard(buffer)
             return False
-        return submit
+        return self.batch is None and self._advance(now, buffer)
 
     def resume(self, now: int, verdict_now: int) -> None:
-        """The judge has looked at `batch`: carry it on. `settle` follows."""
+        """The judge has looked at `batch`: carry it on. `settle` follows. Raises ProtocolError."""
         batch = self.batch
         assert batch is not None
         self.batch = None
         if self.conversation.draining:  # the farewell was said meanwhile: nothing may follow it
-            self._abandon(batch.parts)
+            self.abandon(batch.parts)
             return
         batch.now = max(now, verdict_now)
-        try:
-            self.pipeline.resume(batch)
-        except ProtocolError as error:
-            self._broken(error, now)
+        self.pipeline.resume(batch)
+
+    def resume_deliveries(self, now: int, verdict_now: int) -> None:
+        """The judge has looked at deliveries: those that pass leave with `settle`, which follows."""
+        self.deliveries.resume(max(now, verdict_now))
 
     def settle(self, now: int) -> None:
         """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
         if self.over:
             return
         self._send(now)
+        self.flow.look(now)
         if self.conversation.abandoned:
-            self._abandon(self.conversation.abandoned)
+            self.abandon(self.conversation.abandoned)
             self.conversation.abandoned = []
-        self.due = self.conversation.next_due if self.batch is None else NEVER
-        self.again = (self.batch is None and self._wants_client()) or (self.upstream.readable and self._may_relay())
-        self._end(now)
+        self.deliveries.count(now)
+        self.due = min(self.conversation.next_due if self.batch is None else NEVER, self.conversation.ask_due)
+        self.again = (self.batch is None and self._wants_client()) or (self.upstream.readable and self.reads_broker())
 
-    def _may_relay(self) -> bool:
-        return not self.upstream.eof and self.client.backlog <= self.shared.backlog_bytes
+    def reads_broker(self) -> bool:
+        """Whether the broker's bytes are read as they come."""
+        if self.upstream.eof or self.client.backlog > self.shared.backlog_bytes:
+            return False
+        return self.deliveries.may_read(memory_full=self.shared.memory_full, last_words=self.upstream.hung_up)
 
     def _relay(self, now: int, buffer: memoryview) -> None:
         """One read from the broker, passed on to the client."""
         upstream = self.upstream
-        if not upstream.readable or not self._may_relay():
+        if not upstream.readable or not self.reads_broker():
             return
+        if self.conversation.parked_bytes:
+            buffer = buffer[: self.deliveries.read_bytes(len(buffer))]
         count = upstream.receive(buffer, 0)
         if count == 0 or self.conversation.draining:  # after the farewell nothing of the broker's goes to the client
             return
-        self.last_relayed_at = now
+        upstream.received_at = now
         out: list[bytes] = []
         self.conversation.relay(bytes(buffer[:count]), out)
         client = self.client
@@ -132,12 +147,12 @@ class Session:
             return False
         data = b""
         if self.client.readable and not self.decode.pending:
-            data = self._read(buffer)
+            data = self._read(now, buffer)
             if not data:
                 return False
         return self._carry(Batch(self, data, now), 0)
 
-    def _read(self, buffer: memoryview) -> bytes:
+    def _read(self, now: int, buffer: memoryview) -> bytes:
         """One read of the client's socket, behind the undecoded rest where that is short: one copy then makes the two contiguous."""
         decode = self.decode
         offset = len(decode.rest)
@@ -151,6 +166,7 @@ class Session:
         count = self.client.receive(buffer, offset)
         if count == 0:
             return b""
+        self.client.received_at = now
         if offset:
             decode.rest = b""
         return bytes(buffer[: offset + count])
@@ -182,22 +198,25 @@ class Session:
         return (
             self.decode.credit.credit <= 0
             or self.upstream.backlog > shared.backlog_bytes
-            or self.client.backlog > shared.backlog_bytes
-            or (self._full() and not self.conversation.frame_left)  # what began to flow must end, or nothing held could ever go
-        )
+            or (not self.conversation.frame_left and (self._full() or self.client.backlog > shared.backlog_bytes))
+        )  # what began to flow must end, or neither what is held nor a heartbeat could ever go
 
     def buffered(self) -> int:
         """All bytes this connection keeps in memory."""
         conversation = self.conversation
-        return conversation.held_bytes + conversation.reply_bytes + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
+        held = conversation.held_bytes + conversation.parked_bytes + conversation.reply_bytes
+        return held + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
 
     def _full(self) -> bool:
-        """Whether as much is held as may be."""
+        """Whether as much is held as may be, or something that blocks the client."""
+        if self.conversation.blocking:
+            return True
         held = self.conversation.held_bytes + self.conversation.reply_bytes
         return held >= self.shared.hold_bytes or (self.shared.memory_full and held > 0)
 
     def _send(self, now: int) -> None:
         client = self.client
+        self.conversation.starved = self.shared.memory_full and self._full()
         replies = self.conversation.take_replies()
         if replies:
             client.queue(replies, 0, len(replies))
@@ -206,50 +225,6 @@ class Session:
         self.forward.acknowledge(now)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
-
-    def _end(self, now: int) -> None:
-        """Pass each side's end on when nothing is in flight before it; notice when both are through."""
-        client = self.client
-        upstream = self.upstream
-        if not self.first_end and (client.eof or upstream.eof or client.error is not None or upstream.error is not None):
-            self.first_end = "client" if client.eof or client.error is not None else "broker"
-            self.first_end_at = now
-        if client.error is not None or upstream.error is not None:
-            # After an end from either side, a reset of the other is only an end without ceremony.
-            self._finish(self.first_end, "" if client.eof or upstream.eof else str(client.error or upstream.error))
-            return
-        torn = self.conversation.frame_left > 0  # what is held can never go: the frame before it will not end
-        if client.eof and self.batch is None and not self.decode.pending and (torn or not self.conversation.holds_close()):
-            upstream.shut_down()
-        if upstream.eof:
-            client.shut_down()
-        both = client.eof and upstream.eof and (upstream.backlog == 0 or client.shut)
-        # Both are read to their end: closing with unread bytes sends a RST, which overtakes the last words to the client and takes the
-        # last messages from the broker.
-        if client.backlog == 0 and both:
-            self._finish(self.first_end, "")
-
-    def _broken(self, error: ProtocolError, now: int) -> None:
-        """A peer broke the protocol: the client gets the protocol's last words, then both sides are closed.
-
-        The client is read to its end before that, or the RST of its unread bytes would overtake the words.
-        """
-        last_words = error.farewell or self.conversation.take_replies()
-        self.client.queue(last_words, 0, len(last_words))
-        self.client.flush(now)
-        self.cause = self.cause or error.cause
-        self.detail = self.detail or str(error)
-        if self.batch is not None and self.pipeline.kept_at < 0:  # not with the judge: it was being decoded
-            self._abandon(self.batch.parts)
-            self.batch = None
-        if not error.farewell or self.client.error is not None or self.client.eof:
-            self._finish(error.cause, "")
-            return
-        self.draining = True
-        self.conversation.draining = True
-        self.first_end_at = now
-        self.client.shut_down()
-        self.upstream.shut_down()
 
     def begin_drain(self) -> None:
         """Take no more from the client; what is in flight goes its way."""
@@ -268,32 +243,15 @@ class Session:
             and self.client.backlog == 0
             and self.upstream.backlog == 0
             and self.conversation.settled()
-            and (self.conversation.knows_answers() or now - max(self.last_relayed_at, self.upstream.sent_at) >= quiet_ns)
+            and (self.conversation.knows_answers() or now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns)
         )
-
-    def say_farewell(self, reason: str, cause: str, now: int) -> None:
-        """Tell both sides in their protocol that the gateway closes this connection, then wait for them to close."""
-        if self.over or self.conversation.draining:
-            return
-        self.cause = cause
-        self.draining = True
-        to_client, to_broker = self.conversation.farewell(reason)
-        self.conversation.draining = True
-        self.client.queue(to_client, 0, len(to_client))
-        self.upstream.queue(to_broker, 0, len(to_broker))
-        self.client.flush(now)
-        self.upstream.flush(now)
-        self.first_end_at = self.first_end_at or now
-        if not to_client:
-            self.client.shut_down()
-        if not to_broker:
-            self.upstream.shut_down()
 
     def abort(self, cause: str, detail: str) -> None:
         """Close at once: the session itself failed, or its time is up."""
-        self._finish(cause, detail)
+        self.finish(cause, detail)
 
-    def _finish(self, cause: str, detail: str) -> None:
+    def finish(self, cause: str, detail: str) -> None:
+        """The session is over; what was said before about why stands."""
         if self.over:
             return
         self.over = True
@@ -302,17 +260,22 @@ class Session:
 
     def close(self) -> None:
         """Count what is abandoned, give everything back, close both sockets. Called once, by the loop."""
+        if self.seat is not None:
+            self.seat.leave()  # first: whatever else may fail, the place is free again
         conversation = self.conversation
         parts = conversation.abandon()
         if self.batch is not None:
             parts.extend(self.batch.parts)
             self.batch = None
-        self._abandon(parts)
+        self.deliveries.batch = None
+        self.deliveries.count(self.upstream.received_at)
+        self.abandon(parts)
         conversation.ended()
         self.client.close()
         self.upstream.close()
 
-    def _abandon(self, parts: list[Part]) -> None:
+    def abandon(self, parts: list[Part]) -> None:
+        """Count messages that are given up."""
         for part in parts:
             key = part.key
             if part.kind == REQUEST and key is not None:

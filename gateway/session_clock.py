@@ -1,52 +1,73 @@
-"""What time does to a session: heartbeats for a broker whose client is not read, and the deadlines of either end."""
+"""What time does to a session: heartbeats, peers that have fallen silent, and the deadlines of either end."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gateway.messages import NEVER
+from gateway.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session import Session
+from gateway.session_end import say_farewell
 
 LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close after the first (a guess; brokers close at once)
 STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
+PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (reliability.md F01)
+HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
+SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (reliability.md F03)
 
 
 def tick(session: Session, now: int) -> None:
     """A few times a second: heartbeats that are due, deadlines that are over."""
-    _beat(session, now)
     client = session.client
     upstream = session.upstream
     if client.hung_up and not session.first_end_at:
         session.first_end_at = now  # its end may stand behind bytes that are not read for now
-    in_flight = client.backlog > 0 or upstream.backlog > 0
-    moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
-    if session.first_end_at and now - moved_at > (STALLED_NS if in_flight else LINGER_NS):
-        session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
-    elif now - session.opened_at > session.place.handshake_ns and not _begun(session):
-        session.abort("handshake_timeout", "the client has not said one whole frame")
+    if session.conversation.tick():
+        session.again = True
+    silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
+    if session.first_end_at:
+        in_flight = client.backlog > 0 or upstream.backlog > 0
+        moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
+        patience = STALLED_NS if in_flight else LINGER_NS
+        if session.cause == HANDSHAKE_TIMEOUT:
+            patience = PARTING_NS
+        if now - moved_at > patience:
+            session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
+    elif silent == CLIENT_SILENT:
+        seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
+        say_farewell(session, f"the client has been silent for {seconds} s", "heartbeat_timeout", now)
+    elif silent == BROKER_SILENT:
+        seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
+        say_farewell(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat_timeout", now)
+    elif client.backlog > 0 and now - client.sent_at > SLOWEST_READER_NS:
+        say_farewell(session, "the client does not read", "client_stalled", now)
+    elif not session.conversation.begun:
+        _hasten(session, now)
+    elif session.place.idle_ns:
+        _close_idle(session, now)
 
 
-def _beat(session: Session, now: int) -> None:
-    """Tell the broker that the client lives, where it is the gateway that keeps the client's bytes back."""
-    conversation = session.conversation
+def _reads_client(session: Session) -> bool:
+    """Whether what the client sends is read at once."""
+    return session.batch is None and not session.draining and not session.withheld()
+
+
+def _hasten(session: Session, now: int) -> None:
+    """The handshake is not over: close the session when its time is, however busily either side trickles."""
+    accepted_at = session.opened_at if session.seat is None else session.seat.accepted_at
+    if session.draining or now - accepted_at <= session.place.handshake_ns:
+        return
+    who = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
+    reason = f"{who} within {session.place.handshake_ns / 1e9:g} s (handshake_timeout)"
+    session.detail = reason
+    say_farewell(session, reason, HANDSHAKE_TIMEOUT, now)
+
+
+def _close_idle(session: Session, now: int) -> None:
+    """Neither side has said anything for the listener's idle_timeout, and nothing is on its way."""
+    client = session.client
     upstream = session.upstream
-    interval = conversation.heartbeat_interval_ns()
-    silent_since = max(upstream.sent_at, session.beat_at)
-    if interval < NEVER and upstream.backlog == 0 and now - silent_since >= interval and _keeps_silent(session):
-        beat = conversation.heartbeat()
-        if beat:
-            moved_at = upstream.sent_at
-            upstream.queue(beat, 0, len(beat))
-            upstream.flush(now)
-            upstream.sent_at = moved_at  # a heartbeat is no progress
-            session.beat_at = now
-
-
-def _keeps_silent(session: Session) -> bool:
-    """Whether it is the gateway, not the client, that keeps the client's bytes from the broker."""
-    return session.draining or session.withheld() or session.conversation.held_bytes > 0 or session.batch is not None
-
-
-def _begun(session: Session) -> bool:
-    """Whether anything whole has come from the client."""
-    return session.upstream.queued > 0 or session.client.queued > 0 or session.batch is not None or session.conversation.held_messages > 0
+    heard_at = max(client.received_at, upstream.received_at)
+    busy = session.draining or session.batch is not None or session.conversation.held_messages > 0 or client.backlog + upstream.backlog > 0
+    if not busy and now - heard_at > session.place.idle_ns:
+        seconds = session.place.idle_ns / 1e9
+        say_farewell(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle_timeout", now)

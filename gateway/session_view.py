@@ -1,7 +1,7 @@
 """What operators see of one session: its state, what holds it up, and its line in `GET /v1/connections`.
 
-Reads only. The state is the session's own; the bottleneck is found from the states of its stages as `limiter.md` 6 says: while a stage
-waits for credit the one behind it is slow.
+Reads only. The bottleneck is found from the states of the session's stages as `limiter.md` 6 says. A stage waits for credit because the one
+behind it is slow: reader in flow and limiter not, the limiter is; both in flow, the broker is.
 """
 
 from __future__ import annotations
@@ -10,8 +10,15 @@ from gateway.session import Session
 
 
 def bottleneck(session: Session, now: int) -> str:
-    """Who keeps this connection from being faster: "none", "limit" (held by a rule), "limiter", "broker" or "client"."""
-    if session.conversation.held_messages:
+    """Who keeps this connection from being faster.
+
+    "broker_blocked" (the broker has said so), "limit" (something is held by a rule), "client" (it does not read), "broker" (it takes its
+    time), "limiter" (the judge does), or "none". Credit shows for a second after it was used up.
+    """
+    conversation = session.conversation
+    if conversation.broker_blocked:
+        return "broker_blocked"
+    if conversation.held_messages:
         return "limit"
     if session.client.backlog > session.shared.backlog_bytes:
         return "client"
@@ -20,12 +27,15 @@ def bottleneck(session: Session, now: int) -> str:
     return "limiter" if session.decode.credit.flow(now) else "none"
 
 
-def state(session: Session) -> str:
+def state(session: Session, now: int) -> str:
+    """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
     if session.draining:
         return "draining"
+    if session.conversation.broker_blocked:
+        return "blocked"
     if session.conversation.held_messages:
         return "throttled"
-    return "flow" if session.withheld() else "running"
+    return "flow" if session.withheld() or session.decode.credit.flow(now) else "running"
 
 
 def describe(session: Session, now: int) -> dict[str, object]:
@@ -37,9 +47,9 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "protocol": session.place.protocol,
         "client": f"{conversation.circumstances.client}:{conversation.circumstances.client_port}",
         "user": conversation.user,
-        "state": state(session),
+        "state": state(session, now),
         "bottleneck": bottleneck(session, now),
-        "age_seconds": round((now - session.opened_at) / 1e9, 3),
+        "age_seconds": _seconds(now - session.opened_at),
         "bytes_from_client": session.client.received,
         "bytes_to_client": session.client.sent,
         "backlog_to_client": session.client.backlog,
@@ -47,5 +57,14 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "held_messages": conversation.held_messages,
         "held_bytes": conversation.held_bytes,
         "messages_forwarded": session.forward.messages,
+        "broker_blocked": conversation.broker_blocked,
+        "broker_blocked_seconds": _seconds(session.flow.broker_blocked_ns(now)),
+        "send_blocked_seconds": _seconds(session.upstream.send_blocked_ns(now)),
+        "tls": session.client.encryption(),
+        "upstream_tls": session.upstream.encryption(),
         **conversation.describe(),
     }
+
+
+def _seconds(ns: int) -> float:
+    return round(ns / 1e9, 3)

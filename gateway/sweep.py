@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gateway.messages import NEVER
+from gateway.messages import NEVER, ProtocolError
 from gateway.pipeline import Batch
 from gateway.session import Session
 from gateway.session_clock import tick
+from gateway.session_end import break_off, pass_ends
 from limiter.executor import Executor, Submission
 from limiter.request import Request
 
@@ -63,8 +64,9 @@ class Sweeper:
 
     def add(self, session: Session, now: int) -> None:
         """Take a session in; its first turn is in the next sweep."""
-        session.opened_at = session.last_relayed_at = now
-        session.upstream.sent_at = now
+        session.opened_at = now
+        for channel in (session.client, session.upstream):
+            channel.received_at = channel.sent_at = now
         self.sessions[session.number] = session
         self._clients[session.client.fd] = session
         self._upstreams[session.upstream.fd] = session
@@ -129,7 +131,7 @@ class Sweeper:
             channel.writable = channel.error is None
         if mask & GONE:
             channel.hung_up = True
-        if mask & select.EPOLLERR and (channel is session.client) and session.withheld():
+        if mask & select.EPOLLERR and channel is session.client and (channel.eof or session.withheld()):
             channel.check()
         if mask & ~select.EPOLLOUT and not channel.eof:
             channel.readable = channel.error is None
@@ -151,6 +153,11 @@ class Sweeper:
                 batch = session.batch
                 assert batch is not None
                 batches.append(batch)
+            deliveries = session.deliveries.ask(session, now)
+            if deliveries is not None:
+                batches.append(deliveries)
+        except ProtocolError as error:
+            break_off(session, error, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
 
@@ -175,10 +182,16 @@ class Sweeper:
             for batch in batches:
                 session = batch.owner
                 assert isinstance(session, Session)
-                if session.over or session.batch is not batch:
+                deliveries = session.deliveries.batch is batch
+                if session.over or not (deliveries or session.batch is batch):
                     continue
                 try:
-                    session.resume(now, submission.now)
+                    if deliveries:
+                        session.resume_deliveries(now, submission.now)
+                    else:
+                        session.resume(now, submission.now)
+                except ProtocolError as error:
+                    break_off(session, error, now)
                 except Exception as error:  # let it crash: this session only
                     self._crashed(session, error)
                 resumed.append(session)
@@ -189,6 +202,7 @@ class Sweeper:
         session.settled_in = self.sweeps
         try:
             session.settle(now)
+            pass_ends(session, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
         if session.over:
@@ -216,7 +230,7 @@ class Sweeper:
                 continue
             if session.over:
                 self._remove(session, None)
-            elif session.again or session.client.hung_up:
+            elif session.again or session.client.hung_up or session.conversation.draining:
                 self.wake(session)
 
     def poke_all(self) -> None:

@@ -28,6 +28,7 @@ from collections import deque
 from typing import Final
 
 from gateway.channel import Channel
+from gateway.tls import explain
 
 RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
 OVERHEAD: Final = 2048  # at most, of a record's ciphertext in TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
@@ -48,6 +49,7 @@ class TlsChannel(Channel):
         self._outgoing = outgoing
         self._wire: memoryview | None = None  # ciphertext the socket has not taken
         self._encrypted = 0  # ciphertext bytes taken out of `_outgoing` so far
+        self._taken = 0  # and those of them the socket has taken
         self._under_way = 0  # plaintext bytes given to OpenSSL so far
         self._marks: deque[tuple[int, int]] = deque()  # (ciphertext up to here, plaintext up to here), not yet taken by the socket
         self._aside: bytearray | None = None  # decrypted before close_notify, not yet received by the session
@@ -78,6 +80,8 @@ class TlsChannel(Channel):
                 fetches -= 1
                 asked = max(RECORD + OVERHEAD, min(size - count, FETCH))
                 fetched = self._fetch(asked)
+                if fetched < 0:
+                    break
                 drained = fetched < asked and not self.hung_up
         if count:
             self.received += count
@@ -104,7 +108,7 @@ class TlsChannel(Channel):
         return count
 
     def _fetch(self, asked: int) -> int:
-        """Take up to `asked` bytes of ciphertext from the socket; how many, 0 when there are none for now or there was an end."""
+        """Take up to `asked` bytes of ciphertext from the socket: how many, -1 for none now or an error. A FIN sets `_ended`."""
         try:
             data = self.sock.recv(asked)
         except BlockingIOError:
@@ -116,7 +120,7 @@ class TlsChannel(Channel):
         if not data:
             self.truncated = True
             self._ended = True
-            return asked
+            return 0
         self._incoming.write(data)
         return len(data)
 
@@ -150,25 +154,31 @@ class TlsChannel(Channel):
 
     def flush(self, now: int) -> None:
         """Encrypt and send as much of the backlog as the socket takes."""
-        if not self.writable or self.error is not None:
+        if not self.writable or self.cut is not None:
             return
-        before = self._encrypted - (len(self._wire) if self._wire is not None else 0)
+        if self.blocked_at:
+            self.blocked_ns += now - self.blocked_at
+            self.blocked_at = 0
+        before = self._taken
         try:
             while self._wire is not None or self._encrypt():
                 wire = self._wire
                 assert wire is not None
-                taken = self.sock.send(wire)
-                self._wire = wire[taken:] if taken < len(wire) else None
-                self._mark(self._encrypted - len(wire) + taken)
+                count = self.sock.send(wire)
+                self._wire = wire[count:] if count < len(wire) else None
+                self._taken += count
+                marks = self._marks
+                while marks and marks[0][0] <= self._taken:
+                    self.sent = marks.popleft()[1]
         except BlockingIOError:
             self.writable = False
+            self.blocked_at = now
             self._detach()
         except OSError as error:
-            self.fail(error)
-            return
-        if self._encrypted - (len(self._wire) if self._wire is not None else 0) != before:
+            self._cut_off(error)
+        if self._taken != before:
             self.sent_at = now
-        if self._notified and self._wire is None:
+        if self._notified and self._wire is None and self.cut is None:
             self._send_fin()
 
     def _encrypt(self) -> bool:
@@ -206,21 +216,15 @@ class TlsChannel(Channel):
             room -= len(piece)
         return b"".join(pieces)
 
-    def _mark(self, taken: int) -> None:
-        """The socket has taken `taken` bytes of ciphertext in all."""
-        marks = self._marks
-        while marks and marks[0][0] <= taken:
-            self.sent = marks.popleft()[1]
-
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
         """Send close_notify and FIN, once, when the backlog is empty. The peer may go on sending."""
-        if self.shut or self.closed or self.error is not None or self.queued != self.sent:
+        if self.shut or self.closed or self.cut is not None or self.queued != self.sent:
             return
         if not self._notified:
             self._set_aside()
-            if self.error is not None:
+            if self.cut is not None:
                 return
             self._notified = True
             try:
@@ -239,7 +243,12 @@ class TlsChannel(Channel):
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError as error:
-            self.fail(error)
+            self._cut_off(error)
+
+    def _cut_off(self, error: OSError) -> None:
+        super()._cut_off(error)
+        self._wire = None
+        self._marks.clear()
 
     def fail(self, error: OSError) -> None:
         """As Channel.fail; where it is OpenSSL that gave up, the peer is told why (an alert) if its socket takes it now."""
@@ -250,10 +259,7 @@ class TlsChannel(Channel):
                     self.sock.send(alert)
             except OSError:
                 pass  # the connection is lost anyway; the first error is the one that counts
-        super().fail(error)
-        self._wire = None
-        self._marks.clear()
-        self._under_way = self.sent
+        super().fail(ssl.SSLError(error.errno, f"TLS: {explain(error)[1]}") if isinstance(error, ssl.SSLError) else error)
 
     def close(self) -> None:
         super().close()

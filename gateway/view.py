@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gateway import metrics
+from gateway.admission import CAUSES, Caps
 from gateway.build import build
 from gateway.sweep import now_ns
+from gateway.tls import CLIENT, UPSTREAM
+from limiter.units import format_rate
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -57,14 +60,29 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "name": listener.name,
             "protocol": listener.protocol,
             "bind": address(*listener.address),
-            "upstream": address(*listener.upstream),
-            "upstream_reachable": listener.upstream_ok,
+            "upstream": listener.upstream.text,
+            "upstream_reachable": listener.upstream.ok,
+            "upstream_error": listener.upstream.why or None,
+            "tls": None if listener.tls is None else listener.tls.describe(),
+            "upstream_tls": None if listener.upstream.tls is None else listener.upstream.tls.describe(),
             "connections_active": listener.active,
             "connections_opened": listener.opened,
             "connections_closed": dict(listener.closed),
+            "connections_refused": {cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},
+            **caps(listener.admission.caps),
         }
         for listener in gateway.listening.values()
     ]
+
+
+def caps(allowed: Caps) -> dict[str, object]:
+    """A listener's caps under their settings' names; None: no cap."""
+    return {
+        "max_connections": allowed.connections,
+        "max_connections_per_address": allowed.per_address,
+        "max_connections_per_user": allowed.per_user,
+        "max_connection_rate": None if allowed.rate is None else format_rate(allowed.rate),
+    }
 
 
 def address(host: str, port: int) -> str:
@@ -78,6 +96,7 @@ def topics(gateway: Gateway) -> list[dict[str, object]]:
         {
             "protocol": totals.protocol,
             "topic": totals.text,
+            "operation": totals.operation,
             "received": totals.received,
             "forwarded": totals.forwarded,
             "refused": totals.refused,
@@ -106,12 +125,14 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     labels = (("version", facts.version), ("build", facts.kind), ("python", facts.python))
     yield from family("sluice_build_info", "gauge", "Which build runs.", [(labels, 1)])
     yield from connection_lines(gateway)
+    yield from tls_lines(gateway)
+    yield from broker_flow_lines(gateway)
     yield from metrics.topic_lines(gateway.accounts)
     yield from limiter_lines(gateway)
     yield from metrics.histogram(
-        "sluice_overhead_seconds", "From reading requests to passing them on, per submission to the judge.", gateway.overhead
+        "sluice_overhead_seconds", "From reading requests to passing them on, per submission to the judge.", ((), gateway.overhead)
     )
-    yield from metrics.histogram("sluice_event_loop_lag_seconds", "How late a timer of the event loop came.", gateway.lag)
+    yield from metrics.histogram("sluice_event_loop_lag_seconds", "How late a timer of the event loop came.", ((), gateway.lag))
     yield from family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(gateway.last_reload_ok))])
     yield from family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), gateway.last_reload_at)])
     yield from family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), gateway.store.revision)])
@@ -134,7 +155,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
         "sluice_connections_active",
         "gauge",
         "Client connections now.",
-        ((named(x.name, x.protocol), x.active + x.dialling) for x in listening),
+        ((named(x.name, x.protocol), x.active + x.arriving) for x in listening),
     )
     yield from family("sluice_connections_opened_total", "counter", "Accepted.", ((named(x.name, x.protocol), x.opened) for x in listening))
     yield from family(
@@ -146,8 +167,71 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
     yield from family(
         "sluice_upstream_connect_total",
         "counter",
-        "Dials of the broker.",
-        (((("listener", x.name), ("result", result)), count) for x in listening for result, count in x.dials.items()),
+        "Dials of the broker; spared: refused without one while it was known to be down.",
+        (((("listener", x.name), ("result", result)), count) for x in listening for result, count in x.upstream.dials.items()),
+    )
+    yield from family(
+        "sluice_upstream_reachable",
+        "gauge",
+        "1 if the last dial of the broker succeeded, 0 if it failed; absent before the first.",
+        (((("listener", x.name),), int(x.upstream.ok)) for x in listening if x.upstream.ok is not None),
+    )
+
+
+def tls_lines(gateway: Gateway) -> Iterator[str]:
+    hops = [
+        ((("listener", x.name), ("hop", name)), hop)
+        for x in gateway.listening.values()
+        for name, hop in ((CLIENT, x.tls), (UPSTREAM, x.upstream.tls))
+        if hop is not None
+    ]
+    yield from metrics.family(
+        "sluice_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When the gateway's own certificate on this hop ends.",
+        ((labels, hop.own.until) for labels, hop in hops if hop.own is not None),
+    )
+    yield from metrics.family(
+        "sluice_tls_failures_total",
+        "counter",
+        "TLS handshakes that failed, by reason.",
+        (((*labels, ("reason", reason)), count) for labels, hop in hops for reason, count in hop.failures.items()),
+    )
+
+
+def broker_flow_lines(gateway: Gateway) -> Iterator[str]:
+    """The brokers' own flow control, by listener: of connections that are over and of those that are open."""
+    family = metrics.family
+    now = now_ns()
+    flows = {name: listener.place.flow for name, listener in gateway.listening.items()}
+    blocked = dict.fromkeys(flows, 0)
+    blocked_ns = {name: flow.blocked_ns for name, flow in flows.items()}
+    send_blocked_ns = {name: flow.send_blocked_ns for name, flow in flows.items()}
+    for session in gateway.sweeper.sessions.values():
+        name = session.place.listener
+        blocked[name] += session.conversation.broker_blocked
+        blocked_ns[name] += session.flow.broker_blocked_ns(now)
+        send_blocked_ns[name] += session.upstream.send_blocked_ns(now)
+
+    def by_listener(values: dict[str, int], unit: float) -> list[metrics.Sample]:
+        return [((("listener", name),), value / unit) for name, value in values.items()]
+
+    yield from family(
+        "sluice_broker_blocked_connections", "gauge", "Connections whose broker has said connection.blocked.", by_listener(blocked, 1)
+    )
+    yield from family(
+        "sluice_broker_blocked_seconds_total", "counter", "Time brokers said so, summed over connections.", by_listener(blocked_ns, 1e9)
+    )
+    yield from family(
+        "sluice_send_blocked_seconds_total",
+        "counter",
+        "Time bytes waited for the broker's socket, summed over connections.",
+        by_listener(send_blocked_ns, 1e9),
+    )
+    yield from metrics.histogram(
+        "sluice_confirm_latency_seconds",
+        "From forwarding a publish to the broker's confirm; at most one is sampled at a time per connection.",
+        *(((("listener", x.name),), x.place.flow.confirm_latency) for x in gateway.listening.values() if x.protocol == "amqp"),
     )
 
 

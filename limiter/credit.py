@@ -83,8 +83,9 @@ class Credit:
 
     def _unblock(self, now: int) -> None:
         self._blocked_ns += max(0, now - self._blocked_at)
+        if now > self._blocked_at:  # a block that took no time is none: the grant came in the same step
+            self._last_blocked = now
         self._blocked_at = -1
-        self._last_blocked = now
         if self.upstream is not None:
             self.upstream.grant(now)
 

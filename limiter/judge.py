@@ -141,6 +141,14 @@ class Judge:
                     if level.effective.per == "connection":
                         self._ledger.discard(level)
 
+    def limited(self, key: Key) -> bool:
+        """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
+        rules = self._rules
+        if key.limited_in != rules.generation:
+            key.limited = any(effective.rule.mode != "off" for effective in rules.matched(subject_of(key)))
+            key.limited_in = rules.generation
+        return key.limited
+
     def _forget_keys(self, origin: Origin) -> None:
         self._key_count -= len(origin.keys)
         origin.keys.clear()

@@ -138,7 +138,9 @@ class Origin:
 class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
-    __slots__ = ("dirty", "generation", "group", "levels", "name", "operation", "origin", "rematch_at", "tally", "text")
+    __slots__ = (
+        "dirty", "generation", "group", "levels", "limited", "limited_in", "name", "operation", "origin", "rematch_at", "tally", "text",
+    )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
         self.origin = origin
@@ -151,6 +153,8 @@ class Key:
         self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
+        self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it
+        self.limited_in = -1  # generation of the rule set that was found in
 
     def __repr__(self) -> str:
         return f"<Key {self.text} from {self.origin.client}>"

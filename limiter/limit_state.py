@@ -21,6 +21,7 @@ class LimitState:
         "fill",
         "last_refused_at",
         "name",
+        "operation",
         "overflow",
         "per",
         "protocol",
@@ -36,7 +37,9 @@ class LimitState:
         self.per = effective.per
         self.overflow = level.state == OVERFLOW  # shared by those that found no room in the ledger
         self.thing = "" if self.overflow else effective.thing  # the topic, client, ... as text
-        self.name = level.subject.name if effective.per == "topic" and self.thing == level.subject.text else None
+        self.operation = level.subject.operation  # "produce" or "consume"
+        own = effective.per == "topic" and self.thing == level.subject.text and self.operation == "produce"
+        self.name = level.subject.name if own else None  # of the key whose limit can be changed by its name
         self.protocol = level.subject.name.protocol if effective.per in {"topic", "exchange", "vhost"} else ""
         self.fill = level.bucket.fill(now)  # 0 to 1
         self.breaker = "open" if level.breaker.is_open(now) else "closed"

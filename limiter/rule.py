@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 PROTOCOLS: Final = ("amqp", "rocketmq")
 PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user", "connection")
-ACTIONS: Final = ("reject", "delay", "drop")
-FALLBACKS: Final = ("delay", "drop")
+ACTIONS: Final = ("reject", "delay", "block", "drop", "close")
+FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
 OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
 NOT_YET: Final = {  # what the contract names and this version cannot do yet: refused, never ignored
-    "action": ("block", "close"),
-    "fallback": ("close",),
     "algorithm": ("pacing", "warm_up", "concurrency", "adaptive"),
 }
 
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (limiter.md 3)
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # limiter.md 4
 MOST_DELAY_NS: Final = 2_500_000_000  # limiter.md 4: RocketMQ's clients time out at 3 s
+MOST_AMQP_DELAY_NS: Final = 8 * SECOND  # amqp.md 1.5: Java's NIO clients give up a write after 10 s, Bunny after 30 s
+PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
 MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
 MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
 
@@ -125,10 +125,11 @@ class Match:
 class Rule:
     """One rule: what it is for, what it keeps a bucket for (`per`), the limit, and what happens to what is over it.
 
-    `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay`, because a breaker would
-    turn a short delay into a refusal. `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a
-    bucket; for keys that end in an id. `fallback` is what happens where `reject` has no words (AMQP without confirms). `place` is where the
-    rule stands (`limits.yaml:7`). Raises RuleError.
+    `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay` or `block`, because a
+    breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
+    `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
+    Deliveries (`operation: consume`) are held whatever the action, with no breaker by default. `fallback` is what happens
+    where `reject` has no words (AMQP without confirms). `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
     name: str
@@ -157,9 +158,11 @@ class Rule:
         check_choice("fallback", self.fallback, FALLBACKS)
         check_choice("reply", self.reply, REPLIES)
         check_choice("mode", self.mode, MODES)
-        check_times(self.open_for_ns, self.max_delay_ns)
+        check_times(self.open_for_ns, self.max_delay_ns, self.match.spoken())
         if self.per in {"exchange", "vhost"} and self.match.spoken() == "rocketmq":
             raise RuleError("per", f"RocketMQ has no {self.per}; say per: topic, client or rule")
+        if self.match.operation == "consume":
+            check_consume(self.match, self.per, self.action, self.fallback)
         if self.routing_key_words is not None:
             check_words(self.routing_key_words, self.per, self.match.spoken())
         if self.reply != "flow_control" and self.match.spoken() == "amqp":
@@ -175,7 +178,23 @@ class Rule:
         """How long the breaker stays open; 0: there is none."""
         if self.open_for_ns is not None:
             return self.open_for_ns
-        return 0 if self.action == "delay" else DEFAULT_OPEN_FOR_NS
+        return 0 if self.action in PATIENT or self.match.operation == "consume" else DEFAULT_OPEN_FOR_NS
+
+
+def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
+    """Raise RuleError for what cannot be said of deliveries."""
+    protocol = match.spoken()
+    if protocol == "rocketmq":
+        raise RuleError("match.operation", "consume is not supported yet for RocketMQ; this version limits what RocketMQ clients produce")
+    if protocol is None:
+        raise RuleError("match.operation", "consume is not supported yet for RocketMQ; say protocol: amqp as well")
+    if match.exchange not in {None, "", "amq.default"}:
+        raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; say queue: NAME")
+    if per == "exchange":
+        raise RuleError("per", "a delivery is known by its queue, wherever it was published; say per: topic")
+    for field, value in (("action", action), ("fallback", fallback)):
+        if value in {"drop", "close"}:
+            raise RuleError(field, f"{value!r} is not for deliveries: they are only ever held until the limit lets them pass; leave it out")
 
 
 def check_words(words: int, per: str, protocol: str | None) -> None:
@@ -187,11 +206,19 @@ def check_words(words: int, per: str, protocol: str | None) -> None:
         raise RuleError("routing_key_words", f"{words} is outside 1 to {MOST_WORDS}; a routing key has at most 255 bytes")
 
 
-def check_times(open_for_ns: int | None, max_delay_ns: int | None) -> None:
+def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str | None) -> None:
+    """Raise RuleError for times out of bounds, for rules that only `protocol` can match (None: any)."""
     if open_for_ns is not None and not 0 <= open_for_ns <= MOST_OPEN_FOR_NS:
         raise RuleError("breaker.open_for", f"{open_for_ns / SECOND:g}s is outside 0s to {MOST_OPEN_FOR_NS // SECOND}s")
-    if max_delay_ns is not None and not 0 < max_delay_ns <= MOST_DELAY_NS:
-        raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 2.5s: RocketMQ's clients give up after 3s")
+    if max_delay_ns is None:
+        return
+    if protocol == "amqp":
+        if not 0 < max_delay_ns <= MOST_AMQP_DELAY_NS:
+            reason = "some AMQP clients give up a write after 10s (Java NIO) or 30s (Bunny)"
+            raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 8s: {reason}; set at most 8s")
+    elif not 0 < max_delay_ns <= MOST_DELAY_NS:
+        remedy = "set at most 2.5s" if protocol == "rocketmq" else "set at most 2.5s, or 8s with match: {protocol: amqp}"
+        raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 2.5s: RocketMQ's clients give up after 3s; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -223,7 +250,7 @@ class Override:
             check_choice("reply", self.reply, REPLIES)
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
-        check_times(self.open_for_ns, self.max_delay_ns)
+        check_times(self.open_for_ns, self.max_delay_ns, "amqp")  # the rule or topic it is for may allow less: `RuleSet` checks that
         try:
             self.limit_over(UNLIMITED)
         except ValueError as error:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.limits import Limit
 from limiter.matching import Matcher, Subject
-from limiter.rule import Match, Override, Rule, RuleError, quota_over
+from limiter.rule import MOST_DELAY_NS, Match, Override, Rule, RuleError, check_times, quota_over
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
@@ -81,7 +81,10 @@ def with_quota(rule: Rule, quota: Quota) -> Rule:
 
 
 def with_override(rule: Rule, override: Override) -> Rule:
-    changed = override.over(rule)
+    if override.max_delay_ns is not None and override.max_delay_ns > MOST_DELAY_NS:  # RuleSet takes that for AMQP's topics only
+        changed = override.over(replace(rule, match=replace(rule.match, protocol="amqp"), reply="flow_control"))
+    else:
+        changed = override.over(rule)
     enforceable = rule is UNRULED and override.mode is None and not changed.limit.limits_nothing()
     return replace(changed, mode="enforce") if enforceable else changed
 
@@ -162,6 +165,7 @@ class RuleSet:
         for topic, change in ({} if overrides is None else overrides).items():
             if change.reply not in {None, "flow_control"} and topic.protocol == "amqp":
                 raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
+            check_times(change.open_for_ns, change.max_delay_ns, topic.protocol)
             if self._still_holds(change, now_s):
                 self.overrides[topic] = change
         for name, change in ({} if rule_overrides is None else rule_overrides).items():

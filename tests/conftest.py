@@ -6,23 +6,15 @@ a suite that was meant for the compiled wheel but imported the source tree would
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 
-NATIVE = (".so", ".pyd")
+from support.builds import build_of
+
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
 WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session", "gateway.protocols.amqp.conversation")
-
-
-def build_of(module: str) -> tuple[str, str]:
-    """("compiled" or "python", where it was found)."""
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
-        return "missing", ""
-    return ("compiled" if found.origin.endswith(NATIVE) else "python"), found.origin
 
 
 def pytest_configure() -> None:

@@ -9,6 +9,7 @@ from admin.bodies import Circumstances, LimitBody, decode, override
 from admin.context import Context
 from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
 from admin.preconditions import etag, require_match
+from admin.ports import JSONObject
 from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
@@ -42,9 +43,14 @@ def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
+def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
+    """What goes through now, by protocol, topic and operation."""
+    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in context.gateway.topics()}
+
+
 async def key_answer(context: Context, name: TopicName) -> Answer:
-    rates = {(str(item["protocol"]), str(item["topic"])): item for item in context.gateway.topics()}
-    topic = (name.protocol, name.text())
+    rates = rates_of(context)
+    topic = (name.protocol, name.text(), "produce")
     state = context.gateway.judge.state(name, context.request.now)
     usage = None if state is None else usage_of(state, rates.get(topic), context.seconds_at)
 
@@ -105,11 +111,11 @@ async def delete(context: Context) -> Answer:
 
 async def list_limits(context: Context) -> Answer:
     request = context.request
-    rates = {(str(item["protocol"]), str(item["topic"])): item for item in context.gateway.topics()}
+    rates = rates_of(context)
     items: list[LimitInUse] = []
     seen: set[TopicName] = set()
     for state in await context.states():
-        told = None if state.name is None else rates.get((state.name.protocol, state.thing))
+        told = rates.get((state.protocol, state.thing, state.operation)) if state.per == "topic" else None
         items.append(in_use(state, usage_of(state, told, context.seconds_at)))
         if state.name is not None:
             seen.add(state.name)

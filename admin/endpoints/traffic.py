@@ -62,7 +62,7 @@ async def connection(context: Context) -> Answer:
 
 async def close_connection(context: Context) -> Answer:
     number = int(_connection(context)["id"])
-    if not context.request.flag("dry_run") and not context.gateway.close_connection(number):
+    if not context.request.flag("dry_run") and not context.gateway.close_connection(number, context.reason):
         raise not_found(f"connection {number} has just ended by itself")
     return Answer(Done(f"connection {number} {'would be' if context.request.flag('dry_run') else 'is being'} closed"))
 
@@ -73,7 +73,7 @@ async def listeners(context: Context) -> Answer:
 
 
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
-REASON: Final = Parameter("reason", "text", "why; kept in the audit")
+REASON: Final = Parameter("reason", "text", "why; told to the client and kept in the audit")
 SORT: Final = Parameter("sort", "text", "name, or the largest first: rate, forwarded, refused, bytes, waiting", choices=tuple(TOPIC_SORTS))
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately", answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR)),

@@ -2,10 +2,9 @@
  * request PORT CONNECTIONS SECONDS BODY: RocketMQ sends, one in flight on each connection, for that many seconds.
  * Prints {"messages": n, "seconds": s, "p50_us": a, "p99_us": b}. A reply with a wrong opaque or code ends it with an error.
  */
-#include "common.h"
+#include "latency.h"
 
 #define MAX_CONNECTIONS 1024
-#define SLOTS 1000000 /* microseconds; a slower reply counts as the last slot */
 
 struct connection {
     uint32_t opaque;
@@ -17,7 +16,6 @@ struct connection {
 static struct connection connections[MAX_CONNECTIONS];
 static char *frame;
 static size_t frame_size, opaque_at;
-static uint32_t slots[SLOTS];
 
 static void send_one(int fd, struct connection *connection)
 {
@@ -44,19 +42,8 @@ static int take_reply(int fd, struct connection *connection)
         fprintf(stderr, "request: not the reply expected: %.*s\n", (int)connection->filled - 8, connection->reply + 8);
         exit(1);
     }
-    size_t took = (size_t)((seconds_now() - connection->sent) * 1e6);
-    slots[took < SLOTS ? took : SLOTS - 1]++;
+    note_latency(seconds_now() - connection->sent);
     return 1;
-}
-
-static size_t quantile(uint64_t messages, double part)
-{
-    uint64_t seen = 0;
-    for (size_t slot = 0; slot < SLOTS; slot++) {
-        seen += slots[slot];
-        if ((double)seen >= part * (double)messages) return slot;
-    }
-    return SLOTS;
 }
 
 int main(int count, char **words)

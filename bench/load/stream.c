@@ -1,40 +1,19 @@
 /*
- * stream PORT rocketmq|amqp SECONDS BODY: messages as fast as they are taken, on one connection, without waiting for answers
- * (RocketMQ: one-way sends; AMQP: a channel without confirms). At the end it closes its sending side, and waits until the sink has
- * told that it got every byte. Prints {"messages": n, "seconds": s}.
+ * stream PORT rocketmq|amqp|rabbitmq SECONDS BODY [CONNECTIONS]: messages as fast as they are taken, without waiting for answers (RocketMQ:
+ * one-way sends; AMQP: a channel without confirms), each connection in a process of its own. At the end each makes sure that everything
+ * has arrived: it closes its sending side and waits until the sink has told that it got every byte; RabbitMQ itself, which cannot tell, has
+ * seen all messages of a channel when it answers the channel's close. Prints {"messages": n, "seconds": s}.
  */
-#include "common.h"
+#include <sys/wait.h>
+
+#include "amqp_client.h"
 
 #define BATCH (512 * 1024)
 
-#define TELL(fd, channel, text) \
-    do { \
-        char out[256]; \
-        char *end = amqp_frame(out, 1, channel, text, sizeof text - 1); \
-        write_all(fd, out, (size_t)(end - out)); \
-    } while (0)
-
-static void hear(int fd)
-{
-    char head[7], payload[4096];
-    read_all(fd, head, 7);
-    uint32_t size = get_u32(head + 3);
-    if (size > sizeof payload - 1) fail("a handshake frame too large");
-    read_all(fd, payload, size + 1);
-}
-
-static void shake_hands(int fd)
-{
-    write_all(fd, "AMQP\0\0\011\001", 8);
-    hear(fd); /* start */
-    TELL(fd, 0, "\0\012\0\013" "\0\0\0\0" "\005PLAIN" "\0\0\0\014\0guest\0guest" "\005en_US");
-    hear(fd); /* tune */
-    TELL(fd, 0, "\0\012\0\037" "\007\377" "\0\002\0\0" "\0\0");
-    TELL(fd, 0, "\0\012\0\050" "\001/" "\0" "\0");
-    hear(fd); /* open-ok */
-    TELL(fd, 1, "\0\024\0\012" "\0");
-    hear(fd); /* channel.open-ok */
-}
+struct result {
+    uint64_t messages;
+    double seconds;
+};
 
 /* What the sink says at the end: the bytes it received. */
 static uint64_t be_told(int fd, int amqp)
@@ -52,38 +31,66 @@ static uint64_t be_told(int fd, int amqp)
     return remark ? strtoull(remark + 10, NULL, 16) : 0;
 }
 
-int main(int count, char **words)
+static struct result stream(const char *port, const char *protocol, double limit, size_t body)
 {
-    if (count != 5) {
-        fprintf(stderr, "stream PORT rocketmq|amqp SECONDS BODY\n");
-        return 2;
-    }
-    int amqp = strcmp(words[2], "amqp") == 0;
-    double limit = atof(words[3]);
-    size_t body = (size_t)atoi(words[4]), size = 0, unused;
-    if (body > 65536) fail("a body over 64 KiB");
+    int rocketmq = strcmp(protocol, "rocketmq") == 0, rabbitmq = strcmp(protocol, "rabbitmq") == 0;
+    const char *exchange = rabbitmq ? "amq.topic" : "bench"; /* to the sink it is all the same */
     char *batch = malloc(BATCH + body + 4096);
-    uint64_t in_batch = 0;
+    uint64_t in_batch = 0, batches = 0;
+    size_t size = 0, unused;
     while (size < BATCH) {
-        size += amqp ? amqp_publish(batch + size, "bench", "bench.stream", body)
-                     : rocketmq_send(batch + size, "bench_stream", OPAQUE_LEAST + (uint32_t)in_batch, 1, body, &unused);
+        size += rocketmq ? rocketmq_send(batch + size, "bench_stream", OPAQUE_LEAST + (uint32_t)in_batch, 1, body, &unused)
+                         : amqp_publish(batch + size, exchange, "bench.stream", body);
         in_batch++;
     }
-    int fd = connect_to(words[1]);
-    if (amqp) shake_hands(fd);
+    int fd = connect_to(port);
+    if (!rocketmq) shake_hands(fd);
     double started = seconds_now();
-    uint64_t batches = 0;
     while (seconds_now() - started < limit) {
         write_all(fd, batch, size);
         batches++;
     }
-    shutdown(fd, SHUT_WR);
-    uint64_t arrived = be_told(fd, amqp);
-    double elapsed = seconds_now() - started;
-    if (arrived != batches * size) {
-        fprintf(stderr, "stream: sent %llu bytes, %llu arrived\n", (unsigned long long)(batches * size), (unsigned long long)arrived);
-        return 1;
+    if (rabbitmq) {
+        close_channel(fd);
+    } else {
+        shutdown(fd, SHUT_WR);
+        uint64_t arrived = be_told(fd, !rocketmq);
+        if (arrived != batches * size) {
+            fprintf(stderr, "stream: sent %llu bytes, %llu arrived\n", (unsigned long long)(batches * size), (unsigned long long)arrived);
+            exit(1);
+        }
     }
-    printf("{\"messages\": %llu, \"seconds\": %.4f}\n", (unsigned long long)(batches * in_batch), elapsed);
+    struct result result = {batches * in_batch, seconds_now() - started};
+    if (rabbitmq) close_connection(fd);
+    return result;
+}
+
+int main(int count, char **words)
+{
+    if (count != 5 && count != 6) {
+        fprintf(stderr, "stream PORT rocketmq|amqp|rabbitmq SECONDS BODY [CONNECTIONS]\n");
+        return 2;
+    }
+    int connections = count == 6 ? atoi(words[5]) : 1, ends[2], status;
+    size_t body = (size_t)atoi(words[4]);
+    if (body > 65536) fail("a body over 64 KiB");
+    if (pipe(ends) < 0) fail("pipe");
+    for (int i = 0; i < connections; i++) {
+        if (fork() == 0) {
+            struct result result = stream(words[1], words[2], atof(words[3]), body);
+            write_all(ends[1], &result, sizeof result);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < connections; i++)
+        if (wait(&status) < 0 || status != 0) return 1; /* it has said why */
+    struct result all = {0, 0};
+    for (int i = 0; i < connections; i++) {
+        struct result one;
+        read_all(ends[0], &one, sizeof one);
+        all.messages += one.messages;
+        if (one.seconds > all.seconds) all.seconds = one.seconds;
+    }
+    printf("{\"messages\": %llu, \"seconds\": %.4f}\n", (unsigned long long)all.messages, all.seconds);
     return 0;
 }

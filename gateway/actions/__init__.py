@@ -1,7 +1,7 @@
 """What happens to refused messages: one action per file, named in `ACTIONS` (`limiter.md` 4).
 
 An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
-settles every request of the part: told the client, held, or dropped, and counted as such.
+settles every request of the part: told the client, held, or dropped, and counted as such. The names are those of `limiter.rule.ACTIONS`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gateway.actions.block import block
+from gateway.actions.close import close
 from gateway.actions.delay import delay
 from gateway.actions.drop import drop
 from gateway.actions.reject import reject
@@ -20,5 +22,7 @@ Action = Callable[[Conversation, Part, int], None]
 ACTIONS: Final[dict[str, Action]] = {
     "reject": reject,
     "delay": delay,
+    "block": block,
     "drop": drop,
+    "close": close,
 }

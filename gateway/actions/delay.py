@@ -1,7 +1,8 @@
 """Delay: hold the refused part up to the rule's `max_delay`, then reject it.
 
-RocketMQ holds that request only; AMQP holds its channel. Clients time out (RocketMQ sends after 3 s), so a delay always ends in an
-answer: passed or refused.
+RocketMQ holds that request only; AMQP holds its channel. Clients time out (RocketMQ sends after 3 s, some AMQP clients' writes after
+10 s), so a delay ends in an answer, passed or refused; only an AMQP channel without confirms, to which nothing can be answered, goes on
+waiting unless the rule's `fallback` says otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def delay(conversation: Conversation, part: Part, now: int) -> None:
     assert key is not None
     assert rule is not None
     first = part.deadline == 0
-    deadline = now + rule.max_delay_ns if first else part.deadline
+    deadline = now + min(rule.max_delay_ns, conversation.patience_ns) if first else part.deadline
     if now < deadline and conversation.hold(part, min(due(now, part.wait_ns), deadline)):
         part.again = True
         if first:

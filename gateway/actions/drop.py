@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from gateway.actions.outcome import counted
 from gateway.actions.reject import reject
-from gateway.conversation import Conversation
+from gateway.conversation import DROPPED, Conversation
 from gateway.messages import Part
 
 
 def drop(conversation: Conversation, part: Part, now: int) -> None:
     """Drop and count; where an answer was promised (AMQP confirms), reject instead."""
-    key = part.key
-    assert key is not None
     if conversation.drop(part):
-        key.tally.dropped += part.count * part.messages
-        key.tally.dropped_bytes += part.count * part.size
+        counted(part, DROPPED)
         return
     reject(conversation, part, now)

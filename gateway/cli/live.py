@@ -14,6 +14,7 @@ from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, sai
 TOPICS: Final[list[Column]] = [
     column("protocol", "protocol"),
     column("topic", "topic"),
+    column("operation", "operation"),
     column("received/s", "received_per_second"),
     column("forwarded/s", "forwarded_per_second"),
     column("refused/s", "refused_per_second"),
@@ -30,11 +31,14 @@ CONNECTIONS: Final[list[Column]] = [
     column("listener", "listener"),
     column("client", "client"),
     column("user", "user"),
+    column("vhost", "vhost"),
     column("state", "state"),
     column("bottleneck", "bottleneck"),
     column("forwarded", "messages_forwarded"),
     column("held", "held_messages"),
     column("held bytes", "held_bytes"),
+    column("blocked s", "broker_blocked_seconds"),
+    column("send blocked s", "send_blocked_seconds"),
     column("age s", "age_seconds"),
 ]
 
@@ -45,7 +49,7 @@ RELOADED: Final = {"in_force": "in force", "needs_restart": "needs a restart"}
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
 @remote
 def topics(remote: Remote, query: str | None) -> None:
-    """Topics seen lately: received, forwarded, refused, now and in all."""
+    """Topics seen lately: received, forwarded, refused, now and in all. Operation consume: what consumers got from a queue."""
     remote.emit(list(remote.client.items("/v1/topics", {"q": query} if query else None)), TOPICS)
 
 
@@ -58,8 +62,23 @@ def connections() -> None:
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose client, user or listener has this in it.")
 @remote
 def list_(remote: Remote, query: str | None) -> None:
-    """Connections, each with its state and what holds it up."""
+    """Connections, each with its state, what holds it up, and how long its broker has been blocked or slow to take bytes."""
     remote.emit(list(remote.client.items("/v1/connections", {"q": query} if query else None)), CONNECTIONS)
+
+
+@connections.command("close", example="sluice connections close 42 --reason 'runaway job'")
+@click.argument("connection", metavar="ID", type=click.IntRange(min=1))
+@changing
+@remote
+def close(remote: Remote, change: Change, connection: int) -> None:
+    """Close one connection, in its protocol's words; the reason is told to the client. `list` shows the IDs."""
+    if change.if_version is not None:
+        raise CommandError(USAGE, "closing a connection takes no --if-version: there is nothing to compare")
+    change.confirm(f"Close connection {connection} of the gateway at {remote.url}?")
+    body = remote.client.ask("DELETE", f"/v1/connections/{connection}", query=change.query()).body
+    if remote.form != "table":
+        remote.emit(body)
+    said(change, f"connection {connection} is being closed", f"close connection {connection}")
 
 
 @click.command(cls=Verb, example="sluice health && echo ready")

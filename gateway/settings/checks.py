@@ -11,6 +11,7 @@ from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
 from gateway.settings.problems import NOWHERE, Place
 from gateway.settings.rules import RuleText
+from gateway.settings.tls_files import usable as tls_files
 from gateway.settings.types import Admin, Credit, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
@@ -160,4 +161,4 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
     return None
 
 
-CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (unique_names, binds, credit, memory, admin, token_files)
+CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (unique_names, binds, credit, memory, admin, tls_files, token_files)

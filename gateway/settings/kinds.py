@@ -199,6 +199,25 @@ class Choice(ScalarKind[str]):
         return {"enum": [*self.options]}
 
 
+class YesNo(ScalarKind[bool]):
+    """true or false, written plainly; YAML's other words for them (yes, on, ...) are too easily meant as something else."""
+
+    placeholder = False
+    wanted = "true or false"
+    example = "true"
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> bool:
+        if not scalar.plain or scalar.text not in ("true", "false"):
+            raise Invalid(f"expected true or false, got {quoted(scalar.text)}", "write true or false, without quotes")
+        return scalar.text == "true"
+
+    def show(self, value: bool) -> JSON:  # noqa: FBT001  -- the interface's
+        return value
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "boolean"}
+
+
 class Only(ScalarKind[T]):
     """A kind of which this version supports one value; others are understood and refused with the reason."""
 

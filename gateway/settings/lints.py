@@ -9,8 +9,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from gateway.admission import room_for_connections
 from gateway.settings.checks import unreadable_token
 from gateway.settings.problems import ConfigProblem, Place
+from gateway.settings.tls_files import risky as risky_tls
 from limiter.limits import Rate
 from limiter.rule import DEFAULT_MAX_DELAY_NS, Rule
 from limiter.units import format_rate
@@ -96,6 +98,32 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
 
 
+def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
+    """Settings of a listener that its protocol has no use for."""
+    for number, listener in enumerate(settings.listeners):
+        if listener.protocol == "amqp":
+            continue
+        if listener.max_connections_per_user is not None:
+            message = f"has no effect with protocol: {listener.protocol}, which tells the gateway no user"
+            remedy = "set max_connections_per_address, or remove it"
+            yield settings.problem(f"listeners[{number}].max_connections_per_user", message, remedy)
+        if listener.other_protocols != "refuse":
+            message = f"has no effect with protocol: {listener.protocol}"
+            yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
+
+
+def caps_beyond_files(settings: Settings) -> Iterator[ConfigProblem]:
+    """More connections allowed than there are descriptors for."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY:
+        return
+    room = room_for_connections(hard, len(settings.listeners))
+    for number, listener in enumerate(settings.listeners):
+        if listener.max_connections is not None and listener.max_connections > room:
+            message = f"the hard limit of open files ({hard}) leaves room for {room} connections"
+            yield settings.problem(f"listeners[{number}].max_connections", message, "raise it (systemd: LimitNOFILE=), or lower this")
+
+
 def few_files(settings: Settings) -> Iterator[ConfigProblem]:
     """A hard limit of open files that leaves room for few connections."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -105,7 +133,7 @@ def few_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, shadowed_rules, idle_words, token_files, few_files,
+    no_rules, short_bursts, unheard_rules, shadowed_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
 )  # fmt: skip
 
 

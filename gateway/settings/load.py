@@ -24,6 +24,7 @@ from gateway.settings.types import ACCESS_LOG, AccessLog, Admin, Credit, Disk, G
 from limiter.rule import Rule
 
 REDACTED: Final = "***"
+TLS: Final = ("tls", "upstream_tls")  # a reload puts them in force for listeners that are there already
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Settings:
         return load(self.file, self.environ, self.flags)
 
     def diff(self, new: Settings) -> dict[str, list[str]]:
-        """What changes from this to `new`: `in_force` on a reload (rules), `needs_restart` (everything else); lines for people."""
+        """What changes from this to `new`: `in_force` on a reload (rules, TLS), `needs_restart` (everything else); lines for people."""
         return diff(self, new)
 
     def with_rules(self, new: Settings) -> Settings:
@@ -90,6 +91,23 @@ class Settings:
         kept = {path: place for path, place in self.origins.items() if not path.startswith("rules")}
         kept.update({path: place for path, place in new.origins.items() if path.startswith("rules")})
         return replace(self, rules=new.rules, rules_file=new.rules_file, origins=kept, sources=new.sources)
+
+    def with_tls(self, new: Settings) -> Settings:
+        """These settings with the TLS of those listeners that are in `new` too: what a reload puts in force."""
+        positions = {listener.name: number for number, listener in enumerate(new.listeners)}
+        origins = dict(self.origins)
+        listeners = []
+        for number, listener in enumerate(self.listeners):
+            position = positions.get(listener.name)
+            if position is not None:
+                theirs = new.listeners[position]
+                listener = replace(listener, tls=theirs.tls, upstream_tls=theirs.upstream_tls)  # noqa: PLW2901
+                for key in TLS:
+                    mine, other = f"listeners[{number}].{key}", f"listeners[{position}].{key}"
+                    origins = {path: place for path, place in origins.items() if not path.startswith(mine)}
+                    origins |= {mine + path[len(other) :]: place for path, place in new.origins.items() if path.startswith(other)}
+            listeners.append(listener)
+        return replace(self, listeners=tuple(listeners), origins=origins, sources=new.sources)
 
 
 ROOT: Final = Section(Settings)
@@ -169,7 +187,7 @@ def _rules(file: Path, main: str, reading: Reading) -> tuple[Rule, ...]:
 
 
 def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
-    """What changes from `old` to `new`, one line each: rules are in force on a reload, the rest needs a restart."""
+    """What changes from `old` to `new`, one line each: rules and TLS are in force on a reload, the rest needs a restart."""
     in_force: list[str] = []
     before = {rule.name: rule for rule in old.rules}
     after = {rule.name: rule for rule in new.rules}
@@ -184,6 +202,8 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
     if [name for name in before if name in after] != [name for name in after if name in before]:
         in_force.append("rules: order changed")
     mine, others = old.describe(), new.describe()
+    kept = {listener.name for listener in old.listeners} & {listener.name for listener in new.listeners}
+    in_force.extend(_changes(_take_tls(mine, kept), _take_tls(others, kept), "listeners"))
     needs_restart = [
         line
         for key in ROOT.settings
@@ -191,6 +211,13 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
         for line in _changes(mine.get(key), others.get(key), key)
     ]  # fmt: skip
     return {"in_force": in_force, "needs_restart": needs_restart}
+
+
+def _take_tls(described: dict[str, object], names: set[str]) -> dict[str, object]:
+    """Take the TLS of the listeners called so out of a described configuration: name -> what it was."""
+    listeners = described["listeners"]
+    assert isinstance(listeners, list)
+    return {each["name"]: {key: each.pop(key) for key in TLS} for each in listeners if each["name"] in names}
 
 
 def _shown(rule: Rule) -> JSON:

@@ -56,6 +56,10 @@ def MessageRate() -> Quantity[Rate]:  # noqa: N802
     return Quantity("a rate of messages", "500/s", parse_rate, format_rate, f"^\\s*{_NUMBER}\\s*[kM]?{_PER}")
 
 
+def ConnectionRate() -> Quantity[Rate]:  # noqa: N802
+    return Quantity("a rate of new connections", "100/s", parse_rate, format_rate, f"^\\s*{_NUMBER}\\s*[kM]?{_PER}")
+
+
 def ByteRate() -> Quantity[Rate]:  # noqa: N802
     return Quantity("a rate of bytes", "10MiB/s", parse_byte_rate, format_byte_rate, f"^\\s*{_NUMBER}\\s*{_BYTES}?{_PER}")
 

@@ -51,7 +51,9 @@ class MatchText:
     group: str | None = setting(Text("billing"), None, "RocketMQ producer or consumer group; exact or glob.")
     user: str | None = setting(Text("guest"), None, "User as authenticated; exact or glob.")
     client: str | None = setting(Text("10.0.0.0/8"), None, "Client address or network (CIDR).")
-    operation: str | None = setting(Choice(OPERATIONS[0], not_yet=OPERATIONS[1:]), None, "produce (the default).")
+    operation: str | None = setting(
+        Choice(*OPERATIONS), None, "produce (the default): what clients publish; consume: what they get from a queue (AMQP), which is only held."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class BreakerText:
     open_for_ns: int | None = setting(
         Duration("1s", "0s", "1h"),
         None,
-        "Refuse everything for so long once a key ran dry; 0s: no breaker. Default: 1s, with action delay 0s.",
+        "Refuse everything for so long once a key ran dry; 0s: no breaker. Default: 1s, with action delay or block 0s.",
         key="open_for",
     )
 
@@ -95,19 +97,25 @@ class RuleText:
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
     algorithm: str = setting(Choice("token_bucket", not_yet=NOT_YET["algorithm"]), "token_bucket", "How the limit is kept.")
     breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
-    action: str = setting(Choice(*ACTIONS, not_yet=NOT_YET["action"]), "reject", "What happens to a message over the limit.")
-    fallback: str = setting(
-        Choice(*FALLBACKS, not_yet=NOT_YET["fallback"]), "delay", "What happens where reject has no words (AMQP without confirms)."
+    action: str = setting(
+        Choice(*ACTIONS),
+        "reject",
+        "What happens to a message over the limit; block: the connection is not read until it passes; close: the AMQP channel, or the "
+        "RocketMQ connection.",
     )
+    fallback: str = setting(Choice(*FALLBACKS), "delay", "What happens where reject has no words (AMQP without confirms).")
     reply: str = setting(Choice(*REPLIES), "flow_control", "How RocketMQ clients are refused: code 215, or 2.")
     max_delay_ns: int = setting(
-        Duration("1s", "1ms", "2.5s"),
+        Duration("1s", "1ms", "8s"),
         DEFAULT_MAX_DELAY_NS,
-        "With action delay: how long a message is held before it is refused.",
+        "With action delay: how long a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up after 3s; up to "
+        "8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
         key="max_delay",
     )
     routing_key_words: int | None = setting(
-        Whole(1, MOST_WORDS, 2), None, "AMQP topics whose routing keys agree in so many first words share a bucket; for keys with ids in them."
+        Whole(1, MOST_WORDS, 2),
+        None,
+        "AMQP topics whose routing keys agree in so many first words share a bucket; for keys with ids in them.",
     )
     mode: str = setting(Choice(*MODES), "enforce", "enforce; shadow: evaluated and counted, never enforced; off.")
 
@@ -177,7 +185,9 @@ def without(text: RuleText, error: RuleError) -> RuleText:
         return replace(text, limit=SOME_LIMIT)
     match = text.match
     if outer == "match" and inner != "client" and match.protocol is None and (match.topic is not None or match.group is not None):
-        text = replace(text, per="topic", reply="flow_control")  # fields of both protocols: which was meant, and so what fits, is not known
+        text = replace(
+            text, per="topic", reply="flow_control", max_delay_ns=DEFAULT_MAX_DELAY_NS
+        )  # fields of both protocols: which was meant, and so what fits, is not known
     field, known = RULE_SETTINGS[outer]
     value: Any = known.default
     if inner:
@@ -192,7 +202,7 @@ def readable(text: RuleText, unread: list[str]) -> RuleText:
     if not text.name:
         text = replace(text, name="unread")
     if "match.protocol" in unread:
-        text = replace(text, match=replace(text.match, protocol=None))
+        text = replace(text, match=replace(text.match, protocol=None), max_delay_ns=DEFAULT_MAX_DELAY_NS)
     if "match.client" in unread:
         text = replace(text, match=replace(text.match, client=None))
     return replace(text, limit=SOME_LIMIT) if any(map(_means_limit, unread)) else text

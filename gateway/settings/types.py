@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from gateway.settings.addresses import Address, HostPort
-from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Whole
-from gateway.settings.quantities import Duration, Size
+from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Text, Whole, YesNo
+from gateway.settings.quantities import ConnectionRate, Duration, Size
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
+from limiter.limits import Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,36 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerTls:
+    """TLS towards clients, 1.2 and later. Files are PEM, and read again on a reload."""
+
+    certificate: Path = setting(PathName("tls/gateway.pem"), REQUIRED, "The listener's certificate, followed by those that vouch for it.")
+    key: Path = setting(PathName("tls/gateway.key"), REQUIRED, "Its private key, without a password.")
+    client_ca: Path | None = setting(
+        PathName("tls/clients-ca.pem"), None, "CAs of client certificates; with it every client must show a certificate of theirs."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamTls:
+    """TLS towards the broker, 1.2 and later. Files are PEM, and read again on a reload."""
+
+    ca: Path | None = setting(PathName("tls/broker-ca.pem"), None, "CAs the broker's certificate may be of; default: the system's.")
+    certificate: Path | None = setting(PathName("tls/gateway.pem"), None, "The gateway's own certificate, where the broker wants one.")
+    key: Path | None = setting(PathName("tls/gateway.key"), None, "Its private key, without a password.")
+    server_name: str | None = setting(
+        Text("broker.example", "[A-Za-z0-9_.:-]{1,253}", "a host name or an address"),
+        None,
+        "Name in the broker's certificate, also asked for (SNI); default: the host of upstream.",
+    )
+    verify: str = setting(
+        Choice("full", "ca", "none"),
+        "full",
+        "full: the certificate is of a trusted CA and names the broker; ca: of a trusted CA; none: any, against eavesdroppers only.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
     """An address clients connect to, and the broker behind it."""
 
@@ -45,20 +76,48 @@ class Listener:
         HostPort("127.0.0.1:5672", bind=True), REQUIRED, "Address to listen on, host:port or [v6]:port; port 0 takes a free one."
     )
     upstream: Address = setting(HostPort("127.0.0.1:5673", bind=False), REQUIRED, "Address of the broker, host:port.")
+    tls: ListenerTls | None = setting(OrElse(Section(ListenerTls), Off()), None, "TLS towards clients, or off.")
+    upstream_tls: UpstreamTls | None = setting(OrElse(Section(UpstreamTls), Off()), None, "TLS towards the broker, or off.")
+    accept_proxy_protocol: bool = setting(
+        YesNo(),
+        False,
+        "Whether each connection begins with a PROXY header, version 1 or 2; without one it is closed. Only behind a load balancer: "
+        "the address in it is believed.",
+    )
+    send_proxy_protocol: str = setting(
+        Choice("none", "v2"),
+        "none",
+        "v2 tells the broker the client's own address in a PROXY header (RabbitMQ: proxy_protocol = true; RocketMQ 5.1.4 and later).",
+    )
+    max_connections: int | None = setting(
+        Whole(1, 10_000_000, 10_000),
+        None,
+        "Most connections at once. Default: what the limit of open files leaves room for, over all listeners.",
+    )
+    max_connections_per_address: int | None = setting(Whole(1, 10_000_000, 1000), None, "Most connections of one client address.")
+    max_connections_per_user: int | None = setting(Whole(1, 10_000_000, 1000), None, "Most connections of one authenticated user (AMQP).")
+    max_connection_rate: Rate | None = setting(ConnectionRate(), None, "Most new connections; a second's worth may come at once.")
     handshake_timeout_ns: int = setting(
-        Duration("10s", "100ms", "10min"), 10_000_000_000, "How long a new client may take to begin.", key="handshake_timeout"
+        Duration("10s", "100ms", "10min"),
+        10_000_000_000,
+        "How long a new client may take until its handshake is over (AMQP: connection.open-ok) or its first request is in (RocketMQ).",
+        key="handshake_timeout",
+    )
+    idle_timeout_ns: int | None = setting(
+        Duration("10min", "1s", "30d"),
+        None,
+        "Close a connection on which nothing, heartbeats included, was received from either side for so long. Default: never.",
+        key="idle_timeout",
+    )
+    other_protocols: str = setting(
+        Choice("refuse", "pass"),
+        "refuse",
+        "AMQP clients of another version than 0-9-1: refuse answers with the version spoken here and closes; pass lets them through to "
+        "the broker as they are, not limited.",
     )
     max_frame: int = setting(Size("16MiB", "4KiB", "1GiB"), 16 << 20, "Largest frame accepted; a larger one announced ends the connection.")
 
     not_yet: ClassVar[NotYets] = {
-        "tls": NotYet("TLS on listeners is", ("false",)),
-        "upstream_tls": NotYet("TLS to the broker is", ("false",)),
-        "accept_proxy_protocol": NotYet("the PROXY protocol is", ("false",)),
-        "send_proxy_protocol": NotYet("the PROXY protocol is", ("none",)),
-        "max_connections": NotYet("a cap on connections is"),
-        "max_connections_per_address": NotYet("a cap on connections is"),
-        "max_connections_per_user": NotYet("a cap on connections is"),
-        "idle_timeout": NotYet("an idle timeout is"),
         "advertise": NotYet("the nameserver mode is"),
         "broker_ports": NotYet("the nameserver mode is"),
         "remote_admin": NotYet("answering RocketMQ's rate-limit admin requests is", ("false",)),

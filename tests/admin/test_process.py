@@ -79,15 +79,17 @@ async def test_connections(api: Control) -> None:
     assert (await api.ask("GET", "/v1/connections/3")).json()["client"] == "10.0.0.3:1"
     assert (await api.ask("DELETE", "/v1/connections/3?dry_run=1")).status == 200
     assert api.gateway.closed == []
-    assert (await api.ask("DELETE", "/v1/connections/3")).status == 200
-    assert api.gateway.closed == [3]
+    assert (await api.ask("DELETE", "/v1/connections/3?reason=runaway%20job")).status == 200
+    assert (api.gateway.closed, api.gateway.close_reasons) == ([3], ["runaway job"])
+    entries = (await api.ask("GET", "/v1/audit")).json()["items"]
+    assert [(entry["action"], entry["reason"]) for entry in entries if entry["outcome"] == "done"] == [("DELETE /v1/connections/3", "runaway job")]
     for path in ("/v1/connections/3", "/v1/connections/x", "/v1/connections/-1"):
         assert (await api.ask("GET", path)).status == 404
 
 
 async def test_topics_sorted_by_what_hurts(api: Control) -> None:
     api.gateway.seen_topics = [
-        {"protocol": "rocketmq", "topic": name, "received_per_second": rate, "refused_per_second": refused}
+        {"protocol": "rocketmq", "topic": name, "operation": "produce", "received_per_second": rate, "refused_per_second": refused}
         for name, rate, refused in (("a", 1.0, 0.5), ("b", 3.0, 0.0), ("c", 2.0, 0.9))
     ]
 

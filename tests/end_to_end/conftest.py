@@ -17,6 +17,7 @@ from support.brokers.rocketmq import RocketMQ
 from support.clients import RocketMQClient
 from support.gateways import Gateway
 from support.java import MavenUnreachableError
+from support.probes import Probe
 
 StartGateway = Callable[..., Gateway]
 
@@ -56,3 +57,18 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
             return running.enter_context(gateway)
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Probe]]:
+    """A function from the name of an AMQP library (`support.probes.LIBRARIES`) to its probe; each is started once."""
+    started: dict[str, Probe] = {}
+    with ExitStack() as running:
+
+        def find(library: str) -> Probe:
+            if library not in started:
+                started[library] = Probe(library, tmp_path_factory.mktemp(library))
+                running.callback(started[library].close)
+            return started[library]
+
+        yield find

@@ -1,4 +1,4 @@
-"""A broker that hangs must leave the gateway's memory flat, however many publishers push, and nothing may be lost by it."""
+"""What the gateway keeps in memory: a flat amount while a broker hangs, whoever pushes, and nothing lost; little for an idle connection."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish
 from support.gateways import Gateway, amqp_listener
+from support.idle_amqp import IdleConnections, allow_open_files
 from support.processes import wait_until
 from support.queues import Queue
 
@@ -17,6 +18,10 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 PUBLISHERS = 50
 BUDGET = 512 * 1024
 BODY = 16 * 1024
+
+WARM = 50  # connections before the first look: what is allocated once is there then
+IDLE = 1000
+IDLE_BUDGET = 20_000  # bytes of resident memory per connection (issue 4); measured 2026-11: 12,100 interpreted
 
 
 def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitMQ, start_gateway) -> None:
@@ -47,3 +52,19 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
     assert max(sizes) - base < PUBLISHERS * BUDGET
     assert published.count("A") == published.sent
     assert sorted(arrived) == sorted([*warm.ids("A"), *published.ids("A")])
+
+
+def test_an_idle_connection_costs_at_most_20_kb(start_gateway) -> None:
+    """Each has been used (handshake, channel, confirms, an acked publish) under a rule that knows it."""
+    allow_open_files(2 * (WARM + IDLE) + 200)
+    rule = {"name": "all", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "1M/s"}}
+    with IdleConnections() as idle:
+        gateway: Gateway = start_gateway([amqp_listener(idle.upstream)], [rule])
+        port = gateway.port("rabbit")
+        idle.add(WARM, port)
+        time.sleep(1.0)
+        base = gateway.resident_bytes()
+        idle.add(IDLE, port)
+        time.sleep(1.0)
+        each = (gateway.resident_bytes() - base) / IDLE
+    assert 0 < each <= IDLE_BUDGET, f"{each:,.0f} bytes for each idle connection"

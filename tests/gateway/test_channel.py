@@ -93,6 +93,34 @@ def test_a_broken_socket_keeps_its_error_and_drops_what_cannot_be_sent(pair: tup
     for _ in range(3):
         channel.queue(b"x" * 100, 0, 100)
         channel.flush(1)
-    assert isinstance(channel.error, OSError)
+    assert isinstance(channel.cut, OSError)
     assert channel.backlog == 0
+
+
+def test_what_a_peer_said_before_it_broke_the_connection_can_still_be_read(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    peer.sendall(b"last words")
+    peer.close()
+    for _ in range(3):
+        channel.queue(b"x" * 100, 0, 100)
+        channel.flush(1)
+    assert channel.cut is not None
+    assert channel.readable
+    assert channel.receive(BUFFER, 0) == 10
+    assert channel.receive(BUFFER, 0) == 0
     assert not channel.readable
+
+
+def test_the_time_a_backlog_waits_for_the_socket_is_counted(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    data = bytes(1 << 22)
+    channel.queue(data, 0, len(data))
+    channel.flush(1_000)
+    assert channel.send_blocked_ns(1_500) == 500
+    channel.flush(1_800)  # not writable: nothing has changed
+    assert channel.send_blocked_ns(2_000) == 1_000
+    while channel.backlog:
+        peer.recv(1 << 20)
+        channel.writable = True
+        channel.flush(3_000)
+    assert channel.send_blocked_ns(9_000) == 2_000

@@ -45,6 +45,7 @@ def test_the_first_refusal_is_said_at_once_and_names_everything(events: LimitEve
             {
                 "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "rule": "orders", "limit": "500/s, 10MiB/s",
                 "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 1.5, "client": "10.0.0.7", "user": "shop",
+                "operation": "produce",
             },
         )
     ]  # fmt: skip

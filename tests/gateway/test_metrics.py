@@ -57,14 +57,16 @@ def test_hostile_topic_names_are_escaped() -> None:
     accounts = Accounts()
     accounts.totals("rocketmq", 'a"b\\c\nd{}').received = 5
     found = read("".join(metrics.topic_lines(accounts)))
-    assert found["sluice_messages_received_total"] == [({"protocol": "rocketmq", "topic": 'a"b\\c\nd{}'}, 5)]
+    assert found["sluice_messages_received_total"] == [
+        ({"protocol": "rocketmq", "topic": 'a"b\\c\nd{}', "operation": "produce"}, 5)
+    ]
 
 
 def test_histogram_buckets_are_cumulative_and_include_their_bound() -> None:
     histogram = metrics.Histogram((0.1, 0.5))
     for seconds in (0.05, 0.1, 0.3, 9.0):
         histogram.observe(seconds)
-    found = read("".join(metrics.histogram("h", "help", histogram)))
+    found = read("".join(metrics.histogram("h", "help", ((), histogram))))
     assert [(labels["le"], value) for labels, value in found["h_bucket"]] == [("0.1", 2), ("0.5", 3), ("+Inf", 4)]
     assert found["h_count"] == [({}, 4)]
     assert found["h_sum"] == [({}, 9.45)]

@@ -12,6 +12,7 @@ import pamqp.frame
 import pamqp.header
 
 from gateway import session_view
+from gateway.session_end import say_farewell
 from gateway.sweep import now_ns
 from limiter.limits import Limit, Rate
 from limiter.rules import Match, Rule
@@ -79,7 +80,7 @@ def test_a_channel_without_confirms_waits_and_the_others_go_on() -> None:
         found = commands(wires.received(broker))
         assert [frame.name for channel, frame in found if channel == 1] == ["Basic.Publish"] * 5
         assert [frame.name for channel, frame in found if channel == 2] == ["Basic.Publish", "Basic.Qos"]
-        assert session_view.state(wires.session()) == "throttled"
+        assert session_view.state(wires.session(), now_ns()) == "throttled"
         assert session_view.bottleneck(wires.session(), now_ns()) == "limit"
 
 
@@ -144,7 +145,7 @@ def test_farewell_tells_both_sides_and_ends_when_they_answer() -> None:
     with Wires(rule()) as wires:
         client, broker = open_connection(wires)
         session = wires.session()
-        session.say_farewell("the gateway is stopping", "drain", now_ns())
+        say_farewell(session, "the gateway is stopping", "drain", now_ns())
         wires.sweeper.end(session)
         wires.run()
         (_, close), *_ = commands(wires.received(client))

@@ -19,7 +19,9 @@ from gateway.channel import Channel
 from gateway.listeners import Listener
 from gateway.messages import NEVER
 from gateway.session import Session
+from gateway.session_end import say_farewell
 from gateway.sweep import now_ns
+from gateway.upstream import Upstream
 from limiter.limits import Limit, Rate
 from limiter.rules import Match, Rule
 from support import amqp
@@ -78,7 +80,7 @@ def test_drain_waits_for_the_answer_to_a_request_just_forwarded():
     with Wires(threads=0) as w:
         client, broker = w.connect("rocketmq")
         w.run()
-        w.session().last_relayed_at = now_ns() - S  # connected a second ago, quiet since
+        w.session().upstream.received_at = now_ns() - S  # connected a second ago, quiet since
         client.sendall(send("orders", opaque=7))
         w.run(0.005)
         assert broker.recv(1 << 20) == send("orders", opaque=7)  # forwarded, broker is working on it
@@ -91,7 +93,7 @@ def test_a_frame_that_began_to_flow_ends_although_the_budget_is_full():
     with Wires(rule("slow", 50, 1, protocol="amqp"), threads=0, hold_bytes=20_000) as w:
         client, broker = w.connect("amqp")
         client.sendall(amqp.greeting(frame_max=0, heartbeat=0, channels=(1, 2)))
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         big = amqp.publish(2, "free", b"B" * 600_000, cut=600_000)
         slow = b"".join(amqp.publish(1, "slow", b"%d" % i * 300) for i in range(40))
@@ -118,7 +120,7 @@ def test_our_heartbeats_keep_no_session_alive_whose_client_has_gone():
     with Wires(rule("never", 0, protocol="amqp"), threads=0) as w:
         client, broker = w.connect("amqp")
         client.sendall(amqp.greeting(heartbeat=10, channels=(1,)) + amqp.publish(1, "never"))
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         client.shutdown(socket.SHUT_WR)
         w.run()
@@ -142,7 +144,7 @@ def test_a_client_that_goes_while_it_is_not_read_is_noticed(how):
         s = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
         w.sweeper.add(s, now_ns())
         client.sendall(amqp.greeting(heartbeat=60, channels=(1,)) + amqp.publish(1, "never", b"x" * 100) * 100)
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         assert s.withheld()
         if how == "rst":
@@ -204,7 +206,7 @@ def test_replies_waiting_for_the_broker_count_against_the_budget():
     with Wires(rule("flood", 1, 1, protocol="amqp"), threads=0, hold_bytes=50_000) as w:
         client, broker = w.connect("amqp")
         client.sendall(amqp.greeting(channels=(1,), confirms=(1,)))
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         broker.sendall(amqp.deliver(1, b"d" * 1000)[:-500])
         w.run()  # the broker stalls within a delivery
@@ -228,7 +230,7 @@ def test_the_broker_hears_heartbeats_while_draining():
     with Wires(threads=0) as w:
         client, broker = w.connect("amqp")
         client.sendall(amqp.greeting(heartbeat=4, channels=(1,), confirms=(1,)) + amqp.publish(1, "q"))
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         w.received(broker)
         s = w.session()
@@ -250,13 +252,13 @@ def test_farewell_reaches_a_client_that_is_still_sending():
         s = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
         w.sweeper.add(s, now_ns())
         client.sendall(amqp.greeting(channels=(1,)))
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         broker.recv(1 << 20)
         client.recv(1 << 20)
         s.begin_drain()
         client.sendall(amqp.publish(1, "q", b"x" * 100_000) * 6)  # sent before it heard of the farewell
-        s.say_farewell("stop", "drain", now_ns())
+        say_farewell(s, "stop", "drain", now_ns())
         w.sweeper.end(s)
         broker.recv(1 << 20)
         broker.close()  # the broker answers at once
@@ -274,11 +276,11 @@ def test_farewell_reaches_a_client_that_is_still_sending():
 
 
 def test_a_client_that_is_turned_away_is_counted_as_opened_and_closed():
-    listener = Listener(Place("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), ("127.0.0.1", 1))
+    listener = Listener(Place("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstream("x", ("127.0.0.1", 1)))
     listener.open()
     client = socket.create_connection(listener.address)
-    reserve = listener._turn_away(os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
-    assert listener.opened - sum(listener.closed.values()) == listener.active + listener.dialling
+    reserve = listener._shed(os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
+    assert listener.opened - sum(listener.closed.values()) == listener.active + listener.arriving
     assert listener.closed == {"overload": 1}
     os.close(reserve)
     client.close()
@@ -302,7 +304,7 @@ def test_a_publish_that_is_half_in_does_not_keep_the_drain():
         client, broker = w.connect("amqp")
         m = amqp.publish(1, "q", b"x" * 16_384, cut=8_000)
         client.sendall(amqp.greeting(channels=(1,), confirms=(1,)) + m + m[:9000])  # a read ends within a body: the usual case above 4 KiB
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         broker.sendall(amqp.ack(1, 1))
         w.run()
@@ -322,7 +324,7 @@ def test_last_words_after_a_protocol_error_reach_a_client_that_is_still_sending(
         s = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
         w.sweeper.add(s, now_ns())
         client.sendall(amqp.greeting(channels=(1,)))
-        broker.sendall(amqp.broker_start())
+        broker.sendall(amqp.broker_opens())
         w.run()
         client.recv(1 << 20)
         client.sendall(amqp.raw_frame(9, 1, b"bad") + amqp.publish(1, "q", b"x" * 100_000) * 5)

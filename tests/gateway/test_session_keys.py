@@ -20,7 +20,7 @@ PER_TOPIC = Rule("topics", limit=FIVE, open_for_ns=0, fallback="drop")
 def amqp_connection(wires: Wires) -> tuple[socket.socket, socket.socket]:
     """A session with channel 1 open, without confirms: what is over the limit is dropped and counted."""
     client, broker = wires.connect("amqp")
-    broker.sendall(amqp.broker_start())
+    broker.sendall(amqp.broker_opens())
     client.sendall(amqp.greeting(channels=(1,)))
     wires.run()
     wires.received(broker)

@@ -68,8 +68,9 @@ def test_without_breaker_the_bucket_decides_each_time() -> None:
     assert ask(judge, key, BEGIN + SECOND // 10, count=200).passed == 100
 
 
-def test_delay_has_no_breaker_unless_the_rule_says_so() -> None:
+def test_what_holds_has_no_breaker_unless_the_rule_says_so() -> None:
     assert per_topic(10, action="delay").breaker_ns() == 0
+    assert per_topic(10, action="block").breaker_ns() == 0
     assert per_topic(10, action="delay", open_for_ns=5).breaker_ns() == 5
     assert per_topic(10, action="reject").breaker_ns() == SECOND
 

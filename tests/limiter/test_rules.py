@@ -133,7 +133,7 @@ def test_what_names_an_amqp_key_exactly(match: dict[str, str], exact: bool) -> N
         ({"topic": "order.created"}, orders(), False),
         ({"routing_key": "orders"}, ORDERS, False),
         ({"user": "alice"}, orders(), False),
-        ({"operation": "consume"}, orders(), False),
+        ({"protocol": "amqp", "operation": "consume"}, orders(), False),
         ({}, orders(), True),
         ({}, ORDERS, True),
     ],
@@ -154,13 +154,19 @@ def test_matching(match: dict[str, str], name: TopicName, matches: bool) -> None
         ({"client": "10.0.0.0/8"}, {"client": "192.168.0.1"}, False),
         ({"group": "g*"}, {"group": b"g1"}, True),
         ({"group": "g"}, {"group": None}, False),
-        ({"operation": "consume"}, {"operation": "consume"}, True),
         ({}, {"operation": "consume"}, False),
         ({"operation": "produce"}, {}, True),
     ],
 )
 def test_matching_who_asks(match: dict[str, str], asking: dict[str, object], matches: bool) -> None:
     assert bool(RuleSet((rule("r", 5, "topic", **match),)).effective(ORDERS, **asking)) == matches  # type: ignore[arg-type]
+
+
+def test_a_rule_for_deliveries_is_for_queues_and_for_nothing_published() -> None:
+    rules = RuleSet((rule("r", 5, "topic", queue="job*", operation="consume"),))
+    queue = amqp_topic(b"/", b"", b"jobs")
+    assert [bool(rules.effective(queue, operation=operation)) for operation in ("consume", "produce")] == [True, False]
+    assert not rules.effective(amqp_topic(b"/", b"", b"mail"), operation="consume")
 
 
 @pytest.mark.parametrize("per", ["exchange", "vhost"])
@@ -257,9 +263,11 @@ def test_expired_changes_do_not_hold() -> None:
 
 
 def test_overrides_and_quotas_are_for_producing() -> None:
-    consume = Rule("pulls", match=Match(operation="consume"), limit=Limit(messages=Rate(11)))
-    rules = RuleSet((CATCH_ALL, consume), overrides=OVERRIDE, quotas=QUOTA)
-    assert holds(rules, ORDERS, operation="consume") == [("topic", "default", "pulls", 11)]
+    consume = Rule("pulls", match=Match(protocol="amqp", operation="consume"), limit=Limit(messages=Rate(11)))
+    queue = amqp_topic(b"/", b"", b"jobs")
+    rules = RuleSet((CATCH_ALL, consume), overrides={queue: Override(messages=Rate(3))}, quotas={queue: Quota("amqp", queue.text(), messages=(7, 7))})
+    assert holds(rules, queue, operation="consume") == [("topic", "default", "pulls", 11)]
+    assert holds(rules, queue)[0][3] == 3
 
 
 def test_an_override_of_nothing_on_nothing_limits_nothing() -> None:

@@ -1,9 +1,9 @@
 """Third-party suites, each directly against RabbitMQ and through a gateway without limits: every test must end the same way.
 
-    python tests/suites/compare.py [SUITE ...]
+    PYTHONPATH=tests python -m suites.compare [SUITE ...]
 
-Exit codes: 0 no difference, 1 a difference (each is listed), 2 a suite could not be run. A test that differs is run once more on both
-sides: what agrees then is reported as flaky, what differs again is a difference.
+Exit codes: 0 no difference, 1 a difference or an error in the gateway's log (each is listed), 2 a suite could not be run. A test that
+differs is run once more on both sides: what agrees then is reported as flaky, what differs again is a difference.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]  # as a program: tests/, as pytest's `pythonpath` has it
 
 from suites.catalogue import SUITES, Suite
 from suites.outcomes import Comparison, Outcomes, SuiteError, differences
@@ -37,9 +35,10 @@ def run_both(suite: Suite, sides: tuple[Side, Side]) -> tuple[Outcomes, Outcomes
 
 
 def compare(suite: Suite, sides: tuple[Side, Side]) -> Comparison:
-    """Run a suite on both sides and run again what differs. Raises SuiteError, also when fewer tests ran than there are."""
+    """Run a suite on both sides, and what differs once more. Raises SuiteError, also when not as many tests ran as there are."""
+    complained = len(sides[1].complaints())
     direct, gateway, seconds = run_both(suite, sides)
-    if len(direct) < suite.tests:
+    if len(direct) != suite.tests:
         raise SuiteError(f"{suite.name}: {len(direct)} tests ran directly, version {suite.version} has {suite.tests}")
     result = Comparison(suite.name, direct, gateway, seconds)
     suspects = differences(direct, gateway)
@@ -48,6 +47,7 @@ def compare(suite: Suite, sides: tuple[Side, Side]) -> Comparison:
         again = {difference.test for difference in differences(*(suite.run(side, names) for side in sides))}
         result.differences = [suspect for suspect in suspects if suspect.test in again]
         result.flaky = [suspect for suspect in suspects if suspect.test not in again]
+    result.complaints = sides[1].complaints()[complained:]
     return result
 
 
@@ -73,7 +73,7 @@ def main() -> int:
     different = sum(len(comparison.differences) for comparison in comparisons)
     tests = sum(len(comparison.direct) for comparison in comparisons)
     print(f"{len(comparisons)} suites, {tests} tests, {different} differences")
-    return 1 if different else 0
+    return 0 if all(comparison.same for comparison in comparisons) else 1
 
 
 if __name__ == "__main__":

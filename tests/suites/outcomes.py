@@ -54,6 +54,11 @@ class Comparison:
     seconds: dict[str, float]
     differences: list[Difference] = field(default_factory=list)  # the same when run again
     flaky: list[Difference] = field(default_factory=list)  # differed once, agreed when run again
+    complaints: list[str] = field(default_factory=list)  # errors the gateway logged meanwhile
+
+    @property
+    def same(self) -> bool:
+        return not self.differences and not self.complaints
 
     def count(self, side: str, word: str) -> int:
         outcomes: Outcomes = getattr(self, side)
@@ -67,6 +72,7 @@ class Comparison:
             lines.append(f"  {side:8} {counts} in {self.seconds[side]:.0f} s")
         lines += [f"  DIFFERENT  {difference}" for difference in self.differences]
         lines += [f"  flaky      {difference} - agreed when run again" for difference in self.flaky]
+        lines += [f"  the gateway logged  {complaint[:600]}" for complaint in self.complaints]
         for test, outcome in self.direct.items():
             if outcome.word == FAILED and self.gateway.get(test, outcome).word == FAILED:
                 lines.append(f"  fails both ways  {test}: {outcome.detail}")

@@ -32,6 +32,7 @@ class Side:
     address: str  # its port is 5672
     broker: RabbitMQ
     scratch: Path  # for logs and results
+    gateway: Gateway | None = None
 
     @property
     def url(self) -> str:
@@ -42,15 +43,19 @@ class Side:
         """The broker's own management API; the gateway has nothing to do with it."""
         return f"http://127.0.0.1:{self.broker.management_port}"
 
+    def complaints(self) -> list[str]:
+        """The errors the gateway has logged so far; without limits and with a healthy broker there is no cause for any."""
+        lines = self.gateway.log().splitlines() if self.gateway is not None else []
+        return [line for line in lines if '"level": "error"' in line or line.startswith("Traceback")]
+
 
 def loopback_addresses(count: int) -> list[str]:
     """Addresses on which port 5672 is free, in a part of 127.0.0.0/8 that depends on the process. Raises PortTakenError."""
     network = f"127.{1 + os.getpid() % 250}"
     found = [address for number in range(1, 100) if is_free(address := f"{network}.{number}.1", PORT)][:count]
     if len(found) < count:
-        raise PortTakenError(
-            f"port {PORT} is taken on {network}.0.0/16: somebody listens on all addresses. Find out who (ss -ltnp 'sport = :{PORT}') and stop it"
-        )
+        taken = f"port {PORT} is taken on {network}.0.0/16: somebody listens on all addresses"
+        raise PortTakenError(f"{taken}. Find out who (ss -ltnp 'sport = :{PORT}') and stop it")
     return found
 
 
@@ -65,6 +70,6 @@ def both_sides(directory: Path) -> Iterator[tuple[Side, Side]]:
             folder.mkdir(parents=True)
             brokers.append(started.enter_context(RabbitMQ(folder, management=True, bind=(address, PORT))))
         listener = amqp_listener(f"{hidden}:{PORT}") | {"bind": f"{front}:{PORT}"}
-        started.enter_context(Gateway(directory / "sluice", [listener], rules=[]))
+        gateway = started.enter_context(Gateway(directory / "sluice", [listener], rules=[]))
         direct, behind = brokers
-        yield Side("direct", plain, direct, directory / "direct"), Side("gateway", front, behind, directory / "gateway")
+        yield Side("direct", plain, direct, directory / "direct"), Side("gateway", front, behind, directory / "gateway", gateway)

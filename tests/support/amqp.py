@@ -42,8 +42,8 @@ def publish(
     return method(channel, command) + content(channel, payload, cut=cut, message_id=message_id)
 
 
-def deliver(channel: int, payload: bytes, *, tag: int = 1, cut: int = 131064) -> bytes:
-    command = commands.Basic.Deliver(consumer_tag="c", delivery_tag=tag, exchange="", routing_key="q")
+def deliver(channel: int, payload: bytes, *, tag: int = 1, cut: int = 131064, consumer_tag: str = "c") -> bytes:
+    command = commands.Basic.Deliver(consumer_tag=consumer_tag, delivery_tag=tag, exchange="", routing_key="q")
     return method(channel, command) + content(channel, payload, cut=cut)
 
 
@@ -51,16 +51,21 @@ def greeting(
     *,
     vhost: str = "/",
     user: str = "guest",
+    password: str = "secret",
     frame_max: int = 131072,
     channel_max: int = 2047,
     heartbeat: int = 60,
     channels: tuple[int, ...] = (),
     confirms: tuple[int, ...] = (),
+    capabilities: dict[str, bool] | None = None,
 ) -> bytes:
     """All a client says before its first publish, in one piece."""
+    properties: dict[str, object] = {"product": "test", "version": "1"}
+    if capabilities is not None:
+        properties["capabilities"] = capabilities
     pieces = [
         PROTOCOL_HEADER,
-        method(0, commands.Connection.StartOk({"product": "test", "version": "1"}, "PLAIN", f"\0{user}\0secret", "en_US")),
+        method(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US")),
         method(0, commands.Connection.TuneOk(channel_max, frame_max, heartbeat)),
         method(0, commands.Connection.Open(vhost)),
     ]
@@ -73,6 +78,11 @@ def greeting(
 
 def broker_start() -> bytes:
     return method(0, commands.Connection.Start(server_properties={"product": "RabbitMQ"}))
+
+
+def broker_opens() -> bytes:
+    """All a broker says until the connection is open, in one piece: from then on publishes are judged."""
+    return broker_start() + method(0, commands.Connection.Tune(2047, 131072, 60)) + method(0, commands.Connection.OpenOk())
 
 
 def ack(channel: int, tag: int, *, multiple: bool = False) -> bytes:

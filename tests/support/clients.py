@@ -91,21 +91,26 @@ class Published:
         return sum(map(len, self.outcomes))
 
 
-def go_publisher() -> Path:
-    """The compiled Go publisher; built at the first call and when its source changes."""
+def go_program(name: str, package: str) -> Path:
+    """The compiled program of a package under `clients/go`; built at the first call and when a source changes."""
     source = CLIENTS / "go"
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(source.iterdir()))).hexdigest()[:16]
-    program = ROOT / "build" / "go" / f"publisher-{digest}"
+    files = [file for file in sorted(source.rglob("*")) if file.is_file()]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    program = ROOT / "build" / "go" / f"{name}-{digest}"
     if not program.exists():
         if shutil.which("go") is None:
             raise RuntimeError(GO_MISSING)
         partial = program.with_suffix(f".{os.getpid()}")
-        command = ["go", "build", "-o", str(partial), "."]
+        command = ["go", "build", "-o", str(partial), package]
         done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise RuntimeError(f"go build: {done.stderr}")
         partial.rename(program)
     return program
+
+
+def go_publisher() -> Path:
+    return go_program("publisher", ".")
 
 
 @dataclass
@@ -119,7 +124,7 @@ class Publishing:
         return Published.from_json(self.run, self.program.result(within)[-1])
 
 
-def go_publish(url: str, exchange: str, key: str, run: str, **flags: float) -> Publishing:
+def go_publish(url: str, exchange: str, key: str, run: str, **flags: float | str) -> Publishing:
     """Start the Go publisher; `flags` are its command line flags, e.g. count=20000, connections=4, rate=2000, mandatory=True."""
     words = [f"-{name}={str(value).lower()}" for name, value in flags.items()]
     return Publishing(run, Program([str(go_publisher()), f"-url={url}", f"-exchange={exchange}", f"-key={key}", f"-run={run}", *words]))
@@ -130,9 +135,13 @@ def pika_publish(url: str, exchange: str, key: str, run: str, *, count: int, siz
     return Publishing(run, Program([sys.executable, str(program), url, exchange, key, run, str(count), str(size), str(window)]))
 
 
-def java_publish(home: Path, url: str, exchange: str, key: str, run: str, *, count: int, size: int = 200, window: int = 1000) -> Publishing:
+def java_publish(home: Path, url: str, exchange: str, key: str, run: str, *, count: int, every: int = 0, everykey: str = "") -> Publishing:
+    """Start the Java publisher; every `every`th message (0: none) goes to `everykey`."""
     command = java(compiled(CLIENTS / "java" / "amqp", "amqp-client"), "Publish", home)
-    return Publishing(run, Program([*command, url, exchange, key, run, str(count), str(size), str(window)]))
+    words = [url, exchange, key, run, str(count), "200", "1000"]  # bytes of a body, and how many may be unanswered at a time
+    if every:
+        words += [str(every), everykey]
+    return Publishing(run, Program([*command, *words]))
 
 
 class RocketMQClient:

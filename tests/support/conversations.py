@@ -38,12 +38,15 @@ def rule(
     protocol: str | None = None,
     topic: str | None = None,
     max_delay_ns: int = SECOND,
+    fallback: str = "delay",
     size: int | None = None,
 ) -> Rule:
     """A rule per topic without breaker, so that its arithmetic is plain."""
     limit = Limit(messages=Rate(messages), messages_burst=burst, bytes=None if size is None else Rate(size))
     match = Match(protocol=protocol, topic=topic)
-    return Rule(name=name, match=match, limit=limit, action=action, reply=reply, open_for_ns=0, max_delay_ns=max_delay_ns)
+    return Rule(
+        name=name, match=match, limit=limit, action=action, reply=reply, open_for_ns=0, max_delay_ns=max_delay_ns, fallback=fallback
+    )
 
 
 class Talk:
@@ -67,6 +70,7 @@ class Talk:
         self.rest = b""
         self.to_broker = b""
         self.to_client = b""
+        self.forwarded = 0  # messages
         self.requests: list[tuple[str, str | None, int, int]] = []  # (key, group, messages, bytes) of each request decoded
         self.parts: list[Part] = []  # all parts decoded
 
@@ -90,7 +94,18 @@ class Talk:
             out: list[bytes] = []
             self.conversation.relay(chunk, out)
             self.to_client += b"".join(out)
+            self.ask()
             self.flush()
+
+    def ask(self) -> None:
+        """Deliveries that need a verdict get it."""
+        conversation = self.conversation
+        while conversation.ask_due <= self.now:
+            parts = conversation.ask(self.now)
+            requests: list[Request] = list(parts)
+            self.judge.decide(requests, self.now)
+            if parts:
+                conversation.deliver(self.now)
 
     def settle(self, parts: list[Part]) -> None:
         """As `gateway.handlers.rate_limit` does."""
@@ -117,13 +132,25 @@ class Talk:
     def wait(self, nanoseconds: int) -> None:
         """Let time pass; what comes due is judged again."""
         end = self.now + nanoseconds
-        while self.conversation.next_due <= end:
-            self.now = max(self.now, self.conversation.next_due)
-            self.settle(self.conversation.take_due(self.now, 256))
+        conversation = self.conversation
+        while min(conversation.next_due, conversation.ask_due) <= end:
+            if conversation.ask_due < conversation.next_due:
+                self.now = max(self.now, conversation.ask_due)
+                self.ask()
+                self.flush()
+                continue
+            self.now = max(self.now, conversation.next_due)
+            self.settle(conversation.take_due(self.now, 256))
         self.now = end
+
+    def tick(self) -> None:
+        """As `gateway.session_clock` does, a few times a second."""
+        if self.conversation.tick():
+            self.flush()
 
     def flush(self) -> None:
         conversation = self.conversation
+        self.forwarded += sum(part.count * part.messages for part in conversation.onward if part.kind == REQUEST)
         self.to_broker += b"".join(part.data[part.start : part.end] for part in conversation.onward)
         conversation.onward = []
         self.to_client += conversation.take_replies()

@@ -20,6 +20,7 @@ class FakeGateway:
         self.not_ready: list[str] = []
         self.open_connections: list[dict[str, object]] = []
         self.closed: list[int] = []
+        self.close_reasons: list[str] = []
         self.seen_topics: list[dict[str, object]] = []
         self.reload_errors: list[str] = []
         self.reloads = 0
@@ -53,8 +54,9 @@ class FakeGateway:
     def connections(self) -> list[dict[str, object]]:
         return self.open_connections
 
-    def close_connection(self, connection: int) -> bool:
+    def close_connection(self, connection: int, reason: str) -> bool:
         self.closed.append(connection)
+        self.close_reasons.append(reason)
         before = len(self.open_connections)
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before

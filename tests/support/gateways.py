@@ -76,7 +76,8 @@ class Gateway:
         self._starts = 0
 
     def write_rules(self, rules: list[dict[str, object]]) -> None:
-        self.rules_file.write_text(yaml.safe_dump({"rules": rules}, sort_keys=False))
+        written_out = json.loads(json.dumps(rules))  # values used twice would become YAML aliases, which the gateway refuses
+        self.rules_file.write_text(yaml.safe_dump({"rules": written_out}, sort_keys=False))
 
     # ---- its life ----------------------------------------------------------------------------------------------------
 
@@ -190,13 +191,14 @@ class Gateway:
         assert answer.status == 200, answer
         return [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
 
-    def messages_by_fate(self, protocol: str, topic: str) -> dict[str, float]:
+    def messages_by_fate(self, protocol: str, topic: str, operation: str = "produce") -> dict[str, float]:
         """What became of a topic's messages, from one scrape: received, forwarded, refused, dropped, abandoned, waiting."""
         names = {f"sluice_messages_{fate}_total": fate for fate in ("received", "forwarded", "refused", "dropped", "abandoned")}
         names["sluice_messages_waiting"] = "waiting"
         fates = dict.fromkeys(names.values(), 0.0)
         for sample in self.samples():
-            if sample.name in names and sample.labels.get("topic") == topic and sample.labels.get("protocol", protocol) == protocol:
+            wanted = {"topic": topic, "protocol": protocol, "operation": operation}
+            if sample.name in names and wanted.items() <= sample.labels.items():
                 fates[names[sample.name]] += sample.value
         return fates
 

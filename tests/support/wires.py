@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gateway.accounts import Accounts
+from gateway.admission import Seat
 from gateway.assembly import Place, Shared
 from gateway.channel import Channel
 from gateway.session import Session
@@ -22,6 +23,7 @@ from limiter.judge import Judge
 from limiter.request import Request
 from limiter.rules import Rule, RuleSet
 
+TICK_S = 0.25  # as `gateway.housekeeping`
 Decide = Callable[[list[Request], int], None]
 
 
@@ -48,19 +50,35 @@ class Wires:
         self.sweeper = Sweeper(self.executor, self._ended, lambda _: None)
         self._sockets: list[socket.socket] = []
         self._number = 0
+        self._ahead = 0  # ns by which the sessions' clock is ahead of the real one
 
-    def connect(self, protocol: str, address: str = "10.0.0.7") -> tuple[socket.socket, socket.socket]:
+    def connect(
+        self, protocol: str, address: str = "10.0.0.7", *, place: Place | None = None, seat: Seat | None = None
+    ) -> tuple[socket.socket, socket.socket]:
         """A new session: (the client's end, the broker's end)."""
         client, ours_client = socket.socketpair()
         broker, ours_upstream = socket.socketpair()
         for end in (client, broker):
             end.settimeout(5)
         self._sockets += [client, broker]
-        self._number += 1
-        place = Place("here", protocol, 1 << 24, 10_000_000_000)
-        session = Session(self._number, Channel(ours_client), (address, 1), Channel(ours_upstream), place, self.shared)
-        self.sweeper.add(session, now_ns())
+        self.join(protocol, Channel(ours_client), Channel(ours_upstream), address, place=place, seat=seat)
         return client, broker
+
+    def join(
+        self,
+        protocol: str,
+        client: Channel,
+        upstream: Channel,
+        address: str = "10.0.0.7",
+        *,
+        place: Place | None = None,
+        seat: Seat | None = None,
+    ) -> None:
+        """A new session over these two channels."""
+        self._number += 1
+        place = place or Place("here", protocol, 1 << 24, 10_000_000_000)
+        session = Session(self._number, client, (address, 1), upstream, place, self.shared, seat)
+        self.sweeper.add(session, self.now())
 
     def tcp_pair(self) -> tuple[socket.socket, socket.socket]:
         """Two ends of a loopback TCP connection, which knows RST; closed with the wires."""
@@ -89,7 +107,7 @@ class Wires:
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < seconds:
             before = self._progress()
-            self.sweeper.sweep(now_ns(), 0.001)
+            self.sweeper.sweep(self.now(), 0.001)
             if self._progress() != before:
                 quiet_since = time.monotonic()
 
@@ -98,7 +116,25 @@ class Wires:
         deadline = time.monotonic() + within
         while not condition():
             assert time.monotonic() < deadline, f"not within {within} s: {self.sweeper}"
-            self.sweeper.sweep(now_ns(), 0.001)
+            self.sweeper.sweep(self.now(), 0.001)
+
+    def now(self) -> int:
+        """The sessions' clock: monotonic ns, plus what `elapse` has put on."""
+        return now_ns() + self._ahead
+
+    def stand_still(self, seconds: float) -> None:
+        """The process is stopped for so long: the clock goes on, nothing happens."""
+        self._ahead += int(seconds * 1e9)
+
+    def elapse(self, seconds: float, each: Callable[[], None] | None = None) -> None:
+        """Let so much time pass for the sessions, in ticks as in the gateway; `each` is called between them. Takes no real time."""
+        for _ in range(round(seconds / TICK_S)):
+            self._ahead += int(TICK_S * 1e9)
+            self.sweeper.tick(self.now())
+            for _ in range(3):  # what was written must be announced, read and passed on
+                self.sweeper.sweep(self.now(), 0.0)
+            if each is not None:
+                each()
 
     def _progress(self) -> tuple[int, ...]:
         sessions = self.sweeper.sessions.values()
@@ -118,9 +154,9 @@ class Wires:
             end.settimeout(5)
         return found
 
-    def totals(self, protocol: str, topic: str) -> dict[str, int]:
+    def totals(self, protocol: str, topic: str, operation: str = "produce") -> dict[str, int]:
         self.accounts.fold(now_ns())
-        totals = self.accounts.topics[protocol, topic]
+        totals = self.accounts.topics[protocol, topic, operation]
         names = ("received", "forwarded", "refused", "dropped", "abandoned", "bypassed", "delayed", "waiting")
         return {name: getattr(totals, name) for name in names}
 

@@ -6,7 +6,8 @@ groups, and each group is written by its own side.
 
 The line (`parked`). A refused publish on a channel without confirms can only wait, and all that comes behind it on that channel must
 wait behind it, publishes, acks and `channel.close` alike, because order within a channel is promised. So at any time outside a batch:
-either nothing is parked, or the first parked part is a request without a verdict, due at its time. A batch takes requests from the
+either nothing is parked, or the first parked part is a request without a verdict, due at its time, or a channel.open that
+waits for the broker's close-ok (due NEVER until then). A batch takes requests from the
 front (`take`); while they are away, `taken` counts them, and the first of them that must wait again makes the others come back behind
 it, in order (`returned`), those with a verdict as `paid`.
 """
@@ -20,6 +21,8 @@ from gateway.messages import NEVER, REQUEST, Part
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
+    from gateway.protocols.amqp.consumers import Consumer
+    from gateway.protocols.amqp.deliveries import Parking
     from gateway.protocols.amqp.refusal import Unanswered
 
 AWAITS_METHOD: Final = 0
@@ -50,16 +53,22 @@ class AmqpChannel:
     __slots__ = (
         "awaits",
         "broker_closed",
+        "closing",
         "confirms",
+        "consumer",
+        "cut",
         "dead",
         "discarding",
         "down_left",
         "ignored",
+        "last_words",
         "left",
         "method",
         "number",
         "opened",
+        "opening",
         "parked",
+        "parking",
         "replies",
         "returned",
         "taken",
@@ -71,6 +80,7 @@ class AmqpChannel:
         self.number = number
         # As decoded:
         self.opened = False  # the client's last word on it was channel.open
+        self.opening = 0  # channel.opens decoded and not yet settled
         self.ignored = False  # the broker has closed it and ignores the client until close-ok: so do we
         self.awaits = AWAITS_METHOD
         self.left = 0  # body bytes still to come
@@ -81,17 +91,23 @@ class AmqpChannel:
         self.discarding = False  # the rest of the last request's content is thrown away
         self.unanswered: Unanswered | None = None  # the refusal to be said when that content is complete
         self.broker_closed = False
-        self.dead = False  # broker_closed while parts were parked: nothing of it may go on before close-ok
+        self.cut = False  # the gateway has closed it, and the client's close-ok is to come (`closing.py`)
+        self.dead = False  # cut, or broker_closed while parts were parked: nothing of it may go on before close-ok
         self.parked: deque[Parked] = deque()
         self.taken = 0
         self.returned: list[Parked] = []
         # As relayed:
         self.down_left = 0  # body bytes still to come from the broker; -1: a content header is to come
         self.replies: list[bytes] = []  # the gateway's own, for the client
+        self.consumer: Consumer | None = None  # of the delivery whose header is to come, where it passes as it comes
+        self.parking: Parking | None = None  # deliveries that wait, and what waits behind them
+        self.closing = False  # the gateway has told the broker to close it, and its close-ok is to come
+        self.last_words = b""  # the same close, for the client, until it is said; from then on nothing of the broker's goes to the client
 
     def open(self) -> None:
         """The client opens the channel, as decoded."""
         self.opened = True
+        self.opening += 1
         self.ignored = False
         self.awaits = AWAITS_METHOD
         self.left = 0
@@ -104,7 +120,13 @@ class AmqpChannel:
         self.discarding = False
         self.unanswered = None
         self.broker_closed = False
+        self.cut = False
         self.dead = False
+
+    def over(self) -> bool:
+        """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""
+        under_way = self.opening or self.parked or self.taken or self.cut or self.closing
+        return not (self.opened or under_way)
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""
@@ -115,12 +137,12 @@ class AmqpChannel:
         return self.parked[0].due if self.parked else NEVER
 
     def take(self, now: int, room: int, parts: list[Part]) -> int:
-        """Take the requests at the front whose time has come, about `room`; returns what is left of the room."""
+        """Take what stands at the front and whose time has come, about `room` requests; returns what is left of the room."""
         parked = self.parked
         while parked and room > 0:
             first = parked[0]
             part = first.part
-            if part.kind != REQUEST or part.paid or first.due > now:
+            if first.due > now or (first.due == 0 and (part.kind != REQUEST or part.paid)):
                 break
             parked.popleft()
             parts.append(part)
@@ -138,6 +160,8 @@ class AmqpChannel:
 
     def __repr__(self) -> str:
         state = "open" if self.opened else "closed"
-        if self.broker_closed:
+        if self.cut or self.closing:
+            state = "closed by the gateway"
+        elif self.broker_closed:
             state = "dead" if self.dead else "closed by the broker"
         return f"<AmqpChannel {self.number} {state} {self.confirms} parked={len(self.parked)} taken={self.taken}>"

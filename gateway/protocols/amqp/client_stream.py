@@ -20,6 +20,8 @@ from mypy_extensions import i64
 from gateway.conversation import Circumstances
 from gateway.messages import BODY, PLAIN, Part
 from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.protocols.amqp.consumers import ASKS
+from gateway.protocols.amqp.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
     BODY_FRAME,
@@ -46,7 +48,7 @@ from gateway.protocols.amqp.frames import (
     UNEXPECTED_FRAME,
     client_error,
 )
-from gateway.protocols.amqp.handshake import Handshake, greeting
+from gateway.protocols.amqp.handshake import Handshake, greeting, other_version
 from gateway.protocols.amqp.publishes import Publishes, too_large
 from gateway.protocols.octets import u16, u32
 
@@ -61,13 +63,17 @@ WATCHED: Final = frozenset(
 class ClientStream:
     """Where the client's stream stands. See `Conversation.decode` for the contract; `size` of a BODY part is what its frame still lacks."""
 
-    def __init__(self, circumstances: Circumstances, channels: dict[int, AmqpChannel], handshake: Handshake) -> None:
+    def __init__(
+        self, circumstances: Circumstances, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries
+    ) -> None:
         self.circumstances = circumstances
         self.channels = channels
         self.handshake = handshake
+        self.deliveries = deliveries  # wants to know what the client consumes
         self.publishes = Publishes(circumstances, handshake)
         self.need = 1
         self.greeted = False
+        self.opaque = False  # another version of AMQP, which passes as it is
         self.closing = False  # connection.close was said by either side: nothing is judged any more
         self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
         self.frame_lane = 0
@@ -76,7 +82,13 @@ class ClientStream:
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
         pos: i64 = start
         end: i64 = len(data)
+        if self.opaque:
+            parts.append(Part(PLAIN, 0, data, start, len(data)))
+            return len(data)
         if not self.greeted:
+            if self.circumstances.others_pass and other_version(data[start : start + 8]):
+                self.opaque = True
+                return self.decode(data, start, room, parts)
             if not greeting(data[start : start + 8]):
                 self.need = 8
                 return start
@@ -146,6 +158,8 @@ class ClientStream:
                             self.need = publishes.need
                             break
                     continue
+                if method in ASKS:
+                    self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
                 if method in WATCHED:
                     if method == CHANNEL_CLOSE:
                         channel.opened = False
@@ -226,8 +240,10 @@ class ClientStream:
                 raise client_error(COMMAND_INVALID, "basic.publish on channel 0")
             return
         if method == CHANNEL_OPEN:
-            most = self.handshake.channel_max
-            if 0 < most < lane:
+            if self.publishes.origin is None:
+                raise client_error(COMMAND_INVALID, "channel.open before connection.open")
+            most = self.handshake.most_channels()
+            if lane > most:
                 raise client_error(CHANNEL_ERROR, f"channel {lane} opened, at most {most} were agreed on")
             if channel is None:
                 channel = self.channels[lane] = AmqpChannel(lane)
@@ -242,6 +258,7 @@ class ClientStream:
         if self.publishes.origin is None:
             told = self.circumstances
             self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost, told.connection)
+            self.deliveries.consumers.origin = self.publishes.origin
 
     # ---- frames too large to wait for ------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """A dismissal: telling an AMQP client why it cannot connect, without a broker.
 
-Closing the socket at once is what clients understand least: pika shows it as IncompatibleProtocolError, others as a lost connection, and
-all of them redial. `connection.close` may be said from `connection.start` on. Said in answer to start-ok, pika calls it a probable
-*authentication* error; said where RabbitMQ says that a virtual host or a user has too many connections, in answer to
-`connection.open`, every client shows the reply text (measured: pika 1.4, aiormq, py-amqp, 2026-11). So the handshake is walked up to there:
+Closing the socket at once is what clients understand least: pika shows it as IncompatibleProtocolError, others as a reset, and all of
+them redial. `connection.close` may be said from `connection.start` on. In answer to start-ok it is taken for an authentication error (pika,
+Java, Bunny, Go: some frameworks then give up for good); RabbitMQ says it in answer to `connection.open` when a virtual host or a user has
+too many connections, and so does the gateway. pika 1.4 and py-amqp 5.4 show code and text there; aiormq 7.2 shows that it got a
+connection.close, without its text, as it does with the broker's own (measured 2026-11). So the handshake is walked up to there:
 
     client: protocol header ─► start       start-ok ─► tune       tune-ok, open ─► close       close-ok ─► over
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.messages import ProtocolError
+from gateway.messages import PLAIN, Part, ProtocolError
+from gateway.protocols.octets import u32
 
 METHOD: Final = 1
 HEADER: Final = 2
@@ -46,10 +47,18 @@ CONNECTION_UNBLOCKED: Final = 0x000A003D
 CHANNEL_OPEN: Final = 0x0014000A
 CHANNEL_CLOSE: Final = 0x00140028
 CHANNEL_CLOSE_OK: Final = 0x00140029
+QUEUE_DECLARE: Final = 0x0032000A
+QUEUE_DECLARE_OK: Final = 0x0032000B
+BASIC_CONSUME: Final = 0x003C0014
+BASIC_CONSUME_OK: Final = 0x003C0015
+BASIC_CANCEL: Final = 0x003C001E
+BASIC_CANCEL_OK: Final = 0x003C001F
 BASIC_PUBLISH: Final = 0x003C0028
 BASIC_RETURN: Final = 0x003C0032
 BASIC_DELIVER: Final = 0x003C003C
+BASIC_GET: Final = 0x003C0046
 BASIC_GET_OK: Final = 0x003C0047
+BASIC_GET_EMPTY: Final = 0x003C0048
 BASIC_ACK: Final = 0x003C0050
 BASIC_NACK: Final = 0x003C0078
 CONFIRM_SELECT: Final = 0x0055000A
@@ -64,6 +73,8 @@ SYNTAX_ERROR: Final = 502
 COMMAND_INVALID: Final = 503
 CHANNEL_ERROR: Final = 504
 UNEXPECTED_FRAME: Final = 505
+NOT_ALLOWED: Final = 530
+RESOURCE_ERROR: Final = 506
 INTERNAL_ERROR: Final = 541
 
 REPLY_SUCCESS: Final = 200
@@ -74,6 +85,8 @@ NAMES: Final = {
     COMMAND_INVALID: "COMMAND_INVALID",
     CHANNEL_ERROR: "CHANNEL_ERROR",
     UNEXPECTED_FRAME: "UNEXPECTED_FRAME",
+    NOT_ALLOWED: "NOT_ALLOWED",
+    RESOURCE_ERROR: "RESOURCE_ERROR",
     INTERNAL_ERROR: "INTERNAL_ERROR",
 }
 
@@ -92,24 +105,33 @@ def short_string(text: bytes) -> bytes:
     return b"%c%b" % (len(text), text)
 
 
-def connection_close(code: int, text: str) -> bytes:
-    """connection.close as RabbitMQ words it: `CODE_NAME - what happened`."""
+def method_of(part: Part) -> int:
+    """The method a part begins with; 0 where it begins with another frame, or in the middle of one (no method lies there)."""
+    return u32(part.data, part.start + 7) if part.kind == PLAIN and part.data[part.start] == METHOD else 0
+
+
+def closing_arguments(code: int, text: str, method: int) -> bytes:
+    """Code, text and the method to blame (0: none), as RabbitMQ words it: `CODE_NAME - what happened`."""
     name = NAMES.get(code)
     words = text if name is None else f"{name} - {text}"
-    return method_frame(0, CONNECTION_CLOSE, code.to_bytes(2, "big") + short_string(words.encode()) + b"\x00\x00\x00\x00")
+    cut = words.encode()[:255].decode("utf-8", "ignore").encode()  # clients decode it: no half character at its end
+    return code.to_bytes(2, "big") + short_string(cut) + method.to_bytes(4, "big")
+
+
+def connection_close(code: int, text: str) -> bytes:
+    return method_frame(0, CONNECTION_CLOSE, closing_arguments(code, text, 0))
+
+
+def channel_close(channel: int, code: int, text: str, method: int) -> bytes:
+    return method_frame(channel, CHANNEL_CLOSE, closing_arguments(code, text, method))
 
 
 def nacks(channel: int, first: int, count: int) -> bytes:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
     before = b"\x01" + channel.to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x78"
-    if count == 1:
-        return before + first.to_bytes(8, "big") + b"\x00\xce"
-    pieces: list[bytes] = []
-    for tag in range(first, first + count):
-        pieces.append(before)
-        pieces.append(tag.to_bytes(8, "big"))
-        pieces.append(b"\x00\xce")
-    return b"".join(pieces)
+    after = b"\x00\xce"
+    tags = [tag.to_bytes(8, "big") for tag in range(first, first + count)]
+    return before + (after + before).join(tags) + after
 
 
 def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:

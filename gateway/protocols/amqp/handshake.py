@@ -19,6 +19,8 @@ from gateway.protocols.amqp.frames import PROTOCOL_HEADER, SYNTAX_ERROR, client_
 
 EARLY_FRAME: Final = 131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides
 DEFAULT_FRAME: Final = 131072  # RabbitMQ's offer; what we cut our own bodies to where frame_max is unlimited
+DEFAULT_CHANNEL_MAX: Final = 2047  # RabbitMQ's offer, 3.10 and 4.x
+LARGEST_CHANNEL: Final = 65535  # a u16; channel_max 0 means no limit but this
 SMALLEST_FRAME_MAX: Final = 4096  # the specification's frame-min-size
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # the second: RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
 SHOWN: Final = ("product", "version", "platform", "connection_name")  # client properties worth showing
@@ -42,19 +44,23 @@ OTHER_PROTOCOLS: Final = (
 class Handshake:
     """What was overheard. Sizes in bytes; `limit` bounds a frame's payload."""
 
-    def __init__(self, max_frame: int) -> None:
+    def __init__(self, max_frame: int, certificate_user: str | None = None) -> None:
         self.max_frame = max_frame  # bound where none was negotiated
+        self.certificate_user = certificate_user  # whom SASL's EXTERNAL means
         self.user: str | None = None
         self.mechanism = ""
         self.vhost: bytes | None = None
         self.properties: dict[str, str] = {}
+        self.takes_blocked = False  # the client declared the capability connection.blocked
         self.started = False  # the client has seen connection.start
+        self.authenticated = False  # the broker has said connection.tune
         self.tuned = False
+        self.opened = False  # the broker has said connection.open-ok
         self.frame_max = 0
         self.channel_max = 0
         self.heartbeat = 0  # seconds; 0: none
         self.limit = min(EARLY_FRAME, max_frame)
-        self.broker_limit = max_frame  # the same for what the broker sends
+        self.broker_limit = self.limit  # the same for what the broker sends
 
     def start_ok(self, arguments: bytes) -> None:
         """client-properties table, mechanism shortstr, response longstr, locale shortstr. Raises ProtocolError where they do not fit."""
@@ -64,8 +70,11 @@ class Handshake:
         if response_end >= len(arguments):
             raise client_error(SYNTAX_ERROR, "connection.start-ok is shorter than it says")
         self.mechanism = mechanism.decode("ascii", "replace")
-        self.user = _user(mechanism, arguments[at + 4 : response_end])
-        self.properties = _properties(arguments[:table_end])
+        self.user = self.certificate_user if mechanism == b"EXTERNAL" else _user(mechanism, arguments[at + 4 : response_end])
+        told = _table(arguments[:table_end])
+        self.properties = {name: str(told[name])[:SHOWN_CHARACTERS] for name in SHOWN if name in told}
+        capabilities = told.get("capabilities")
+        self.takes_blocked = isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True
 
     def tune_ok(self, arguments: bytes) -> None:
         """channel-max u16, frame-max u32, heartbeat u16: the client's word is the last one."""
@@ -84,9 +93,14 @@ class Handshake:
         self.vhost, _ = _short(arguments, 0)
         return self.vhost
 
+    def most_channels(self) -> int:
+        """The highest channel number the client may open. Until the broker has let it in, no more than brokers offer by default."""
+        agreed = self.channel_max or LARGEST_CHANNEL
+        return agreed if self.opened else min(agreed, DEFAULT_CHANNEL_MAX)
+
     def heartbeat_interval_ns(self) -> int:
         """Half of what was agreed on, as RabbitMQ's own sender does."""
-        return self.heartbeat * 500_000_000 if self.heartbeat else NEVER
+        return self.heartbeat * 500_000_000 if self.heartbeat and self.authenticated else NEVER
 
     def body_frame(self) -> int:
         """The largest body payload for frames of the gateway's own."""
@@ -94,6 +108,17 @@ class Handshake:
 
     def __repr__(self) -> str:
         return f"<Handshake {'tuned' if self.tuned else 'early'} user={self.user} vhost={self.vhost!r} frame_max={self.frame_max}>"
+
+
+def opening(head: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.Opening
+    """Look at the first 8 bytes of a connection, before anything is spent on it. Raises ProtocolError as `greeting` does."""
+    if not (others_pass and other_version(head)):
+        greeting(head)
+
+
+def other_version(head: bytes) -> bool:
+    """Whether the first 8 bytes are an AMQP protocol header, but of another version than 0-9-1."""
+    return len(head) == 8 and head.startswith(b"AMQP") and head not in ACCEPTED_HEADERS
 
 
 def greeting(data: bytes) -> bool:
@@ -134,7 +159,7 @@ def _short(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _user(mechanism: bytes, response: bytes) -> str | None:
-    """The name to be authenticated; None where the mechanism says it elsewhere (EXTERNAL: in the certificate)."""
+    """The name to be authenticated; None where the mechanism says it elsewhere."""
     name: bytes | None = None
     if mechanism == b"PLAIN":  # authorize \0 authenticate \0 password
         fields = response.split(b"\x00")
@@ -160,12 +185,12 @@ def _login(table: bytes) -> bytes | None:
     return None
 
 
-def _properties(table: bytes) -> dict[str, str]:
-    """The client properties worth showing. They are decoration: a table pamqp cannot read is the broker's to judge, not ours."""
+def _table(table: bytes) -> dict[str, object]:
+    """The client's properties. They are decoration: a table pamqp cannot read is the broker's to judge, not ours."""
     if len(table) > LARGEST_TABLE:
         return {}
     try:
         _, properties = pamqp.decode.field_table(table)
     except Exception:  # pamqp raises whatever it trips over: ValueError, struct.error, UnicodeDecodeError, RecursionError
         return {}
-    return {name: str(properties[name])[:SHOWN_CHARACTERS] for name in SHOWN if name in properties}
+    return {str(name): value for name, value in properties.items()}

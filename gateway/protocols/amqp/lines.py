@@ -61,6 +61,13 @@ class Lines:
         self.loose.append(part)
         self.reckon_due()
 
+    def wake(self) -> None:
+        """The connection is open: publishes that came before it may be judged."""
+        for channel in self.held.values():
+            if channel.parked and channel.parked[0].due == NEVER:
+                channel.parked[0].due = 0
+        self.reckon_due()
+
     def take_loose(self, lane: int) -> list[Part]:
         """The loose parts of a channel, now: what follows them goes on at once."""
         taken = [part for part in self.loose if part.lane == lane]
@@ -69,6 +76,11 @@ class Lines:
             self.reckon_due()
         return taken
 
+    def release(self, channel: AmqpChannel) -> None:
+        """The first part in the line of `channel` waits for nothing any more."""
+        channel.parked[0].due = 1  # long past
+        self.reckon_due()
+
     def waiting(self) -> bool:
         """Whether anything is still to go to the broker."""
         return len(self.held) > 0 or len(self.gate) > 0 or len(self.loose) > 0
@@ -76,8 +88,20 @@ class Lines:
     def unpark(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
         self.conversation.held_bytes -= weight(part)
+        self.unblock(part)
         if part.kind == REQUEST:
             self.conversation.held_messages -= part.count * part.messages
+
+    def block(self, part: Part) -> None:
+        """The client is not read until `part`, which is parked, is settled."""
+        if not part.blocking:
+            part.blocking = True
+            self.conversation.blocking += 1
+
+    def unblock(self, part: Part) -> None:
+        if part.blocking:
+            part.blocking = False
+            self.conversation.blocking -= 1
 
     def count_split(self, channel: AmqpChannel) -> None:
         """A taken part became two: both will be settled."""
@@ -157,6 +181,7 @@ class Lines:
         self.taken = 0
         self.conversation.held_bytes = 0
         self.conversation.held_messages = 0
+        self.conversation.blocking = 0
         self.conversation.next_due = NEVER
         return parts
 

@@ -15,10 +15,15 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.messages import Part
+from gateway.messages import NEVER, Part
 from gateway.protocols.amqp.frames import BASIC_RETURN, BODY_FRAME, HEADER, NO_ROUTE, OVERHEAD, frame, method_frame, nacks, short_string
 from gateway.protocols.octets import u32, u64
+from limiter.limits import Limit
+from limiter.units import format_byte_rate, format_rate
 
+RATE_LIMITED: Final = "RATE_LIMITED - "
+LONGEST_TEXT: Final = 255 - len("RESOURCE_ERROR - ")  # bytes; a reply text is a short string
+LONGEST_NAME: Final = 64  # bytes of a rule's name in a reply text (a guess: longer ones leave no room for the key)
 FRAMING: Final = 4096  # bytes around a body that is kept, beside an eighth of it: enough for frames of 64 bytes and more (a guess)
 
 
@@ -67,13 +72,32 @@ def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_fr
     return b"".join(pieces)
 
 
-def refusal_text(part: Part) -> str:
-    """What a client reads in the return: which limit, and when it would pass."""
+def over_limit(part: Part, before: str) -> str:
+    """`before`, then which key is over which limit and when it would pass; with RESOURCE_ERROR before it at most 255 bytes.
+
+    Long names are cut, the wait never is.
+    """
     key = part.key
-    name = "" if key is None else key.text
-    wait_ms = -(-part.wait_ns // 1_000_000)
-    tail = f" is over its limit, wait {wait_ms} ms"
-    return f"RATE_LIMITED - {name[: 255 - 15 - len(tail)]}{tail}"
+    rule = part.rule
+    over = "a limit" if rule is None else f"its limit of {limit_text(rule.limit)} of rule {cut(rule.name, LONGEST_NAME)}"
+    wait = f"wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else "nothing passes"
+    tail = f" is over {over}, {wait}"
+    return before + cut("" if key is None else key.text, LONGEST_TEXT - len(before) - len(tail.encode())) + tail
+
+
+def limit_text(limit: Limit) -> str:
+    """`500/s`, `10MiB/s`, or both."""
+    words: list[str] = []
+    if limit.messages is not None:
+        words.append(format_rate(limit.messages))
+    if limit.bytes is not None:
+        words.append(format_byte_rate(limit.bytes))
+    return " and ".join(words)
+
+
+def cut(text: str, size: int) -> str:
+    """As much of `text` as fits into `size` bytes."""
+    return text.encode()[:size].decode("utf-8", "ignore")
 
 
 def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
@@ -93,7 +117,7 @@ def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
                 plain = 0
             body_at = at + u32(data, at + 3) + OVERHEAD
             body_at += u32(data, body_at + 3) + OVERHEAD
-            pieces.append(returned(channel, data, at, body_of(data, body_at, stop), refusal_text(part), body_frame))
+            pieces.append(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part, RATE_LIMITED), body_frame))
             pieces.append(nacks(channel, tag, 1))
         else:
             plain += 1
@@ -114,7 +138,7 @@ class Unanswered:
         data = part.data
         self.channel = part.lane
         self.tag = tag
-        self.text = refusal_text(part)
+        self.text = over_limit(part, RATE_LIMITED)
         self.pieces: list[bytes] = []
         self.reserved = 0  # 0: nothing is kept, there will be no return
         self.kept = part.end - at

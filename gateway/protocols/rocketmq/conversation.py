@@ -16,6 +16,8 @@ answer is outstanding; draining waits for the broker to fall silent instead (`se
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from gateway.conversation import DROPPED, REFUSED, Circumstances, Conversation
@@ -26,6 +28,8 @@ from gateway.protocols.rocketmq.refusals import FLOW_CONTROL, SYSTEM_BUSY, build
 from gateway.protocols.rocketmq.replies import Replies
 from gateway.protocols.rocketmq.requests import Sends
 from gateway.protocols.rocketmq.waiting import Waiting
+
+PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (limiter.md 4)
 
 
 class RocketmqConversation(Conversation):
@@ -39,6 +43,7 @@ class RocketmqConversation(Conversation):
         self.released = False
         self.frames = Frames(circumstances, self.origin)
         self.need = self.frames.need
+        self.patience_ns = PATIENCE_NS
         self.discarding = False  # what still comes of a large frame is thrown away
         self.last_words = b""  # reply to be given when the last of it is in
         self.waiting = Waiting()
@@ -57,11 +62,16 @@ class RocketmqConversation(Conversation):
             self.need = 1  # what came before the fault goes its way first; the next call meets the fault again
             return frames.at
         self.need = frames.need
+        self.begun = self.begun or len(parts) > before
         return position
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
     def admit(self, part: Part) -> None:
+        if self.hang_up:  # the client will take it for failed
+            if part.kind == REQUEST:
+                self.abandoned.append(part)
+            return
         if part.kind == BODY:
             if self.discarding:
                 if part.complete:
@@ -127,12 +137,29 @@ class RocketmqConversation(Conversation):
         return True
 
     def hold(self, part: Part, due: int) -> bool:
+        return self._wait(part, due, blocking=False)
+
+    def block(self, part: Part, due: int) -> bool:
+        return self._wait(part, due, blocking=True)
+
+    def _wait(self, part: Part, due: int, *, blocking: bool) -> bool:
         assert isinstance(part, Sends)
-        if part.streamed:
+        if part.streamed or self.hang_up:
             return False
-        self.waiting.hold(part, due)
+        self.waiting.hold(part, due, blocking=blocking)
         self._tell()
         return True
+
+    def close(self, part: Part) -> int:
+        """The connection is closed without an answer; so fail the client's other requests on it, as when a broker stops."""
+        key = part.key
+        assert key is not None
+        rule = "" if part.rule is None else part.rule.name
+        self.hang_up = self.hang_up or f"{key.text} is over its limit (rule {rule})"
+        if not part.complete:
+            self.last_words = b""
+            self.discarding = True
+        return REFUSED
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
@@ -157,6 +184,7 @@ class RocketmqConversation(Conversation):
         waiting = self.waiting
         self.held_bytes = waiting.bytes + self.replies.waiting_bytes
         self.held_messages = waiting.messages
+        self.blocking = waiting.blocking
         self.next_due = NEVER if self.frame_left else waiting.next_due
 
     # ---- broker to client ------------------------------------------------------------------------------------------

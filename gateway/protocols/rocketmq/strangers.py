@@ -24,6 +24,13 @@ STRANGERS: Final[tuple[tuple[bytes, str], ...]] = (
 )
 
 
+def opening(first: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.Opening
+    """Look at the first 4 bytes of a connection, before anything is spent on it. Raises ProtocolError where they cannot be a frame's."""
+    length = int.from_bytes(first, "big")
+    if len(first) == 4 and length > max_frame - 4:
+        raise too_large(first, length, max_frame)
+
+
 def too_large(first: bytes, length: int, max_frame: int) -> ProtocolError:
     """The error for a frame that begins with the four bytes `first` and announces `length` bytes after them."""
     for prefix, what in STRANGERS:

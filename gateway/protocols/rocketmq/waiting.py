@@ -27,16 +27,18 @@ class Waiting:
     def __init__(self) -> None:
         self.bytes = 0
         self.messages = 0
+        self.blocking = 0  # parts for whose sake the client is not read
         self.next_due = NEVER
         self.queues: dict[Key, list[Sends]] = {}
         self.heads: dict[int, Sends] = {}  # by order: the first of each queue
         self.heap: list[tuple[int, int]] = []  # (due, order) of heads, and of what no longer is one
         self.last_order = 0
 
-    def hold(self, part: Sends, due: int) -> None:
+    def hold(self, part: Sends, due: int, *, blocking: bool) -> None:
         """Keep `part` in its place among its key's; its turn comes at `due`, or when those before it have gone."""
         part.detach()
         part.due = due
+        part.blocking = blocking
         self._insert(part)
 
     def goes_behind(self, part: Sends) -> bool:
@@ -84,6 +86,7 @@ class Waiting:
         self.heap.clear()
         self.bytes = 0
         self.messages = 0
+        self.blocking = 0
         self.next_due = NEVER
         return parts
 
@@ -127,6 +130,8 @@ class Waiting:
     def _count(self, part: Sends, sign: int) -> None:
         self.bytes += sign * (part.end - part.start + PART_OVERHEAD)
         self.messages += sign * part.count * part.messages
+        if part.blocking:
+            self.blocking += sign
 
     def __repr__(self) -> str:
         return f"<Waiting {self.messages} messages, {self.bytes} bytes, {len(self.queues)} keys>"

@@ -101,6 +101,9 @@ class Handler(BaseHTTPRequestHandler):
         admin, path = self.admin, request.path
         if path in {"/v1/limits", "/v1/topics", "/v1/connections"}:
             return page(admin.topics, request)
+        if path.startswith("/v1/connections/") and request.method == "DELETE":
+            number = int(path.rpartition("/")[2])
+            return (200, {"done": f"connection {number} is being closed"}, "") if number == 7 else problem(404, "not-found", "no such one")
         if path == "/v1/rules":
             return 200, {"items": list(admin.rules.values()), "orphans": {}, "revision": 1}, etag(admin.rules)
         if path == "/v1/history":

@@ -23,7 +23,7 @@ def named(problems: list[ConfigProblem]) -> list[tuple[int, int, str]]:
 def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> None:
     problems = faults(
         LISTENERS + "rules:\n"
-        "  - {name: a, match: {protocol: rocketmq, exchange: x}, action: block, limit: {messages: 5/s}}\n"
+        "  - {name: a, match: {protocol: rocketmq, exchange: x}, action: blok, limit: {messages: 5/s}}\n"
         "  - {name: b, match: {protocol: amqp, client: 10.0.0.300}, max_delay: 10s, algorithm: pacing, limit: {messages: 5/s}}\n"
     )
     assert named(problems) == [
@@ -33,7 +33,7 @@ def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> 
         (5, 71, "rules[1].max_delay"),
         (5, 87, "rules[1].algorithm"),
     ]
-    said = ["exchange is AMQP's", "block: not supported yet", "10.0.0.300", "10s is too much", "pacing: not supported yet"]
+    said = ["exchange is AMQP's", "is not one of reject, delay, block, drop, close", "10.0.0.300", "10s is too much", "pacing: not supported yet"]
     assert all(words in each.message for words, each in zip(said, problems, strict=True))
 
 

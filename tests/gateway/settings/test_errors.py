@@ -55,7 +55,9 @@ BROKEN = [
      "topic is RocketMQ's", "AMQP's is routing_key"),
     ("bad network", "rules: [{name: a, match: {client: 10.0.0.300}, limit: {messages: 1/s}}]\n", 3, 35, "rules[0].match.client", "10.0.0.300",
      "write an address or a network"),
-    ("delay too long", "rules: [{name: a, max_delay: 5s, limit: {messages: 1/s}}]\n", 3, 30, "rules[0].max_delay", "5s is too much", "the most is 2.5s"),
+    ("delay too long", "rules: [{name: a, max_delay: 5s, limit: {messages: 1/s}}]\n", 3, 30, "rules[0].max_delay", "5s is outside 0s to 2.5s", "set at most 2.5s, or 8s with"),
+    ("delay too long for AMQP", "rules: [{name: a, max_delay: 9s, match: {protocol: amqp}, limit: {messages: 1/s}}]\n", 3, 30, "rules[0].max_delay",
+     "9s is too much", "the most is 8s"),
     ("no such file", "rules_file: none.yaml\n", 3, 13, "rules_file", "there is no file", "check the name"),
     ("both", "rules_file: sluice.yaml\nrules: []\n", 4, 1, "rules", "given twice", "keep one of the two"),
     ("credit", "credit: {initial: 10, more_after: 20}\n", 3, 35, "credit.more_after", "more_after 20 is above initial 10", "set more_after to 5"),
@@ -83,14 +85,6 @@ def test_names_line_column_and_remedy(faults: Faults, text: str, line: int, colu
 
 # key of a listener, value, column of the key or of the value (both in line 1), what is said
 NOT_YET = [
-    ("tls", "{certificate: c.pem, key: k.pem}", "TLS on listeners is not supported yet"),
-    ("upstream_tls", "{ca: c.pem}", "TLS to the broker is not supported yet"),
-    ("accept_proxy_protocol", "true", "true: the PROXY protocol is not supported yet"),
-    ("send_proxy_protocol", "v2", "v2: the PROXY protocol is not supported yet"),
-    ("max_connections", "10", "10: a cap on connections is not supported yet"),
-    ("max_connections_per_address", "10", "10: a cap on connections is not supported yet"),
-    ("max_connections_per_user", "10", "10: a cap on connections is not supported yet"),
-    ("idle_timeout", "5min", "5min: an idle timeout is not supported yet"),
     ("advertise", "127.0.0.1", "127.0.0.1: the nameserver mode is not supported yet"),
     ("broker_ports", "20911-20950", "20911-20950: the nameserver mode is not supported yet"),
     ("remote_admin", "{allow: [10.0.0.0/8]}", "answering RocketMQ's rate-limit admin requests is not supported yet"),
@@ -120,12 +114,10 @@ def test_what_the_contract_names_and_this_version_cannot_do_is_said_so(faults: F
             "rules[0].protected",
             "true: protected topics are not supported yet",
         ),
-        ("rules: [{name: a, limit: {messages: 1/s}, action: block}]", "rules[0].action", "block: not supported yet"),
-        ("rules: [{name: a, limit: {messages: 1/s}, action: close}]", "rules[0].action", "close: not supported yet"),
         (
             "rules: [{name: a, limit: {messages: 1/s}, match: {operation: consume}}]",
             "rules[0].match.operation",
-            "consume: not supported yet",
+            "consume is not supported yet for RocketMQ; say protocol: amqp as well",
         ),
         *(
             (f"rules: [{{name: a, limit: {{messages: 1/s}}, algorithm: {name}}}]", "rules[0].algorithm", f"{name}: not supported yet")
@@ -139,6 +131,26 @@ def test_what_this_version_cannot_do_elsewhere(faults: Faults, text: str, path: 
     assert problem.remedy
 
 
+@pytest.mark.parametrize(
+    ("setting", "said", "remedy"),
+    [
+        ("accept_proxy_protocol: yes", "expected true or false, got 'yes'", "write true or false"),
+        ("accept_proxy_protocol: 'true'", "expected true or false, got 'true'", "without quotes"),
+        ("send_proxy_protocol: v1", "'v1' is not one of none, v2", "use none or v2"),
+        ("max_connections: 0", "0 is too small", "the least is 1"),
+        ("max_connections: 10k", "expected a whole number, got '10k'", "write it like 10"),
+        ("max_connection_rate: 100", "100 has no unit", "did you mean 100/s?"),
+        ("idle_timeout: 500ms", "500ms is too little", "the least is 1s"),
+        ("other_protocols: allow", "'allow' is not one of refuse, pass", ""),
+    ],
+)
+def test_the_doors_settings(faults: Faults, setting: str, said: str, remedy: str) -> None:
+    (problem,) = faults(f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {setting}}}]\n")
+    assert problem.path == f"listeners[0].{setting.partition(':')[0]}"
+    assert said in problem.message.replace('"', "'")
+    assert remedy in problem.remedy
+
+
 def test_nameserver_listeners_are_refused_by_name(faults: Faults) -> None:
     (problem,) = faults("listeners: [{name: r, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n")
     assert problem.headline.endswith("listeners[0].protocol: rocketmq-nameserver: not supported yet; use amqp or rocketmq")
@@ -147,7 +159,7 @@ def test_nameserver_listeners_are_refused_by_name(faults: Faults) -> None:
 def test_values_that_ask_for_nothing_may_stand_where_a_feature_is_missing(write: Callable[..., Path]) -> None:
     path = write(
         "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, accept_proxy_protocol: false, send_proxy_protocol: none,\n"
-        "  tls: }]\nrules: [{name: a, limit: {messages: 1/s}, weight: 1, protected: false}]\n"
+        "  tls: off, upstream_tls: off}]\nrules: [{name: a, limit: {messages: 1/s}, weight: 1, protected: false}]\n"
     )
     assert load(path).rules[0].name == "a"
 

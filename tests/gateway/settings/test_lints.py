@@ -57,6 +57,33 @@ def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
     assert warning.message == "there are no rules: nothing is limited"
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("max_connections_per_user: 5", "has no effect with protocol: rocketmq, which tells the gateway no user"),
+        ("other_protocols: pass", "has no effect with protocol: rocketmq"),
+    ],
+)
+def test_warns_of_what_a_protocol_has_no_use_for(write: Callable[..., Path], setting: str, said: str) -> None:
+    rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    (warning,) = load(
+        write(f"listeners: [{{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {setting}}}]\n{rules}")
+    ).warnings()
+    assert (warning.path, warning.message) == (f"listeners[0].{setting.partition(':')[0]}", said)
+
+
+def test_warns_of_more_connections_than_there_are_descriptors_for(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
+    text = "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 4001}]\n"
+    rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    (warning,) = load(write(text + rules)).warnings()
+    assert (warning.path, warning.message) == (
+        "listeners[0].max_connections",
+        "the hard limit of open files (8192) leaves room for 4000 connections",
+    )
+    assert load(write(text.replace("4001", "4000") + rules)).warnings() == []
+
+
 def test_warns_of_token_files_missing_or_open(write: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "open").write_text("x" * 43)
     (tmp_path / "open").chmod(0o644)

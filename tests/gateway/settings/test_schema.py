@@ -67,9 +67,13 @@ LISTENER_KEYS = [
     "handshake_timeout",
     "max_frame",
     "tls",
+    "upstream_tls",
     "accept_proxy_protocol",
     "send_proxy_protocol",
     "idle_timeout",
+    "max_connections",
+    "max_connection_rate",
+    "other_protocols",
     "nonsense",
 ]
 RULE_KEYS = [

@@ -25,8 +25,9 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "gateway": {"name": socket.gethostname(), "workers": 1, "state_directory": str(tmp_path / "state")},
         "listeners": [
             {
-                "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "handshake_timeout": "10s",
-                "max_frame": "16MiB",
+                "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "tls": "off",
+                "upstream_tls": "off", "accept_proxy_protocol": False,
+                "send_proxy_protocol": "none", "handshake_timeout": "10s", "other_protocols": "refuse", "max_frame": "16MiB",
             }
         ],
         "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_keys": 1000000},
@@ -122,6 +123,22 @@ def test_a_rule_knows_its_file_and_line(write: Callable[..., Path]) -> None:
 
 def test_rules_exempting_something_need_no_limit(write: Callable[..., Path]) -> None:
     assert load(write(LISTENERS + "rules: [{name: a, match: {topic: t}, mode: off}]\n")).rules[0].mode == "off"
+
+
+def test_the_door(write: Callable[..., Path]) -> None:
+    text = (
+        "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, accept_proxy_protocol: true, send_proxy_protocol: v2,\n"
+        "  max_connections: 10, max_connections_per_address: 3, max_connections_per_user: 2, max_connection_rate: 90/min, idle_timeout: 10min,\n"
+        "  handshake_timeout: 3s, other_protocols: pass}]\n"
+    )
+    settings = load(write(text))
+    (listener,) = settings.listeners
+    assert (listener.accept_proxy_protocol, listener.send_proxy_protocol, listener.other_protocols) == (True, "v2", "pass")
+    assert (listener.max_connections, listener.max_connections_per_address, listener.max_connections_per_user) == (10, 3, 2)
+    assert listener.max_connection_rate == Rate(3, 2_000_000_000)
+    assert (listener.handshake_timeout_ns, listener.idle_timeout_ns) == (3_000_000_000, 600_000_000_000)
+    (shown,) = settings.describe()["listeners"]  # type: ignore[misc, union-attr]
+    assert {"max_connection_rate": "1.5/s", "idle_timeout": "10min", "accept_proxy_protocol": True}.items() <= shown.items()  # type: ignore[union-attr, operator]
 
 
 def test_addresses(write: Callable[..., Path]) -> None:

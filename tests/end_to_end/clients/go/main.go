@@ -30,6 +30,8 @@ var (
 	size        = flag.Int("size", 200, "bytes of a body")
 	window      = flag.Int("window", 1000, "unconfirmed messages per connection; 0: no bound")
 	connections = flag.Int("connections", 1, "connections")
+	every       = flag.Int("every", 0, "every so manieth message goes to -everykey; 0: none")
+	everykey    = flag.String("everykey", "", "routing key of every -every'th message")
 	mandatory   = flag.Bool("mandatory", false, "publish with the mandatory flag")
 	patience    = flag.Float64("patience", 30, "seconds to wait for the last confirms")
 )
@@ -129,7 +131,11 @@ func (p *publisher) publish(number int) error {
 		p.outcomes = append(p.outcomes, '?')
 		p.Unlock()
 		message := amqp.Publishing{MessageId: id, DeliveryMode: amqp.Transient, ContentType: "text/plain", Body: body}
-		if err := channel.PublishWithContext(context.Background(), *exchange, *key, *mandatory, false, message); err != nil {
+		route := *key
+		if *every > 0 && (sequence+1)%*every == 0 {
+			route = *everykey
+		}
+		if err := channel.PublishWithContext(context.Background(), *exchange, route, *mandatory, false, message); err != nil {
 			p.Lock()
 			if p.closed == "" {
 				p.closed = err.Error()

@@ -92,6 +92,7 @@ async function run(order) {
   connection.on('unblocked', () => { report.unblocked += 1; });
   if (order.listen) await listen(connection, order.listen, report);
   const other = await connection.createConfirmChannel();
+  if (!['confirm', 'plain'].includes(order.mode)) throw new Error(`amqplib has no mode ${order.mode}`);
   const channel = order.mode === 'confirm' ? await connection.createConfirmChannel() : await connection.createChannel();
   other.on('error', () => {});
   channel.on('error', (error) => { closed = { ...told(error), class: `'error' event ${error.constructor.name}` }; });
@@ -103,7 +104,9 @@ async function run(order) {
     report.seen.push(await publish(channel, order, number));
   }
   if (order.other_first === '1') report.other = await otherChannelLives(connection, other, order);
-  await sleep(Number(order.linger) * 1000);
+  const until = Date.now() + Number(order.linger) * 1000;
+  const blockIsOver = () => report.blocked.length > 0 && report.blocked.length === report.unblocked;
+  while (Date.now() < until && !blockIsOver()) await sleep(50);
   try {
     await within(channel.checkQueue(order.free));
   } catch (error) {

@@ -29,9 +29,11 @@ class Order:
     heartbeat: int = 60
     listen: str = ""
     linger: float = 0.0
+    pause: float = 0.0
     other_first: bool = False
     every: int = 0
     every_key: str = ""
+    returns: str = "default"  # or `handled`: with what the library offers beyond its default for returned messages
 
     @classmethod
     def parse(cls, line: str) -> Order:
@@ -73,6 +75,14 @@ class Report:
             self.longest_gap_s = max(self.longest_gap_s, now - self._heard_at)
         self._heard_at = now
         self.heard += 1
+
+    def close(self, words: dict[str, Any]) -> None:
+        """The limited channel is closed; the first exception that says so is the one that counts."""
+        if self.channel == "open":
+            self.channel = words
+
+    def block_is_over(self) -> bool:
+        return 0 < len(self.blocked) == self.unblocked
 
     def returned(self, code: int, text: str, key: str, body: bytes) -> None:
         self.returns.append({"code": code, "text": text, "key": key, "body": body.decode()})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import aio_pika
 import aio_pika.exceptions as errors
+from pamqp.commands import Basic
 from probe import PATIENCE_S, Order, Report, described, serve
 
 AMQP_ERRORS = (errors.AMQPError, errors.ChannelInvalidStateError, asyncio.TimeoutError, ConnectionError, RuntimeError)
@@ -39,14 +41,22 @@ async def publish(channel: Any, order: Order, report: Report, number: int, key: 
     message = aio_pika.Message(body, message_id=body.decode())
     try:
         work = channel.default_exchange.publish(message, key, mandatory=order.mandatory)
-        await asyncio.wait_for(work, PATIENCE_S)
+        result = await asyncio.wait_for(work, PATIENCE_S)
     except errors.PublishError as error:
         returned, frame = error.message, error.frame
         report.returned(frame.reply_code, frame.reply_text, returned.delivery.routing_key, returned.body)
         return type(error).__name__
+    except errors.DeliveryError:
+        return "DeliveryError"
     except AMQP_ERRORS as error:
+        report.close(told(error))
         return type(error).__name__
-    return "ack" if order.mode in {"confirm", "flood"} else "sent"
+    if order.mode not in {"confirm", "flood"}:
+        return "sent"
+    if isinstance(result, Basic.Ack):
+        return "ack"
+    report.returned(result.delivery.reply_code, result.delivery.reply_text, result.delivery.routing_key, result.body)
+    return f"publish() = {type(result).__name__}"
 
 
 async def other_channel_lives(connection: Any, other: Any, order: Order) -> Any:
@@ -94,29 +104,36 @@ async def conversation(order: Order, report: Report) -> None:
 
         await (await listening.get_queue(order.listen)).consume(heard, no_ack=True)
     other = await connection.channel()
-    channel = await connection.channel(publisher_confirms=order.mode in {"confirm", "flood"})
+    confirms = order.mode in {"confirm", "flood"}
+    channel = await connection.channel(publisher_confirms=confirms, on_return_raises=order.returns == "handled")
+    channel.close_callbacks.add(lambda _, error: report.close(told(error)) if error is not None else None)
     if order.mode == "flood":
         await flood(channel, order, report)
     elif order.mode == "tx":
         transaction = channel.transaction()
         await transaction.select()
         report.seen = [await publish(channel, order, report, number, order.key) for number in range(order.count)]
+        await asyncio.sleep(order.pause)
         try:
             await asyncio.wait_for(transaction.commit(), PATIENCE_S)
             report.commit = "committed"
         except AMQP_ERRORS as error:
+            report.close(told(error))
             report.commit = type(error).__name__
     else:
         report.seen = [await publish(channel, order, report, number, order.key) for number in range(order.count)]
     if order.other_first:
         report.other = await other_channel_lives(connection, other, order)
-    await asyncio.sleep(order.linger)
+    until = time.monotonic() + order.linger
+    while time.monotonic() < until and not report.block_is_over():
+        await asyncio.sleep(0.05)
     try:
         await asyncio.wait_for(channel.declare_queue(order.free, passive=True), PATIENCE_S)
     except AMQP_ERRORS as error:
-        report.channel = told(error)
+        report.close(told(error))
     if not order.other_first:
         report.other = await other_channel_lives(connection, other, order)
+    channel.close_callbacks.clear()
     await connection.close()
 
 

@@ -38,6 +38,8 @@ def publish(channel: Any, order: Order, report: Report, number: int) -> str:
     except AMQPError as error:
         if isinstance(error, amqpstorm.AMQPMessageError):
             report.returned(error.error_code, str(error), order.key, body)  # the exception has neither key nor body
+        else:
+            report.close(told(error))
         return type(error).__name__
     if order.mode != "confirm":
         return "sent"
@@ -82,22 +84,26 @@ def run(order: Order, report: Report) -> None:
         channel.tx.select()
     report.seen = [publish(channel, order, report, number) for number in range(order.count)]
     if order.mode == "tx":
+        time.sleep(order.pause)
         try:
+            channel.check_for_errors()
             channel.tx.commit()
             report.commit = "committed"
         except AMQPError as error:
+            report.close(told(error))
             report.commit = type(error).__name__
     if order.other_first:
         report.other = other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
-    while time.monotonic() < until:
+    while time.monotonic() < until and not report.block_is_over():
         time.sleep(0.05)
         if order.listen:
             listening.process_data_events()
     try:
+        channel.check_for_errors()  # without this it would send on a closed channel, and the broker would close the connection (504)
         channel.queue.declare(order.free, passive=True)
     except AMQPError as error:
-        report.channel = told(error)
+        report.close(told(error))
     if not order.other_first:
         report.other = other_channel_lives(connection, other, order)
     if connection.is_open:

@@ -23,6 +23,7 @@ def publish(channel: Any, order: Order, report: Report, number: int) -> str:
             report.returned(message.method.reply_code, message.method.reply_text, message.method.routing_key, message.body)
         return type(error).__name__
     except errors.AMQPError as error:
+        report.close(told(error))
         return type(error).__name__
     return "ack" if order.mode == "confirm" else "sent"
 
@@ -62,24 +63,26 @@ def run(order: Order, report: Report) -> None:
         channel.tx_select()
     report.seen = [publish(channel, order, report, number) for number in range(order.count)]
     if order.mode == "tx":
+        time.sleep(order.pause)
         try:
             channel.tx_commit()
             report.commit = "committed"
         except errors.AMQPError as error:
+            report.close(told(error))
             report.commit = type(error).__name__
     if order.other_first:
         report.other = other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
-    while time.monotonic() < until:
+    while time.monotonic() < until and not report.block_is_over():
         connection.process_data_events(time_limit=0.1)
     try:
         channel.queue_declare(order.free, passive=True)
     except errors.AMQPError as error:
-        report.channel = told(error)
+        report.close(told(error))
     if not order.other_first:
         report.other = other_channel_lives(connection, other, order)
-    connection.process_data_events(time_limit=0)
     if connection.is_open:
+        connection.process_data_events(time_limit=0)
         connection.close()
 
 

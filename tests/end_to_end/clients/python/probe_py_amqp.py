@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,7 +25,13 @@ def publish(channel: Any, order: Order, report: Report, number: int) -> str:
             channel.basic_publish_confirm(message, "", order.key, mandatory=order.mandatory, confirm_timeout=PATIENCE_S)
             return "ack"
         channel.basic_publish(message, "", order.key, mandatory=order.mandatory)
+    except MessageNacked:
+        return "MessageNacked"
     except AMQP_ERRORS as error:
+        if order.mandatory:
+            report.returned(error.reply_code, error.reply_text, order.key, body)  # the exception has neither key nor body
+        else:
+            report.close(told(error))
         return type(error).__name__
     return "sent"
 
@@ -68,30 +73,37 @@ def run(order: Order, report: Report) -> None:
     def returned(error: Any, exchange: str, key: str, message: Any) -> None:
         report.returned(error.reply_code, error.reply_text, key, bytes(message.body))
 
-    channel.events["basic_return"].add(returned)
+    if order.returns == "handled":
+        channel.events["basic_return"].add(returned)
     if order.mode == "tx":
         channel.tx_select()
     report.seen = [publish(channel, order, report, number) for number in range(order.count)]
     if order.mode == "tx":
+        time.sleep(order.pause)
         try:
             channel.tx_commit()
             report.commit = "committed"
         except AMQP_ERRORS as error:
+            report.close(told(error))
             report.commit = type(error).__name__
     if order.other_first:
         report.other = other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
     beat = time.monotonic()
-    while time.monotonic() < until:
-        with suppress(TimeoutError):
+    while time.monotonic() < until and not report.block_is_over():
+        try:
             connection.drain_events(timeout=0.1)
+        except TimeoutError:
+            pass
+        except AMQP_ERRORS as error:
+            report.close(told(error))
         if order.heartbeat and time.monotonic() >= beat:  # the library leaves the beat to the application (kombu does it for Celery)
             connection.heartbeat_tick()
             beat += order.heartbeat / 2
     try:
         channel.queue_declare(order.free, passive=True)
     except AMQP_ERRORS as error:
-        report.channel = told(error)
+        report.close(told(error))
     if not order.other_first:
         report.other = other_channel_lives(connection, other, order)
     if connection.connected:

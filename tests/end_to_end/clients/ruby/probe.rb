@@ -6,6 +6,7 @@ require "bunny"
 require "json"
 
 PATIENCE_S = 20.0
+CONTINUATION_TIMEOUT_MS = 2_000 # 15 s by default; wait_for_confirms on a channel that is closed meanwhile waits it out
 QUIET = Logger.new(IO::NULL)
 
 def parse(line)
@@ -50,7 +51,14 @@ def flood(channel, exchange, order, report)
     room.push(true)
     id = "#{order["run"]}-#{number}"
     key = ((number + 1) % every).zero? ? order["every_key"] : order["key"]
-    exchange.publish(id, routing_key: key, message_id: id)
+    begin
+      exchange.publish(id, routing_key: key, message_id: id)
+    rescue RuntimeError => e
+      # Bunny 2.19 walks its set of unconfirmed tags without its lock when a bulk ack comes. Adding to it fails before anything is sent.
+      raise unless e.message.include?("during iteration")
+
+      retry
+    end
   end
   deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE_S
   sleep 0.01 while settled < count && Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline
@@ -91,12 +99,17 @@ def run(order)
   failure = nil
   handler = Object.new
   handler.define_singleton_method(:raise) { |error| failure = error }
-  options = { heartbeat: order["heartbeat"].to_i, automatically_recover: false, logger: QUIET, session_error_handler: handler }
+  options = { heartbeat: order["heartbeat"].to_i, automatically_recover: false, logger: QUIET, session_error_handler: handler,
+              continuation_timeout: CONTINUATION_TIMEOUT_MS }
   connection = Bunny.new(order["url"], **options)
   begin
     connection.start
   rescue Bunny::Exception, Timeout::Error => e
     report[:refused] = told(e)
+    return report
+  end
+  if failure # by default Bunny raises it in the thread that made the session
+    report[:refused] = told(failure)
     return report
   end
   connection.on_blocked { |method| report[:blocked] << method.reason }
@@ -119,6 +132,7 @@ def run(order)
     report[:seen] = Array.new(order["count"].to_i) { |number| publish(exchange, channel, order, number, order["mode"] == "confirm") }
   end
   if order["mode"] == "tx"
+    sleep order["pause"].to_f
     begin
       channel.tx_commit
       report[:commit] = "committed"
@@ -127,7 +141,11 @@ def run(order)
     end
   end
   report[:other] = other_channel_lives(connection, other, order) if order["other_first"] == "1"
-  sleep order["linger"].to_f
+  deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + order["linger"].to_f
+  until Process.clock_gettime(Process::CLOCK_MONOTONIC) >= deadline ||
+        (!report[:blocked].empty? && report[:blocked].size == report[:unblocked])
+    sleep 0.05
+  end
   begin
     channel.queue_declare(order["free"], passive: true)
   rescue Bunny::Exception, Timeout::Error => e

@@ -1,13 +1,22 @@
-"""Confirms: tags translated, multiples cut at the refused, and a model of broker and clients that must never be told a lie."""
+"""Confirms: tags translated, multiples cut at the refused, at a cost that does not grow with the number of messages.
+
+That nobody is ever told a lie is played out with whole conversations in `test_confirm_schedules.py`.
+"""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.messages import ProtocolError
-from gateway.protocols.amqp.confirms import Confirms
+from gateway.protocols.amqp.confirms import TRIM, Confirms
+from support.builds import build_of
 
 
 def test_confirms_pass_untouched_until_the_first_refusal() -> None:
@@ -87,29 +96,72 @@ def test_steps_are_forgotten_when_passed() -> None:
     assert len(confirms.above) == 0
 
 
-class LiteralClient:
-    """Takes confirms at their word: a multiple settles everything outstanding up to its tag. Complains like the strictest client."""
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of `confirms.py` one call executes."""
+    count = 0
 
-    def __init__(self) -> None:
-        self.published = 0
-        self.outstanding: set[int] = set()
-        self.results: dict[int, bool] = {}
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.endswith("confirms.py"):
+            return None
+        count += event == "line"
+        return trace
 
-    def publish(self, count: int) -> list[int]:
-        tags = list(range(self.published + 1, self.published + count + 1))
-        self.published += count
-        self.outstanding.update(tags)
-        return tags
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
 
-    def confirmed(self, tag: int, multiple: bool, acked: bool) -> None:
-        assert tag in self.outstanding, "a confirm names a tag that is not outstanding"
-        settled = {other for other in self.outstanding if other <= tag} if multiple else {tag}
-        if multiple:
-            assert len(settled) > 1, "a multiple with nothing else outstanding below it"
-        for other in settled:
-            assert other not in self.results
-            self.results[other] = acked
-        self.outstanding -= settled
+
+def with_runs(runs: int, between: int) -> Confirms:
+    """`runs` runs of refusals, `between` publishes before each and one behind the last; nothing confirmed yet."""
+    confirms = Confirms()
+    for _ in range(runs):
+        confirms.forward(between)
+        confirms.refuse(7)
+    confirms.forward(1)
+    return confirms
+
+
+@pytest.mark.skipif(build_of("gateway.protocols.amqp.confirms")[0] == "compiled", reason="compiled code has no lines to count")
+def test_what_a_confirm_costs_depends_on_the_runs_of_refusals_it_covers_not_on_the_messages() -> None:
+    few, many = with_runs(10, 3), with_runs(10, 300_000)
+    assert lines_of(lambda: many.confirm(many.forwarded, True)) == lines_of(lambda: few.confirm(few.forwarded, True)) <= 12 * 16
+    singly = with_runs(1_000, 50)
+    in_order = [lines_of(lambda tag=tag: singly.confirm(tag, False)) for tag in range(1, singly.forwarded + 1)]
+    assert sum(in_order) / len(in_order) < 25, "confirms in order cost a few lines each, the forgetting of passed steps included"
+    scattered = with_runs(1_000, 50)
+    assert max(lines_of(lambda tag=tag: scattered.confirm(tag, False)) for tag in range(scattered.forwarded, 1, -7)) < 25
+
+
+def test_a_translated_multiple_is_one_confirm_for_each_stretch_between_refusals() -> None:
+    confirms = with_runs(40, 1_000)
+    translated = confirms.confirm(confirms.forwarded, True)
+    assert translated is not None
+    assert len(translated) == 41
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 6)), max_size=400))
+def test_no_more_is_remembered_than_the_outstanding_runs_of_refusals(rounds: list[tuple[int, int, int]]) -> None:
+    """Steps, and beside them what was confirmed out of order; `TRIM` passed steps may linger, or as many as there are."""
+    confirms = Confirms()
+    runs: list[int] = []  # for each run of refusals, how many had been forwarded before it
+    for forwarded, refused, confirmed in rounds:
+        if forwarded:
+            confirms.forward(forwarded)
+        if refused and (not runs or runs[-1] != confirms.forwarded):
+            runs.append(confirms.forwarded)
+        confirms.refuse(refused)
+        for tag in range(confirms.low + 1, min(confirms.low + confirmed, confirms.forwarded) + 1):
+            confirms.confirm(tag, False)
+        outstanding = [before for before in runs if before > confirms.low]
+        assert len(confirms.firsts) - confirms.first <= len(outstanding)
+        assert len(confirms.firsts) <= max(TRIM, 2 * len(outstanding)) + 1
+        assert len(confirms.above) == 0
 
 
 class CountingClient:
@@ -133,64 +185,6 @@ class CountingClient:
         while self.expecting in self.early:
             self.results[self.expecting] = self.early.pop(self.expecting)
             self.expecting += 1
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("forward"), st.integers(1, 5)),
-        st.tuples(st.just("refuse"), st.integers(1, 3)),
-        st.tuples(st.just("ack"), st.integers(0, 30)),
-        st.tuples(st.just("nack"), st.integers(0, 30)),
-        st.tuples(st.just("ack up to"), st.integers(0, 30)),
-        st.tuples(st.just("nack up to"), st.integers(0, 30)),
-    ),
-    max_size=60,
-)
-
-
-@settings(deadline=None, max_examples=300)
-@given(STEPS)
-def test_every_publish_gets_the_brokers_own_answer_once(steps: list[tuple[str, int]]) -> None:
-    """Acked only if the broker acked that very publish; each answered at most once; nothing outstanding for ever."""
-    confirms = Confirms()
-    client = LiteralClient()
-    at_broker: list[int] = []  # client tags in the order the broker received them: what the broker calls 1, 2, 3 ...
-    unconfirmed: list[int] = []  # broker tags
-    truth: dict[int, bool] = {}
-
-    def say(tag: int, multiple: bool, acked: bool) -> None:
-        for covered in [other for other in unconfirmed if other == tag or (multiple and other < tag)]:
-            unconfirmed.remove(covered)
-            truth[at_broker[covered - 1]] = acked
-        translated = confirms.confirm(tag, multiple)
-        if translated is None:  # as it stands
-            if multiple and len([other for other in client.outstanding if other <= tag]) == 1:
-                multiple = False  # the broker's own choice of words, harmless on a single one
-            client.confirmed(tag, multiple, acked)
-        else:
-            for client_tag, client_multiple in translated:
-                client.confirmed(client_tag, client_multiple, acked)
-
-    for step, number in steps:
-        if step == "forward":
-            at_broker.extend(client.publish(number))
-            unconfirmed.extend(range(len(at_broker) - number + 1, len(at_broker) + 1))
-            confirms.forward(number)
-        elif step == "refuse":
-            tags = client.publish(number)
-            assert confirms.refuse(number) == tags[0]
-            for tag in tags:
-                truth[tag] = False
-                client.confirmed(tag, False, False)
-        elif unconfirmed:
-            say(unconfirmed[number % len(unconfirmed)], step.endswith("up to"), step.startswith("ack"))
-        assert client.results == truth
-        assert confirms.outstanding() == len(unconfirmed)
-    if unconfirmed:
-        say(unconfirmed[-1], True, True)
-    assert client.results == truth
-    assert client.outstanding == set()
-    assert confirms.outstanding() == 0
 
 
 @settings(deadline=None, max_examples=200)

@@ -18,7 +18,8 @@ MIB = 1 << 20
 def talking(*rules: Rule, channels: tuple[int, ...] = (1, 2, 3), confirms: tuple[int, ...] = (), **greeting: int) -> Talk:
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=channels, confirms=confirms, **greeting))
-    talk.to_broker = b""
+    talk.broker(amqp.broker_opens())
+    talk.to_broker = talk.to_client = b""
     return talk
 
 

@@ -34,9 +34,9 @@ def test_everything_is_overheard_and_nothing_is_changed(chunked: bool) -> None:
         "channels": 2,
         "confirm_channels": 1,
         "held_channels": 0,
+        "consumers": 0,
         "frame_max": 4096,
         "heartbeat": 30,
-        "broker_blocked": False,
     }
 
 

@@ -17,7 +17,7 @@ MIB = 1 << 20
 def talking(*rules: Rule, confirms: tuple[int, ...] = (1, 2), **greeting: int) -> Talk:
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
-    talk.broker(amqp.broker_start())
+    talk.broker(amqp.broker_opens())
     talk.to_broker = talk.to_client = b""
     return talk
 
@@ -136,9 +136,9 @@ def test_a_flood_of_translated_acks_leaves_in_few_pieces() -> None:
 def test_blocked_is_passed_on_and_shown() -> None:
     talk = talking()
     talk.broker(amqp.method(0, commands.Connection.Blocked("low on memory")))
-    assert talk.conversation.describe()["broker_blocked"] is True
+    assert talk.conversation.broker_blocked is True
     talk.broker(amqp.method(0, commands.Connection.Unblocked()))
-    assert talk.conversation.describe()["broker_blocked"] is False
+    assert talk.conversation.broker_blocked is False
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------

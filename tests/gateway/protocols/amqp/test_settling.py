@@ -24,7 +24,7 @@ CLOSE = amqp.method(0, commands.Connection.Close(200, "bye", 0, 0))
 def talking(*rules: Rule, confirms: tuple[int, ...] = (), hold_bytes: int = MIB, **greeting: int) -> Talk:
     talk = Talk("amqp", *rules, hold_bytes=hold_bytes)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
-    talk.broker(amqp.broker_start())
+    talk.broker(amqp.broker_opens())
     talk.to_broker = talk.to_client = b""
     return talk
 
@@ -92,7 +92,7 @@ def test_mandatory_gets_its_own_message_back_before_the_nack(size: int, chunked:
     returned = frames[0].value
     assert isinstance(returned, commands.Basic.Return)
     assert (returned.reply_code, returned.exchange, returned.routing_key) == (312, "x", "orders")
-    assert returned.reply_text.startswith("RATE_LIMITED - %2F/x/orders is over its limit, wait ")
+    assert returned.reply_text.startswith("RATE_LIMITED - %2F/x/orders is over its limit of 1/s of rule all, wait ")
     assert isinstance(frames[1].value, header.ContentHeader)
     assert (frames[1].value.body_size, frames[1].value.properties.message_id) == (size, "m-17")
     assert b"".join(bodies(talk.to_client)) == body

@@ -61,7 +61,7 @@ def test_what_the_conversation_knows_of_a_recorded_session() -> None:
         "channels": 1,
         "confirm_channels": 1,
         "held_channels": 0,
+        "consumers": 0,
         "frame_max": 8192,
         "heartbeat": 60,
-        "broker_blocked": False,
     }

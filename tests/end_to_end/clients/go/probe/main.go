@@ -25,6 +25,11 @@ func (o order) number(name string) int {
 	return number
 }
 
+func (o order) seconds(name string) time.Duration {
+	seconds, _ := strconv.ParseFloat(o[name], 64)
+	return time.Duration(seconds * 1e9)
+}
+
 type failure struct {
 	Class string `json:"class"`
 	Code  int    `json:"code"`
@@ -51,6 +56,12 @@ type report struct {
 	Heard      int         `json:"heard"`
 	LongestGap float64     `json:"longest_gap_s"`
 	Outcomes   string      `json:"outcomes"`
+}
+
+func (r *report) blockIsOver() bool {
+	r.Lock()
+	defer r.Unlock()
+	return len(r.Blocked) > 0 && len(r.Blocked) == r.Unblocked
 }
 
 // told is an error as the report has it; `where` is the way it reached the application.
@@ -204,6 +215,7 @@ func perform(o order, r *report) error {
 		r.Unlock()
 	}
 	if o["mode"] == "tx" {
+		time.Sleep(o.seconds("pause"))
 		r.Commit = "committed"
 		if err := channel.TxCommit(); err != nil {
 			r.Commit = "error"
@@ -212,8 +224,9 @@ func perform(o order, r *report) error {
 	if o["other_first"] == "1" {
 		r.Other = otherChannelLives(connection, other, o)
 	}
-	linger, _ := strconv.ParseFloat(o["linger"], 64)
-	time.Sleep(time.Duration(linger * 1e9))
+	for until := time.Now().Add(o.seconds("linger")); time.Now().Before(until) && !r.blockIsOver(); {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if _, err := channel.QueueDeclarePassive(o["free"], false, false, false, false, nil); err != nil {
 		r.Channel = told("error", err)
 	}

@@ -12,10 +12,11 @@ import java.util.concurrent.TimeUnit;
 /**
  * A publisher that handles confirms as the client's own tutorial does: in batches, by clearing the head of a sorted map.
  *
- * <pre>Publish URL EXCHANGE KEY RUN COUNT SIZE WINDOW</pre>
+ * <pre>Publish URL EXCHANGE KEY RUN COUNT SIZE WINDOW [EVERY KEY_OF_EVERY]</pre>
  *
  * Prints {"sent": 3, "outcomes": ["AN?"], "multiple": 1, "elapsed_s": 0.1}: one letter per message in the order of publishing,
- * A acked, N nacked, ? no answer; and how many answers covered several messages. Message ids are RUN-0-SEQUENCE.
+ * A acked, N nacked, ? no answer; and how many answers covered several messages. Message ids are RUN-0-SEQUENCE. Every EVERYth message
+ * goes to KEY_OF_EVERY.
  */
 public final class Publish {
     public static void main(String[] arguments) throws Exception {
@@ -25,6 +26,7 @@ public final class Publish {
         int count = Integer.parseInt(arguments[4]);
         byte[] padding = new byte[Integer.parseInt(arguments[5])];
         Arrays.fill(padding, (byte) '.');
+        int every = arguments.length > 7 ? Integer.parseInt(arguments[7]) : 0;
         Semaphore room = new Semaphore(Integer.parseInt(arguments[6]));
 
         ConnectionFactory factory = new ConnectionFactory();
@@ -49,7 +51,8 @@ public final class Publish {
                 System.arraycopy(start, 0, body, 0, Math.min(start.length, body.length));
                 AMQP.BasicProperties properties = new AMQP.BasicProperties.Builder().messageId(id).build();
                 outstanding.put(channel.getNextPublishSeqNo(), sequence);
-                channel.basicPublish(exchange, key, properties, body);
+                String route = every > 0 && (sequence + 1) % every == 0 ? arguments[8] : key;
+                channel.basicPublish(exchange, route, properties, body);
             }
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
             while (!outstanding.isEmpty() && System.nanoTime() < deadline) {

@@ -1,0 +1,29 @@
+"""Block: hold the refused part and stop reading its client until it may pass, as a broker short of memory does.
+
+AMQP clients wait as long as it takes (and are told: `connection.blocked`). RocketMQ's give a request up after 3 s: there the conversation
+has no more `patience_ns` than that allows, and then the part is rejected.
+"""
+
+from __future__ import annotations
+
+from gateway.actions.reject import reject
+from gateway.actions.wait import due
+from gateway.conversation import Conversation
+from gateway.messages import NEVER, Part
+
+
+def block(conversation: Conversation, part: Part, now: int) -> None:
+    """Hold and block, or refuse when the client's patience is at its end or the protocol cannot hold this one."""
+    key = part.key
+    assert key is not None
+    first = part.deadline == 0
+    deadline = part.deadline
+    if first:
+        deadline = now + conversation.patience_ns if conversation.patience_ns < NEVER else NEVER
+    if now < deadline and conversation.block(part, min(due(now, part.wait_ns), deadline)):
+        part.again = True
+        if first:
+            part.deadline = deadline
+            key.tally.delayed += part.count * part.messages
+        return
+    reject(conversation, part, now)

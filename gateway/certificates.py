@@ -1,0 +1,115 @@
+"""Certificates in files: what must be known of one before it is used, above all until when it holds.
+
+The standard library verifies certificates but shows only those a peer has sent and that were found good; of our own it says nothing.
+So the few fields needed are read from the DER here (RFC 5280, 4.1), and nothing is verified: that is OpenSSL's.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+LARGEST_FILE: Final = 4 << 20  # bytes; Debian's bundle of all public CAs has 0.2 MiB
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0  # [0] EXPLICIT, absent in version 1
+_UTC_TIME: Final = 0x17
+
+
+class TlsFileError(Exception):
+    """A file TLS cannot do with: which setting names it (`certificate`, `key`, `ca`), what is wrong, and the way out."""
+
+    def __init__(self, setting: str, message: str, remedy: str) -> None:
+        super().__init__(f"{message}; {remedy}")
+        self.setting = setting
+        self.message = message
+        self.remedy = remedy
+
+
+class Validity(NamedTuple):
+    """From when until when a certificate holds, in seconds since 1970."""
+
+    since: int
+    until: int
+
+
+def read_text(file: Path, setting: str) -> str:
+    """The text of a PEM file. Raises TlsFileError where it is not to be had."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise TlsFileError(
+            setting, f"{file} cannot be read: {error.strerror}", "check the name, and that the gateway's user may read it"
+        ) from None
+    if len(data) > LARGEST_FILE:
+        raise TlsFileError(setting, f"{file} is larger than {LARGEST_FILE >> 20} MiB", "name a PEM file")
+    return data.decode("latin-1")
+
+
+def validities(file: Path, setting: str) -> list[Validity]:
+    """Of every certificate in a PEM file, in its order; at least one. Raises TlsFileError."""
+    text = read_text(file, setting)
+    blocks = _PEM.findall(text)
+    if not blocks:
+        der = " (it looks like DER: `openssl x509 -inform der` converts it)" if text[:1] == "\x30" else ""
+        raise TlsFileError(setting, f"{file} holds no certificate in PEM form{der}", "it begins with -----BEGIN CERTIFICATE-----")
+    try:
+        return [validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
+    except ValueError as error:
+        raise TlsFileError(setting, f"{file} holds a broken certificate: {error}", "write it again") from None
+
+
+def validity(der: bytes) -> Validity:
+    """Of one certificate. Raises ValueError where it is none."""
+    try:
+        certificate = next(_elements(der, 0, len(der), _SEQUENCE))
+        to_be_signed = next(_elements(der, *certificate[1:], _SEQUENCE))
+        fields = list(_elements(der, *to_be_signed[1:]))
+        if fields[0][0] == _VERSION:
+            del fields[0]
+        _serial, _algorithm, _issuer, times = fields[:4]
+        since, until = _elements(der, *times[1:])
+        return Validity(_time(der, *since), _time(der, *until))
+    except (IndexError, StopIteration, ValueError) as error:
+        raise ValueError(f"it is not an X.509 certificate ({error})") from None
+
+
+def _elements(data: bytes, start: int, end: int, expected: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Tag, start and end of the content of each DER element in `data[start:end]`. Raises ValueError."""
+    at = start
+    while at < end:
+        tag = data[at]
+        length = data[at + 1]
+        at += 2
+        if length & 0x80:  # the long form; indefinite lengths (0x80) are not DER
+            size = length & 0x7F
+            if not 1 <= size <= 4:
+                raise ValueError("a length that is not DER")
+            length = int.from_bytes(data[at : at + size], "big")
+            at += size
+        if at + length > end or (expected and tag != expected):
+            raise ValueError("the structure does not fit")
+        yield tag, at, at + length
+        at += length
+
+
+def _time(data: bytes, tag: int, start: int, end: int) -> int:
+    text = data[start:end].decode("ascii")
+    if tag == _UTC_TIME:  # two digits of the year: 50 and above are 19xx (RFC 5280, 4.1.2.5.1)
+        text = ("19" if text[:2] >= "50" else "20") + text
+    return int(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp())
+
+
+def common_name(peer: Mapping[str, Any] | None) -> str | None:
+    """The user a verified peer's certificate (`SSLObject.getpeercert()`) names: its CN; several joined by commas, as RabbitMQ does.
+
+    RabbitMQ's `ssl_cert_login_from = common_name` (rabbit_ssl:peer_cert_auth_name/2). None where the subject has no CN.
+    """
+    names = [value for part in (peer or {}).get("subject", ()) for name, value in part if name == "commonName"]
+    return ",".join(names) or None

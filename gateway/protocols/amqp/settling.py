@@ -1,0 +1,269 @@
+"""What becomes of a part, channel by channel.
+
+    admit   ─►  its channel's line is empty ─►  onward (publishes counted for the confirms)
+            ─►  somebody waits before it    ─►  into the line; a publish with its verdict, paid
+    refuse  ─►  channel with confirms       ─►  basic.nack with the client's own tag (basic.return before it if mandatory)
+            ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
+                                                a transaction would break it. The rule's fallback says what happens instead
+            ─►  somebody waits before it    ─►  LATER: an answer must not overtake
+    hold    ─►  into the line; block: and the client is not read meanwhile
+    close   ─►  channel.close to both sides (`closing.py`)
+    drop    ─►  nowhere, where nobody was promised an answer
+
+Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it, until every
+line is empty (`lines.py`). A held publish that its broker never gets, because its channel was closed, is on `abandoned`.
+
+Rules that keep the upstream whole: parts of one frame that flows through are never separated by anything (while the upstream stands
+within a frame, nothing held is let go); once the broker has closed a channel, what the client still sends on it is passed on unjudged
+(the broker discards it) or, where held parts before it were abandoned, discarded here.
+"""
+
+from __future__ import annotations
+
+from gateway.conversation import DROPPED, LATER, NOT_SAMPLED, REFUSED, UNABLE, Conversation
+from gateway.messages import BODY, NEVER, REQUEST, Part
+from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.protocols.amqp.broker_stream import BrokerStream
+from gateway.protocols.amqp.closing import Closings
+from gateway.protocols.amqp.confirm_sample import ConfirmSample
+from gateway.protocols.amqp.confirms import Confirms
+from gateway.protocols.amqp.frames import (
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    CONFIRM_SELECT,
+    CONNECTION_CLOSE,
+    METHOD,
+    TX_SELECT,
+    method_of,
+)
+from gateway.protocols.amqp.handshake import Handshake
+from gateway.protocols.amqp.lines import Lines
+from gateway.protocols.amqp.refusal import RATE_LIMITED, Unanswered, answer, over_limit, publish_end
+
+
+class Settling:
+    """Settles the parts of one connection. Holds what its refusals still need; everything else stands with the channels and their lines."""
+
+    def __init__(
+        self, conversation: Conversation, channels: dict[int, AmqpChannel], handshake: Handshake, broker_stream: BrokerStream, lines: Lines
+    ) -> None:
+        self.conversation = conversation
+        self.channels = channels
+        self.handshake = handshake
+        self.broker_stream = broker_stream
+        self.lines = lines
+        self.closings = Closings(conversation, channels, lines, broker_stream)
+        self.sampler = ConfirmSample()
+        self._reserved = 0  # bytes of refused contents that may be kept for their return
+
+    # ---- verdicts --------------------------------------------------------------------------------------------------
+
+    def admit(self, part: Part) -> None:
+        channel = self.channels.get(part.lane)
+        if channel is None:
+            self._admit_to_connection(part)
+        elif channel.dead:
+            self._bury(channel, part)
+        elif channel.waits():
+            part.paid = part.kind == REQUEST and part.passed > 0
+            self._park(channel, part, 0)
+        elif part.paid and part.passed == 0:  # early, see `_spare`
+            part.paid = False
+            self._park(channel, part, 0 if self.handshake.opened else NEVER)
+        elif channel.closing:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
+            self._park(channel, part, NEVER)
+        elif channel.taken:
+            self.lines.unpark(part)
+            self._pass(channel, part)
+            self._settle(channel)
+        else:
+            self._pass(channel, part)
+
+    def split(self, part: Part, count: int) -> Part:
+        at = part.start
+        end = part.end
+        data = part.data
+        for _ in range(count):
+            at = publish_end(data, at, end)
+        head = Part(REQUEST, part.lane, data, part.start, at, part.key, count, part.messages, part.size)
+        head.passed = count
+        head.rule = part.rule
+        head.bypassed = part.bypassed
+        head.deadline = part.deadline
+        part.start = at
+        part.count -= count
+        part.passed = 0
+        channel = self.channels.get(part.lane)
+        if channel is not None and channel.taken:  # two parts will be settled where one was taken
+            self.lines.count_split(channel)
+        return head
+
+    def refuse(self, part: Part) -> int:
+        channel = self.channels.get(part.lane)
+        if channel is None:
+            return DROPPED
+        if channel.cut or channel.broker_closed:
+            self._swallow(channel, part)
+            return REFUSED if channel.cut else DROPPED
+        if channel.waits():
+            return LATER
+        confirms = channel.confirms
+        if confirms is None:
+            return UNABLE
+        first = confirms.refuse(part.count)
+        complete = part.count if part.complete else part.count - 1
+        if complete:
+            self.broker_stream.reply(channel, answer(part, first, complete, self.handshake.body_frame()))
+        if not part.complete:
+            at = part.start
+            for _ in range(complete):
+                at = publish_end(part.data, at, part.end)
+            room = self.conversation.circumstances.hold_bytes - self._reserved
+            channel.unanswered = Unanswered(part, at, first + complete, room)
+            self._reserved += channel.unanswered.reserved
+        self._swallow(channel, part)
+        return REFUSED
+
+    def hold(self, part: Part, due: int) -> bool:
+        channel = self.channels.get(part.lane)
+        if channel is None or channel.cut or channel.broker_closed:
+            return False
+        self.lines.unblock(part)
+        self._park(channel, part, due)
+        return True
+
+    def block(self, part: Part, due: int) -> bool:
+        if not self.hold(part, due):
+            return False
+        self.lines.block(part)
+        self.broker_stream.notices.block(over_limit(part, RATE_LIMITED))
+        return True
+
+    def close(self, part: Part) -> int:
+        channel = self.channels.get(part.lane)
+        if channel is not None and not channel.cut and not channel.broker_closed:
+            if channel.waits():
+                return LATER
+            self.closings.begin(channel, part)
+        return self.refuse(part)
+
+    def drop(self, part: Part) -> bool:
+        channel = self.channels.get(part.lane)
+        if channel is None:
+            return False
+        if not channel.broker_closed and (channel.confirms is not None or channel.tx or channel.waits()):
+            return False
+        self._swallow(channel, part)
+        return True
+
+    def lose(self, channel: AmqpChannel) -> None:
+        """The broker has closed `channel`: what was held for it goes nowhere."""
+        if channel.unanswered is not None:
+            self._reserved -= channel.unanswered.reserved
+            channel.unanswered = None
+        if not channel.parked and channel.taken == 0:
+            return
+        channel.dead = True
+        for part in self.lines.forget(channel):
+            if part.kind == REQUEST:
+                self.conversation.abandoned.append(part)
+            elif method_of(part) == CHANNEL_CLOSE:
+                self.lines.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
+
+    # ---- one part --------------------------------------------------------------------------------------------------
+
+    def _admit_to_connection(self, part: Part) -> None:
+        """A part of channel 0, or of a channel that is not open."""
+        lines = self.lines
+        if lines.gate or (lines.held and method_of(part) == CONNECTION_CLOSE):
+            lines.park_at_gate(part)
+            return
+        if part.kind == BODY:
+            lines.stand(part.size)
+        self.conversation.onward.append(part)
+
+    def _pass(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` is the next of its channel and goes on, unless it continues what was refused."""
+        if part.kind == REQUEST:
+            confirms = channel.confirms
+            if confirms is not None:
+                confirms.forward(part.count)
+                if self.conversation.sample == NOT_SAMPLED:
+                    self.conversation.sample = self.sampler.take(channel, part.count)
+            if not part.complete:
+                channel.discarding = False
+        elif part.kind == BODY:
+            if channel.discarding:
+                self._discard(channel, part)
+                return
+            self.lines.stand(part.size)
+        elif part.data[part.start] == METHOD:
+            self._notice(channel, method_of(part))
+        self.conversation.onward.append(part)
+
+    def _notice(self, channel: AmqpChannel, method: int) -> None:
+        """A method goes on to the broker: what it changes for the parts behind it."""
+        if method == CONFIRM_SELECT:
+            if channel.confirms is None and not channel.tx:
+                channel.confirms = Confirms()
+        elif method == TX_SELECT:
+            channel.tx = channel.confirms is None
+        elif method == CHANNEL_OPEN:
+            channel.opening = max(channel.opening - 1, 0)
+            if not channel.broker_closed:
+                channel.begin()
+        elif method == CHANNEL_CLOSE_OK and channel.broker_closed:
+            channel.begin()
+            if channel.over():
+                del self.channels[channel.number]
+
+    def _park(self, channel: AmqpChannel, part: Part, due: int) -> None:
+        for free in self.lines.park(channel, part, due):
+            self._pass(channel, free)
+
+    def _settle(self, channel: AmqpChannel) -> None:
+        """A part taken from the line is settled: what it alone kept waiting goes on."""
+        for free in self.lines.settle(channel):
+            self._pass(channel, free)
+
+    def _discard(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` continues a content that was refused or dropped."""
+        unanswered = channel.unanswered
+        if unanswered is not None and unanswered.reserved:
+            unanswered.add(part)
+        if not part.complete:
+            return
+        channel.discarding = False
+        if unanswered is not None:
+            channel.unanswered = None
+            self._reserved -= unanswered.reserved
+            self.broker_stream.reply(channel, unanswered.answer(self.handshake.body_frame()))
+
+    def _swallow(self, channel: AmqpChannel, part: Part) -> None:
+        """A request is settled without going on; so is what continues it."""
+        if not part.complete:
+            channel.discarding = True
+        if channel.taken:
+            self.lines.unpark(part)
+            self._settle(channel)
+
+    def _bury(self, channel: AmqpChannel, part: Part) -> None:
+        """A part of a channel that is dead. Where its broker has closed it while parts were held, only close and close-ok go on."""
+        taken = channel.taken > 0
+        if taken:
+            self.lines.unpark(part)
+        method = method_of(part)
+        if channel.cut:
+            self.closings.hear(channel, part)
+        elif method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
+            self.conversation.onward.extend(self.lines.take_loose(channel.number))  # the client's own close, said before this
+            self._notice(channel, method)
+            self.conversation.onward.append(part)
+        elif part.kind == REQUEST:
+            self.conversation.abandoned.append(part)
+        if taken:
+            self._settle(channel)
+
+    def __repr__(self) -> str:
+        return f"<Settling {self.lines} {self.closings} reserved={self._reserved}>"

@@ -1,0 +1,115 @@
+"""How a session ends: each side's end reaches the other after everything that was in flight before it.
+
+The naive way, closing both sockets when one read returns nothing, loses the broker's last confirms and whatever waits for its limit. So a
+client's FIN is passed on behind the batch with the judge, held parts, the backlog, and the confirms the broker still owes: RabbitMQ
+drops those when it reads a FIN. A client's reset has nothing to wait for: what is held is abandoned, and counted so.
+
+A broker that goes away is told to the client in the protocol where it has not said so itself (killed, restarted, reset), after its last
+bytes, and only between two frames. Whatever was not confirmed by then stays unknown to the client, as it is.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from gateway.messages import ProtocolError
+from gateway.session import Session
+
+ANSWERS_NS: Final = 2_000_000_000  # how long the confirms are waited for, for a client that has finished sending (a guess; fsync: 0.2 s)
+
+
+def pass_ends(session: Session, now: int) -> None:
+    """Pass each side's end on when nothing is in flight before it; notice when both are through."""
+    if session.over:
+        return
+    if session.conversation.hang_up:
+        say_farewell(session, session.conversation.hang_up, "limit", now)
+    client = session.client
+    upstream = session.upstream
+    if not session.first_end and (client.eof or client.cut is not None or upstream.eof or upstream.cut is not None):
+        session.first_end = "client" if client.eof or client.cut is not None else "broker"
+        session.first_end_at = now
+    if client.cut is not None:  # a reset after an end from either side is only an end without ceremony
+        cause = "tls" if isinstance(client.cut, ssl.SSLError) else session.first_end
+        session.finish(cause, "" if client.eof or upstream.eof else str(client.cut))
+        return
+    lost = upstream.eof or upstream.error is not None
+    if lost and not session.conversation.draining:
+        _lose_broker(session, now)
+    if session.fin_to_broker or (client.eof and not upstream.shut and _through(session, now)):
+        upstream.shut_down()
+    if session.fin_to_client or lost:
+        client.shut_down()
+    both = client.eof and lost and (upstream.backlog == 0 or client.shut)
+    # Both are read to their end: closing with unread bytes sends a RST, which overtakes the last words to the client and takes the
+    # last messages from the broker.
+    if client.backlog == 0 and both:
+        session.finish(session.first_end, "")
+
+
+def _through(session: Session, now: int) -> bool:
+    """Whether all that a client said before it finished has gone to the broker, and been answered."""
+    conversation = session.conversation
+    if session.batch is not None or session.decode.pending:
+        return False
+    if conversation.frame_left > 0:
+        return True  # what is held can never go: the frame before it will not end
+    if conversation.holds_close():
+        return False
+    waited = now - max(session.first_end_at, session.upstream.sent_at)
+    return conversation.settled() or not conversation.knows_answers() or waited >= ANSWERS_NS
+
+
+def _lose_broker(session: Session, now: int) -> None:
+    """The broker's connection has ended: the client is told, if it was not, and what is still on its way up goes nowhere."""
+    words = b""
+    if not session.client.eof:  # else it is the end the client began
+        words = session.conversation.broker_lost("the broker behind this gateway closed the connection")
+    if words:
+        session.cause = session.cause or "broker_lost"
+    if isinstance(session.upstream.cut, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
+        session.cause = "tls"
+    if session.upstream.cut is not None:
+        session.detail = session.detail or str(session.upstream.cut)
+    _say(session, words, b"", now)
+
+
+def break_off(session: Session, error: ProtocolError, now: int) -> None:
+    """A peer broke the protocol: the client gets the protocol's last words, then both sides are closed.
+
+    The client is read to its end before that, or the RST of its unread bytes would overtake the words.
+    """
+    session.cause = session.cause or error.cause
+    session.detail = session.detail or str(error)
+    if session.batch is not None and session.pipeline.kept_at < 0:  # not with the judge: it was being decoded
+        session.abandon(session.batch.parts)
+        session.batch = None
+    _say(session, error.farewell or session.conversation.take_replies(), b"", now)
+    if not error.farewell or session.client.cut is not None or session.client.eof:
+        session.finish(error.cause, "")
+        return
+    session.first_end_at = now
+    session.fin_to_client = session.fin_to_broker = True
+
+
+def say_farewell(session: Session, reason: str, cause: str, now: int) -> None:
+    """Tell both sides in their protocol that the gateway closes this connection, then wait for them to close."""
+    if session.over or session.conversation.draining:
+        return
+    session.cause = cause
+    to_client, to_broker = session.conversation.farewell(reason)
+    _say(session, to_client, to_broker, now)
+    session.first_end_at = session.first_end_at or now
+    session.fin_to_client = not to_client
+    session.fin_to_broker = not to_broker
+
+
+def _say(session: Session, to_client: bytes, to_broker: bytes, now: int) -> None:
+    """The last words; nothing follows them."""
+    session.draining = True
+    session.conversation.draining = True
+    session.client.queue(to_client, 0, len(to_client))
+    session.upstream.queue(to_broker, 0, len(to_broker))
+    session.client.flush(now)
+    session.upstream.flush(now)

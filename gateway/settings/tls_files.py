@@ -1,0 +1,92 @@
+"""The files of TLS: read and tried out whenever a configuration is loaded, so that a broken one never gets as far as a connection.
+
+A reload loads the configuration anew, so it fails with file and reason, and what is in force stays in force.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.certificates import TlsFileError, Validity, validities
+from gateway.settings.kinds import Reading
+from gateway.settings.problems import NOWHERE, ConfigProblem
+from gateway.settings.types import Listener, ListenerTls, UpstreamTls
+from gateway.tls import Hop, client_hop, upstream_hop
+
+if TYPE_CHECKING:
+    from gateway.settings.load import Settings
+
+SOON_S: Final = 30 * 86_400  # what the field warns at (Let's Encrypt's first mail: 20 days; kubeadm and cert-manager: 30)
+
+
+def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
+    """How a listener's two hops are protected: towards clients, towards the broker. Raises TlsFileError."""
+    tls = listener.tls
+    upstream = listener.upstream_tls
+    return (
+        None if tls is None else client_hop(tls.certificate, tls.key, tls.client_ca),
+        None if upstream is None else _upstream_hop(upstream, listener.upstream.host),
+    )
+
+
+def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
+    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify)
+
+
+def usable(reading: Reading) -> None:
+    """Every file of TLS can be read and used, keys belong to their certificates."""
+    for path, value in reading.sections:
+        if isinstance(value, UpstreamTls) and (value.certificate is None) != (value.key is None):
+            given, missing = ("certificate", "key") if value.key is None else ("key", "certificate")
+            inner = f"{path}.{given}"
+            reading.problems.add(reading.origins.get(inner, NOWHERE), inner, f"stands without {missing}", f"add {missing}: FILE.pem")
+            continue
+        try:
+            if isinstance(value, ListenerTls) and Path() not in {value.certificate, value.key, value.client_ca}:
+                client_hop(value.certificate, value.key, value.client_ca)
+            elif isinstance(value, UpstreamTls) and Path() not in {value.ca, value.certificate, value.key}:
+                _upstream_hop(value, "")
+        except TlsFileError as error:
+            inner = f"{path}.{error.setting}"
+            reading.problems.add(reading.origins.get(inner, NOWHERE), inner, error.message, error.remedy)
+
+
+def risky(settings: Settings) -> Iterator[ConfigProblem]:
+    """Certificates at their end, keys others can read, brokers that are not verified, and what EXTERNAL means behind a gateway."""
+    for number, listener in enumerate(settings.listeners):
+        for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
+            if tls is None:
+                continue
+            path = f"listeners[{number}].{name}"
+            if tls.certificate is not None:
+                found = validities(tls.certificate, "certificate")
+                yield from _ending(settings, f"{path}.certificate", tls.certificate, min(found, key=lambda each: each.until))
+            if tls.key is not None and stat.S_IMODE(tls.key.stat().st_mode) & 0o007:
+                yield settings.problem(f"{path}.key", f"{tls.key} can be read by others", f"chmod o= {tls.key}")
+        upstream = listener.upstream_tls
+        if upstream is not None and upstream.verify != "full":
+            path = f"listeners[{number}].upstream_tls.verify"
+            what = "is not verified" if upstream.verify == "none" else "may be for any host"
+            remedy = "set verify: full, with ca and server_name where the broker's certificate needs them"
+            yield settings.problem(path, f"the broker's certificate {what}: who can redirect the connection can read it", remedy)
+        if listener.protocol == "amqp" and listener.tls and listener.tls.client_ca and upstream and upstream.certificate:
+            message = "to the broker, every client that logs in with SASL EXTERNAL is the user of this certificate"
+            remedy = "let clients log in with PLAIN inside TLS, or leave certificate and key out: then the broker offers no EXTERNAL"
+            yield settings.problem(f"listeners[{number}].upstream_tls.certificate", message, remedy)
+
+
+def _ending(settings: Settings, path: str, file: Path, validity: Validity) -> Iterator[ConfigProblem]:
+    now = time.time()
+    left = validity.until - now
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(validity.until))
+    if left <= 0:
+        yield settings.problem(path, f"{file} expired on {day}: clients that verify it refuse to connect", "have it renewed, then reload")
+    elif left < SOON_S:
+        yield settings.problem(path, f"{file} expires on {day}, in {int(left // 86_400)} days", "have it renewed, then reload")
+    if validity.since > now:
+        day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(validity.since))
+        yield settings.problem(path, f"{file} does not hold before {day}", "set the clock, or wait")

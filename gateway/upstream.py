@@ -1,0 +1,171 @@
+"""An upstream: the broker behind a listener, as far as reaching it goes.
+
+Every client is dialled for once and told the result; dialling again is the client's affair. The naive way dials for each client even
+while the broker is known to be down: 2,000 clients a second then each wait for a timeout of their own, and the first packets a restarting
+broker sees are a storm. So while it is down, one dial at a time is a **probe** and everybody else is refused at once with the reason of
+the last one; probes are spaced by 0.1 s, doubling up to MOST_BACKOFF_S, each after a random part of that (full jitter). While the broker
+is up, at most DIALS_AT_ONCE dials are under way; more wait for one of them.
+
+IPv4 and IPv6 addresses of a name are tried side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import socket
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from gateway import log, proxy_protocol
+from gateway.channel import Channel
+from gateway.proxy_protocol import Ends
+from gateway.tls import Hop
+from gateway.tls_handshake import protect
+
+CONNECT_TIMEOUT_S: Final = 5.0  # reliability.md F35
+DIALS_AT_ONCE: Final = 128  # per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
+LEAST_BACKOFF_S: Final = (
+    0.1  # reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
+)
+MOST_BACKOFF_S: Final = 4.5
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class UnreachableError(Exception):
+    """The broker cannot be reached; the text says why, for the client too."""
+
+
+class Upstream:
+    """One broker's address, and what is known of its being there."""
+
+    def __init__(self, listener: str, address: tuple[str, int], *, send_proxy: bool = False, tls: Hop | None = None) -> None:
+        self.listener = listener
+        self.address = address
+        self.send_proxy = send_proxy  # a PROXY header, version 2, before anything else
+        self.tls = tls  # a reload may put another one here
+        self.ok: bool | None = None  # whether the last dial succeeded; None before the first
+        self.why = ""  # of the last failure
+        self.dials: dict[str, int] = {"ok": 0, "failed": 0, "spared": 0}  # spared: refused without dialling
+        self._failures = 0  # in a row
+        self._retry_at = 0.0  # trio's clock
+        self._probing = False
+        self._places = trio.CapacityLimiter(DIALS_AT_ONCE)
+
+    async def dial(self, ends: Ends | None) -> Channel:
+        """A connection for the client with these ends (None: for the gateway itself), TLS included.
+
+        Raises UnreachableError; OSError where this process is out of descriptors.
+        """
+        if self._must_wait():
+            self._spare()
+        async with self._places:
+            if self._must_wait():  # those before this one have found out meanwhile
+                self._spare()
+            self._probing = self.ok is False
+            try:
+                channel = await self._open(ends)
+            except OSError as error:
+                if _errno(error) in OUT_OF_DESCRIPTORS:  # nothing is known about the broker
+                    raise
+                self._failed(error)
+                raise UnreachableError(self._unreachable()) from error
+            finally:
+                self._probing = False
+        self._reached()
+        return channel
+
+    def _must_wait(self) -> bool:
+        return self.ok is False and (self._probing or trio.current_time() < self._retry_at)
+
+    def _spare(self) -> None:
+        self.dials["spared"] += 1
+        raise UnreachableError(self._unreachable())
+
+    def _unreachable(self) -> str:
+        return f"the broker behind this gateway ({self.text}) cannot be reached: {self.why}"
+
+    async def _open(self, ends: Ends | None) -> Channel:
+        sock = await self._connect()
+        try:
+            if self.send_proxy:
+                sock.send(proxy_protocol.write(ends or _own_ends(sock)))  # a new socket takes 52 bytes at once
+            return Channel(sock) if self.tls is None else await protect(sock, self.tls, CONNECT_TIMEOUT_S)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _connect(self) -> socket.socket:
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT_S):
+                stream = await trio.open_tcp_stream(*self.address)
+        except trio.TooSlowError as error:
+            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {CONNECT_TIMEOUT_S:.0f} s") from error
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _reached(self) -> None:
+        self.dials["ok"] += 1
+        if self.ok is False:
+            log.event(logging.INFO, "upstream_reachable", listener=self.listener, upstream=self.text)
+        self.ok = True
+        self.why = ""
+        self._failures = 0
+
+    def _failed(self, error: OSError) -> None:
+        self.dials["failed"] += 1
+        self.ok = False
+        self.why = reason(error)
+        ceiling = min(MOST_BACKOFF_S, LEAST_BACKOFF_S * 2 ** min(self._failures, 16))
+        self._retry_at = trio.current_time() + random.uniform(0, ceiling)  # noqa: S311  -- jitter
+        self._failures += 1
+        log.event(logging.WARNING, "upstream_unreachable", listener=self.listener, upstream=self.text, err=self.why)
+
+    async def probe(self) -> None:
+        """Find out whether the broker takes connections now, unless it is too early for that."""
+        if not self._must_wait():
+            with suppress(OSError, UnreachableError):  # known and logged by then
+                (await self.dial(None)).close()
+
+    @property
+    def text(self) -> str:
+        host, port = self.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def __repr__(self) -> str:
+        state = "untried" if self.ok is None else "up" if self.ok else f"down: {self.why}"
+        return f"<Upstream {state} {self.text}>"
+
+
+def _own_ends(sock: socket.socket) -> Ends:
+    """The gateway's own connection. LOCAL is the word for it, but RabbitMQ 3.10's reader crashes on that (rabbit_net:socket_ends/2)."""
+    source, destination = sock.getsockname(), sock.getpeername()
+    return Ends((source[0], source[1]), (destination[0], destination[1]))
+
+
+def reason(error: BaseException) -> str:
+    """Why a dial failed, in the system's words: of the last attempt where several addresses were tried."""
+    cause = _last(error)
+    if isinstance(cause, ConnectionError | socket.gaierror) or _errno(cause) in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        number = _errno(cause)  # trio's text repeats the address
+        return os.strerror(number) if number > 0 else str(cause.args[-1])
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+
+
+def _last(error: BaseException) -> BaseException:
+    """trio raises a bare OSError from the attempt that failed, or from a group of them."""
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        return _last(cause.exceptions[-1])
+    return _last(cause) if isinstance(cause, OSError) and _errno(error) == 0 else error
+
+
+def _errno(error: BaseException) -> int:
+    number = getattr(error, "errno", None)
+    return number if isinstance(number, int) else 0

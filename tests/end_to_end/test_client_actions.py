@@ -1,0 +1,188 @@
+"""Nine client libraries against every action: what the application sees when a limit bites, and that its other channels live on.
+
+The table below is the table of `docs/rabbitmq.md` (and of the design's amqp.md 1.7) in executable form: a row per situation, a word per
+library. What the libraries have in common (what arrived, what was returned, the state of the channel) stands once per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, amqp_listener
+from support.probes import LIBRARIES, Probe, Report
+from support.queues import Queue
+
+pytestmark = pytest.mark.rabbitmq
+
+ONE_A_MINUTE = {"messages": "1/min", "burst": {"messages": 1}}  # the first passes, the second is over the limit
+FIVE_A_SECOND = {"messages": "5/s", "burst": {"messages": 1}}  # the third has to wait 0.4 s
+
+
+def words(*seen: str) -> dict[str, str]:
+    """One word per library, in the order of LIBRARIES."""
+    return dict(zip(LIBRARIES, seen, strict=True))
+
+
+# What a library calls a publish that was not acked.
+#               pika          aio-pika         AMQPStorm            py-amqp          amqplib
+NACK = words("NackError", "DeliveryError", "publish() = False", "MessageNacked", "callback: message nacked",
+             "wait_for_confirms = false, nacked_set has it", "waitForConfirms = false", "Ack=false", "basic.nack")  # fmt: skip
+#               Bunny                                           Java                       Go           librabbitmq
+
+# The same with a basic.return before it. Two libraries see the return where their default does not show it as an error, or does.
+RETURN_AND_NACK = NACK | {"aio-pika": "publish() = DeliveredMessage", "amqpstorm": "AMQPMessageError", "py-amqp": "ChannelError"}
+HANDLED_RETURN = {"aio-pika": "PublishError", "py-amqp": "MessageNacked"}
+
+# The answer to a publish for which the gateway closes the channel, and to the commit of a transaction where it does.
+CLOSED = words("ChannelClosedByBroker", "ChannelClosed", "AMQPChannelError", "ResourceError", "callback: channel closed",
+               "Timeout::Error", "ShutdownSignalException", "Ack=false", "channel.close")  # fmt: skip
+CLOSED_COMMIT = CLOSED | {
+    "aio-pika": "RuntimeError",
+    "bunny": "Bunny::ChannelAlreadyClosed",
+    "java": "AlreadyClosedException",
+    "go": "error",
+    "librabbitmq": "error",
+}
+
+# How the application learns of the closed channel, and why: what that publish or commit raises, the event for it, or the next use.
+WHY = words("ChannelClosedByBroker", "ChannelClosed", "AMQPChannelError", "ResourceError", "'error' event Error",
+            "Bunny::ChannelAlreadyClosed", "ShutdownSignalException", "NotifyClose", "channel.close")  # fmt: skip
+WHY_COMMIT = WHY | {"java": "AlreadyClosedException"}
+WHY_PLAIN = WHY | {"pika": "ChannelWrongStateError", "java": "AlreadyClosedException"}
+WITHOUT_CODE = {"Bunny::ChannelAlreadyClosed", "ChannelWrongStateError"}
+
+ACK = words(*["ack"] * len(LIBRARIES))
+SENT = words(*["sent"] * len(LIBRARIES))
+COMMITTED = words(*["committed"] * len(LIBRARIES))
+WITH_TX = {library: word for library, word in SENT.items() if library != "amqplib"}  # amqplib has no transactions
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A rule, what a client does under it, and what must come of it. `seen`: per library, the word for each publish in turn."""
+
+    rule: dict[str, Any]
+    order: dict[str, Any]
+    seen: list[dict[str, str]]
+    arrived: int
+    returned: list[int] = field(default_factory=list)  # which publishes come back
+    commit: dict[str, str] = field(default_factory=dict)
+    closed: dict[str, str] = field(default_factory=dict)  # per library, how the application learns that the channel is closed
+    blocked: bool = False  # connection.blocked before, connection.unblocked after
+
+
+SITUATIONS = {
+    "no-limit": Situation({"limit": {"messages": "1000/s"}}, {}, [ACK], arrived=1),
+    "reject": Situation({"limit": ONE_A_MINUTE}, {"count": 3}, [ACK, NACK, NACK], arrived=1),
+    "reject-mandatory": Situation({"limit": ONE_A_MINUTE}, {"count": 2, "mandatory": 1}, [ACK, RETURN_AND_NACK], arrived=1, returned=[1]),
+    "reject-mandatory-handled": Situation(
+        {"limit": ONE_A_MINUTE},
+        {"count": 2, "mandatory": 1, "returns": "handled"},
+        [dict.fromkeys(HANDLED_RETURN, "ack"), HANDLED_RETURN],
+        arrived=1,
+        returned=[1],
+    ),
+    "reject-plain": Situation({"limit": FIVE_A_SECOND}, {"mode": "plain", "count": 3, "other_first": 1}, [SENT] * 3, arrived=3),
+    "reject-plain-drop": Situation({"limit": ONE_A_MINUTE, "fallback": "drop"}, {"mode": "plain", "count": 3}, [SENT] * 3, arrived=1),
+    "reject-tx": Situation({"limit": FIVE_A_SECOND}, {"mode": "tx", "count": 3}, [WITH_TX] * 3, arrived=3, commit=COMMITTED),
+    "delay": Situation({"limit": FIVE_A_SECOND, "action": "delay"}, {"count": 3}, [ACK] * 3, arrived=3),
+    "delay-plain": Situation(
+        {"limit": FIVE_A_SECOND, "action": "delay"}, {"mode": "plain", "count": 3, "other_first": 1}, [SENT] * 3, arrived=3
+    ),
+    "delay-too-long": Situation(
+        {"limit": ONE_A_MINUTE, "action": "delay", "max_delay": "0.2s"}, {"count": 2}, [ACK, NACK], arrived=1
+    ),
+    "drop": Situation({"limit": ONE_A_MINUTE, "action": "drop"}, {"mode": "plain", "count": 3}, [SENT] * 3, arrived=1),
+    "drop-confirm": Situation({"limit": ONE_A_MINUTE, "action": "drop"}, {"count": 2}, [ACK, NACK], arrived=1),
+    "drop-tx": Situation(
+        {"limit": FIVE_A_SECOND, "action": "drop"}, {"mode": "tx", "count": 3}, [WITH_TX] * 3, arrived=3, commit=COMMITTED
+    ),
+    "block": Situation({"limit": FIVE_A_SECOND, "action": "block"}, {"count": 3, "linger": 5}, [ACK] * 3, arrived=3, blocked=True),
+    "block-plain": Situation(
+        {"limit": FIVE_A_SECOND, "action": "block"}, {"mode": "plain", "count": 3, "linger": 5}, [SENT] * 3, arrived=3, blocked=True
+    ),
+    "block-tx": Situation(
+        {"limit": FIVE_A_SECOND, "action": "block"},
+        {"mode": "tx", "count": 3, "linger": 5},
+        [WITH_TX] * 3,
+        arrived=3,
+        commit=COMMITTED,
+        blocked=True,
+    ),
+    "close": Situation({"limit": ONE_A_MINUTE, "action": "close"}, {"count": 2}, [ACK, CLOSED], arrived=1, closed=WHY),
+    "close-plain": Situation(
+        {"limit": ONE_A_MINUTE, "action": "close"}, {"mode": "plain", "count": 2, "linger": 0.3}, [SENT] * 2, arrived=1, closed=WHY_PLAIN
+    ),
+    "reject-plain-close": Situation(
+        {"limit": ONE_A_MINUTE, "fallback": "close"}, {"mode": "plain", "count": 2, "linger": 0.3}, [SENT] * 2, arrived=1, closed=WHY_PLAIN
+    ),
+    "close-tx": Situation(
+        {"limit": ONE_A_MINUTE, "action": "close"},
+        {"mode": "tx", "count": 2, "pause": 0.2},
+        [WITH_TX] * 2,
+        arrived=0,
+        commit=CLOSED_COMMIT,
+        closed=WHY_COMMIT,
+    ),
+}  # fmt: skip
+CELLS = [
+    pytest.param(name, library, id=f"{name}-{library}")
+    for name, one in SITUATIONS.items()
+    for library in LIBRARIES
+    if library in one.seen[0]
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A rule for each situation; which one holds is said by the first word of the routing key."""
+    rules = [{"name": name, "match": {"protocol": "amqp", "routing_key": f"{name}.*"}, **one.rule} for name, one in SITUATIONS.items()]
+    directory = tmp_path_factory.mktemp("actions")
+    with Gateway(directory, [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], rules) as running:
+        yield running
+
+
+def check_channel(report: Report, key: str, closed: str | None) -> None:
+    """The limited channel is open, or the application was told how and why it was closed."""
+    if closed is None:
+        assert report.channel == "open"
+        return
+    assert report.channel["class"] == closed
+    assert report.channel["code"] == (None if closed in WITHOUT_CODE else 506)
+    if closed != "ChannelWrongStateError":  # "Channel is closed.", and no more
+        assert f"RESOURCE_ERROR - RATE_LIMITED %2F/amq.default/{key} is over its limit of 1/min of rule " in report.channel["text"]
+
+
+def check_blocked(report: Report, library: str, key: str, situation: Situation) -> None:
+    if not situation.blocked:
+        assert (report.blocked, report.unblocked) == ([], 0)
+        return
+    assert len(report.blocked) == report.unblocked >= 1
+    if library != "py-amqp":  # it reads no reason: "connection blocked, see broker logs"
+        assert report.blocked[0].startswith(f"RATE_LIMITED - %2F/amq.default/{key} is over its limit of 5/s of rule ")
+
+
+@pytest.mark.parametrize(("name", "library"), CELLS)
+def test_the_application_sees_what_the_table_says(
+    name: str, library: str, rabbitmq: RabbitMQ, gateway: Gateway, probe: Callable[[str], Probe]
+) -> None:
+    situation = SITUATIONS[name]
+    key = f"{name}.{library}"
+    with Queue(rabbitmq.url, key) as queue, Queue(rabbitmq.url, f"free.{library}") as free:
+        report: Report = probe(library).ask(url=gateway.amqp_url(), key=key, free=free.name, run="m", **situation.order)
+        arrived = queue.contents()
+    assert report.refused is None
+    assert report.seen == [publish[library] for publish in situation.seen]
+    assert arrived == [f"m-{number}" for number in range(situation.arrived)]
+    assert [(one["code"], one["key"], one["body"]) for one in report.returns] == [(312, key, f"m-{n}") for n in situation.returned]
+    for one in report.returns:
+        assert f"RATE_LIMITED - %2F/amq.default/{key} is over its limit" in one["text"]
+    assert report.commit == situation.commit.get(library, "")
+    check_channel(report, key, situation.closed.get(library))
+    check_blocked(report, library, key, situation)
+    assert report.other == "ok", "the connection's other channel was hurt"

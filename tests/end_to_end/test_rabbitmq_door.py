@@ -1,0 +1,187 @@
+"""The door in front of RabbitMQ, as clients and operators see it: caps, a broker that is down, the PROXY protocol on both hops."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pamqp import commands
+
+from gateway import proxy_protocol
+from gateway.proxy_protocol import Ends
+from support import amqp
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, amqp_listener
+from support.processes import LOOPBACK, Process, accepts, free_ports, wait_until
+from support.splice import Splice
+
+pytestmark = pytest.mark.rabbitmq
+
+
+def connect(gateway: Gateway, credentials: str = "guest:guest") -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.URLParameters(gateway.amqp_url().replace("guest:guest", credentials)))
+
+
+def refusal(gateway: Gateway) -> tuple[str, float]:
+    """What pika shows when it is turned away, and after how many seconds."""
+    started = time.monotonic()
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError) as caught:
+        connect(gateway)
+    return str(caught.value), time.monotonic() - started
+
+
+def shown(gateway: Gateway) -> Any:
+    """The gateway's only listener, as GET /v1/listeners has it."""
+    (listener,) = gateway.get("/v1/listeners")["items"]
+    return listener
+
+
+def works(connection: pika.BlockingConnection) -> bool:
+    channel = connection.channel()
+    channel.queue_declare("", exclusive=True)
+    channel.close()
+    return True
+
+
+REACHED = "is reached; close some connections or raise it"
+CAPS = [
+    ("max_connections", 2, 2, f"(320) 'CONNECTION_FORCED - max_connections of listener rabbit (2) {REACHED}'"),
+    ("max_connections_per_address", 2, 2, "'CONNECTION_FORCED - max_connections_per_address of listener rabbit (2) is reached by 127.0.0.1;"),
+    ("max_connections_per_user", 2, 2, f"refused for user 'guest': max_connections_per_user of listener rabbit (2) {REACHED}"),
+    ("max_connection_rate", "1/min", 1, "'CONNECTION_FORCED - more than 1/min new connections to listener rabbit (max_connection_rate);"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setting", "most", "room", "said"), CAPS, ids=[case[0] for case in CAPS])
+def test_one_connection_too_many_is_told_why_and_the_others_go_on(
+    rabbitmq: RabbitMQ, start_gateway, setting: str, most: object, room: int, said: str
+) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", **{setting: most})], [])
+    with ExitStack() as inside:
+        connections = [inside.enter_context(connect(gateway)) for _ in range(room)]
+        text, seconds = refusal(gateway)
+        assert said in text
+        assert ("(530)" if setting == "max_connections_per_user" else "(320)") in text
+        assert seconds < 3.0
+        assert all(works(connection) for connection in connections)
+        assert (shown(gateway)[setting], shown(gateway)["connections_refused"]) == (most, {setting: 1})
+    counted = [s.value for s in gateway.samples() if s.name == "sluice_connections_closed_total" and s.labels["cause"] == setting]
+    assert counted == [1]
+    if setting != "max_connection_rate":
+        wait_until(lambda: shown(gateway)["connections_active"] == 0, within=5, what="the connections are gone")
+        with connect(gateway) as again:
+            assert works(again)
+
+
+def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", max_connections_per_user=1)], [])
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        connect(gateway, "guest:wrong")
+    with connect(gateway) as connection:
+        assert works(connection)
+        assert "max_connections_per_user" in refusal(gateway)[0]
+
+
+def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noticed(rabbitmq: RabbitMQ, start_gateway) -> None:
+    port = free_ports(1)[0]
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}")], [])
+    for _ in range(5):
+        text, seconds = refusal(gateway)
+        assert (
+            f"(320) 'CONNECTION_FORCED - the broker behind this gateway (127.0.0.1:{port}) cannot be reached: Connection refused'" in text
+        )
+        assert seconds < 3.0
+    assert (shown(gateway)["upstream_reachable"], shown(gateway)["upstream_error"]) == (False, "Connection refused")
+    assert gateway.request("GET", "/readyz", authorised=False).status == 503
+    with Splice((LOOPBACK, port), (LOOPBACK, rabbitmq.port)):
+        wait_until(lambda: gateway.answers("/readyz"), within=6, what="the gateway notices that its broker is back")
+        with connect(gateway) as connection:
+            assert works(connection)
+
+
+# ---- the PROXY protocol ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def believing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """A broker with `proxy_protocol = true`."""
+    with RabbitMQ(tmp_path_factory.mktemp("believing"), proxy_protocol=True) as broker:
+        yield broker
+
+
+LOGIN = b"".join(
+    [
+        amqp.PROTOCOL_HEADER,
+        amqp.method(0, commands.Connection.StartOk({"product": "test"}, "PLAIN", "\0guest\0guest", "en_US")),
+        amqp.method(0, commands.Connection.TuneOk(2047, 131072, 60)),
+        amqp.method(0, commands.Connection.Open("/")),
+    ]
+)
+
+
+@contextmanager
+def speaking_from(source: str, port: int, first: bytes = b"") -> Iterator[socket.socket]:
+    """An open AMQP connection from the address `source`, spoken by hand: ordinary clients cannot choose where they connect from."""
+    with socket.create_connection((LOOPBACK, port), timeout=5, source_address=(source, 0)) as client:
+        client.sendall(first + LOGIN)
+        data = b""
+        while b"\x00\x0a\x00\x29" not in data:  # connection.open-ok
+            received = client.recv(65536)
+            assert received, f"closed: {data!r}"
+            data += received
+        yield client
+
+
+def peers(broker: RabbitMQ) -> list[str]:
+    return sorted(line for line in broker.control("list_connections", "peer_host").split() if line != "peer_host")
+
+
+def test_the_broker_sees_the_clients_own_address(believing: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{believing.port}", send_proxy_protocol="v2")], [])
+    with speaking_from("127.0.0.5", gateway.port("rabbit")) as client:
+        assert peers(believing) == ["127.0.0.5"]
+        (connection,) = gateway.get("/v1/connections")["items"]
+        assert connection["client"] == f"127.0.0.5:{client.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("version", ["send-proxy", "send-proxy-v2"])
+def test_behind_haproxy_limits_and_broker_see_the_original_client(believing: RabbitMQ, start_gateway, tmp_path: Path, version: str) -> None:
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, send_proxy_protocol="v2", max_connections_per_address=1)],
+        [],
+    )
+    port = free_ports(1)[0]
+    (tmp_path / "haproxy.cfg").write_text(
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
+        f"listen amqp\n bind {LOOPBACK}:{port}\n server gateway {LOOPBACK}:{gateway.port('rabbit')} {version}\n"
+    )
+    with Process(["haproxy", "-db", "-f", tmp_path / "haproxy.cfg"], log=tmp_path / "haproxy.log") as haproxy:
+        haproxy.wait_until(lambda: accepts(LOOPBACK, port), within=10, what="HAProxy")
+        with speaking_from("127.0.0.5", port), speaking_from("127.0.0.6", port):
+            assert peers(believing) == ["127.0.0.5", "127.0.0.6"]
+            with pytest.raises(AssertionError, match=r"is reached by 127[.]0[.]0[.]6"), speaking_from("127.0.0.6", port):
+                pass
+        clients = {connection["client"].partition(":")[0] for connection in gateway.get("/v1/connections")["items"]}
+        assert clients <= {"127.0.0.5", "127.0.0.6"}
+
+
+def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_header_is_closed(believing: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, send_proxy_protocol="v2")], []
+    )
+    port = gateway.port("rabbit")
+    with speaking_from("127.0.0.7", port, proxy_protocol.write(None)):
+        assert peers(believing) == ["127.0.0.7"]
+    told = Ends(("2001:db8::7", 5000), ("2001:db8::1", 5672))
+    with speaking_from("127.0.0.7", port, proxy_protocol.write(told)):
+        assert peers(believing) == ["2001:db8::7"]
+    with pytest.raises((AssertionError, ConnectionResetError), match=r"closed: b''|reset"), speaking_from("127.0.0.7", port):
+        pass
+    assert shown(gateway)["connections_closed"]["proxy_protocol"] == 1

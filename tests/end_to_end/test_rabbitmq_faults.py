@@ -1,0 +1,239 @@
+"""What clients see when RabbitMQ fails: killed, stopped, short of memory; and a client that has fallen silent (F05, F20, F21, F25)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pika
+import pika.exceptions
+import pytest
+
+from support import amqp
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, amqp_listener
+from support.processes import LOOPBACK, wait_until
+
+pytestmark = pytest.mark.rabbitmq
+
+AGREED = 2  # seconds of heartbeat
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """A broker of this module's own, to be killed."""
+    with RabbitMQ(tmp_path_factory.mktemp("mortal")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def gateway(mortal: RabbitMQ, start_gateway) -> Gateway:
+    return start_gateway([amqp_listener(f"{LOOPBACK}:{mortal.port}")], [])
+
+
+class Publisher(threading.Thread):
+    """Publishes persistent messages one by one, each confirmed, until the connection ends. `acked` are those it was told are safe."""
+
+    def __init__(self, url: str, queue: str, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+        self.channel = self.connection.channel()
+        self.channel.confirm_delivery()
+        self.queue = queue
+        self.acked: list[str] = []
+        self.ended_with: BaseException | None = None
+        self.ended_at = 0.0
+
+    def run(self) -> None:
+        try:
+            for number in range(1_000_000):
+                identity = f"{self.name}-{number}"
+                self.channel.basic_publish("", self.queue, b"x" * 100, pika.BasicProperties(delivery_mode=2, message_id=identity))
+                self.acked.append(identity)
+        except BaseException as error:
+            self.ended_at = time.monotonic()
+            self.ended_with = error
+
+
+class Raw:
+    """A client that says only what it is told to, after the handshake. `frames` reads what has come."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection((LOOPBACK, port))
+        self.sock.settimeout(10)
+        self.rest = b""
+        self.sock.sendall(amqp.greeting(password="guest", heartbeat=AGREED))
+        self.until("Connection.OpenOk")
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def frames(self, within: float) -> list[amqp.Frame]:
+        """Frames that have come within so many seconds; returns early when the other side closes."""
+        found: list[amqp.Frame] = []
+        deadline = time.monotonic() + within
+        while (left := deadline - time.monotonic()) > 0:
+            self.sock.settimeout(left)
+            with contextlib.suppress(TimeoutError):
+                data = self.sock.recv(65536)
+                if not data:
+                    return found
+                self.rest += data
+                size = whole(self.rest)
+                found += amqp.read(self.rest[:size])
+                self.rest = self.rest[size:]
+        return found
+
+    def until(self, name: str, *, beats: bool = False, within: float = 10.0) -> list[amqp.Frame]:
+        """Everything up to the first frame of that name; `beats`: send a heartbeat every half second meanwhile."""
+        found: list[amqp.Frame] = []
+        deadline = time.monotonic() + within
+        while not any(frame.name == name for frame in found):
+            assert time.monotonic() < deadline, f"no {name} within {within} s, only {[frame.name for frame in found]}"
+            if beats:
+                self.sock.sendall(amqp.HEARTBEAT)
+            found += self.frames(0.5 if beats else 0.1)
+        return found
+
+
+def whole(data: bytes) -> int:
+    """How many bytes of `data` are whole frames."""
+    at = 0
+    while len(data) - at >= 8 and at + 8 + int.from_bytes(data[at + 3 : at + 7], "big") <= len(data):
+        at += 8 + int.from_bytes(data[at + 3 : at + 7], "big")
+    return at
+
+
+def stored(broker: RabbitMQ, queue: str) -> list[str]:
+    """The message ids in the broker's durable queue, which is deleted."""
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as connection:
+        channel = connection.channel()
+        found = []
+        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append(str(got[1].message_id))
+        channel.queue_delete(queue)
+        return found
+
+
+def connected(url: str) -> bool:
+    with contextlib.suppress(pika.exceptions.AMQPError, OSError):
+        pika.BlockingConnection(pika.URLParameters(url)).close()
+        return True
+    return False
+
+
+def closed_total(gateway: Gateway, cause: str) -> float:
+    samples = gateway.samples()
+    return sum(s.value for s in samples if s.name == "sluice_connections_closed_total" and s.labels["cause"] == cause)
+
+
+def test_a_broker_killed_under_load_has_every_message_that_was_acked(mortal: RabbitMQ, gateway: Gateway) -> None:
+    url = gateway.amqp_url()
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(mortal.url))) as direct:
+        direct.channel().queue_declare("durable", durable=True)
+    publishers = [Publisher(url, "durable", f"p{number}") for number in range(3)]
+    for publisher in publishers:
+        publisher.start()
+    wait_until(lambda: all(len(publisher.acked) > 30 for publisher in publishers), within=20, what="all publish")
+    mortal.kill()
+    killed_at = time.monotonic()
+    for publisher in publishers:
+        publisher.join(10)
+        assert isinstance(publisher.ended_with, pika.exceptions.ConnectionClosedByBroker), publisher.ended_with
+        assert publisher.ended_with.reply_code == 320
+        assert "the broker behind this gateway closed the connection" in publisher.ended_with.reply_text
+        assert publisher.ended_at - killed_at < 2.0
+    begun = time.monotonic()
+    assert not connected(url), "its broker is gone"
+    assert time.monotonic() - begun < 3.0, "clients are refused quickly"
+    wait_until(lambda: not gateway.answers("/readyz"), within=5, what="the gateway is not ready without its broker")
+    mortal.start_node()
+    back_after = wait_until(lambda: connected(url), within=5, what="clients can connect again")
+    arrived = stored(mortal, "durable")
+    acked = {identity for publisher in publishers for identity in publisher.acked}
+    assert acked <= set(arrived), f"{len(acked - set(arrived))} messages were acked and are lost"
+    assert len(arrived) <= len(acked) + len(publishers), "each publisher had one message on its way"
+    assert back_after <= 5.0
+    assert closed_total(gateway, "broker_lost") == 3
+    wait_until(lambda: gateway.answers("/readyz"), within=5, what="the gateway is ready again")
+
+
+def test_a_stopped_broker_costs_its_clients_a_close_in_words_after_heartbeats(mortal: RabbitMQ, gateway: Gateway) -> None:
+    patient = pika.BlockingConnection(pika.URLParameters(gateway.amqp_url() + "?heartbeat=60"))
+    with contextlib.closing(Raw(gateway.port("rabbit"))) as client:
+        mortal.pause()
+        try:
+            heard = client.until("Connection.Close", beats=True, within=4 * AGREED + 10)
+        finally:
+            mortal.resume()
+    names = [frame.name for frame in heard]
+    assert names.count("Heartbeat") >= 2, "the gateway beats for a broker that cannot"
+    close = heard[-1].value
+    assert close.reply_code == 320
+    assert close.reply_text.startswith("CONNECTION_FORCED - the broker behind this gateway has been silent for ")
+    channel = patient.channel()  # a longer agreement outlives the pause
+    channel.confirm_delivery()
+    channel.basic_publish("", "nobody-listens", b"x")
+    patient.close()
+    wait_until(lambda: closed_total(gateway, "broker_heartbeat_timeout") == 1, within=15, what="the session of the dead broker is over")
+
+
+def test_a_silent_client_is_closed_and_the_broker_told_in_words(mortal: RabbitMQ, gateway: Gateway) -> None:
+    with contextlib.closing(Raw(gateway.port("rabbit"))) as client:
+        begun = time.monotonic()
+        heard = client.until("Connection.Close", within=4 * AGREED + 10)
+    assert time.monotonic() - begun >= 2 * AGREED - 0.1, "silence may last twice what was agreed on"
+    assert heard[-1].value.reply_text.startswith("CONNECTION_FORCED - the client has been silent for ")
+    wait_until(lambda: closed_total(gateway, "heartbeat_timeout") == 1, within=15, what="the session is over")
+    log = (mortal.directory / "log" / "rabbit.log").read_text()
+    assert "missed heartbeats" not in log, "the broker saw an orderly close"
+
+
+def test_a_memory_alarm_is_seen_shown_and_over(mortal: RabbitMQ, gateway: Gateway) -> None:
+    told: list[str] = []
+    connection = pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))
+    connection.add_on_connection_blocked_callback(lambda *_: told.append("blocked"))
+    connection.add_on_connection_unblocked_callback(lambda *_: told.append("unblocked"))
+    channel = connection.channel()
+
+    def shown() -> dict[str, object]:
+        connection.process_data_events(time_limit=0)
+        (item,) = gateway.get("/v1/connections")["items"]
+        return item
+
+    def published_into_the_alarm() -> bool:
+        channel.basic_publish("", "nobody-listens", b"x")
+        return bool(shown()["broker_blocked"])
+
+    mortal.control("set_vm_memory_high_watermark", "0.00001")
+    try:
+        wait_until(published_into_the_alarm, within=15, every=0.2, what="the gateway sees connection.blocked")
+        item = shown()
+        assert (item["state"], item["bottleneck"]) == ("blocked", "broker_blocked")
+        assert [s.value for s in gateway.samples() if s.name == "sluice_broker_blocked_connections"] == [1]
+        line = gateway.cli("connections", "list").stdout.splitlines()[1]
+        assert {"guest", "/", "blocked", "broker_blocked"} <= set(line.split())
+    finally:
+        mortal.control("set_vm_memory_high_watermark", "0.4")
+    wait_until(lambda: not shown()["broker_blocked"], within=15, what="the gateway sees connection.unblocked")
+    assert told == ["blocked", "unblocked"], "and the client was told the same"
+    item = shown()
+    assert item["state"] != "blocked"
+    assert float(str(item["broker_blocked_seconds"])) > 0
+    (seconds,) = [s.value for s in gateway.samples() if s.name == "sluice_broker_blocked_seconds_total"]
+    assert seconds > 0
+
+    channel.confirm_delivery()
+    channel.basic_publish("", "nobody-listens", b"x")
+    (timed,) = [s.value for s in gateway.samples() if s.name == "sluice_confirm_latency_seconds_count"]
+    assert timed == 1
+
+    done = gateway.cli("connections", "close", str(item["id"]), "--yes", "--reason", "runaway job")
+    assert "is being closed" in done.stderr
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="closed by an operator: runaway job") as caught:
+        connection.process_data_events(time_limit=10)
+    assert caught.value.reply_code == 320
+    assert gateway.cli("connections", "close", "99999", "--yes", check=False).returncode == 7

@@ -1,0 +1,332 @@
+"""What is fuzzed: a function of bytes for each parser, which raises where a promise is broken.
+
+Promises of every parser: ProtocolError (or, for the PROXY header, its own error) and nothing else; the same outcome however the bytes are
+cut; what was forwarded is a selection of what was said, in its order; little memory for little input. `run.py` drives these with
+atheris, `test_corpus.py` replays the corpus and every crash there ever was.
+
+The first byte of an input says how the rest is cut and, where it matters, what came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from pamqp import commands
+
+from gateway import proxy_protocol
+from gateway.messages import ProtocolError
+from limiter.rule import Limit, Match, Rate, Rule
+from support import amqp, rocketmq
+from support.conversations import Talk, bytewise, randomly, rule
+
+SECOND = 1_000_000_000
+CLIENT_SAID = amqp.greeting(channels=(1, 2), confirms=(1,), frame_max=8192, heartbeat=0)
+LARGEST_HELD = 1 << 20  # bytes; Talk's budget
+AMPLIFIED = 100  # held memory above this many times the input is a security bug (Envoy's rule; `reliability.md` A5)
+
+ACTIONS = ("reject", "delay", "drop", "block", "close")
+RULES = tuple(
+    Rule(
+        name=action,
+        match=Match(protocol="amqp", routing_key=action[0]),
+        limit=Limit(messages=Rate(1), messages_burst=1),
+        action=action,
+        open_for_ns=0,
+        max_delay_ns=SECOND,
+    )
+    for action in ACTIONS
+)  # the routing keys r, d, d, b, c are limited; all others pass
+
+
+def whole_frames(data: bytes) -> list[bytes]:
+    """The whole frames at the beginning of `data`, behind a protocol header."""
+    frames = []
+    at = 8 if data.startswith(b"AMQP") else 0
+    while at + 8 <= len(data):
+        stop = at + 8 + int.from_bytes(data[at + 3 : at + 7], "big")
+        if stop > len(data):
+            break
+        frames.append(data[at:stop])
+        at = stop
+    return frames
+
+
+def by_channel(data: bytes) -> dict[bytes, list[bytes]]:
+    channels: dict[bytes, list[bytes]] = {}
+    for frame in whole_frames(data):
+        channels.setdefault(frame[1:3], []).append(frame)
+    return channels
+
+
+def check_selection(forwarded: bytes, said: bytes) -> None:
+    """On every channel, what was forwarded is some of what was said, in its order."""
+    spoken = by_channel(said)
+    for channel, frames in by_channel(forwarded).items():
+        rest = iter(spoken.get(channel, []))
+        for frame in frames:
+            assert frame in rest, f"forwarded on channel {channel!r}, but not said there, or out of order: {frame!r}"
+
+
+def check_memory(talk: Talk, size: int) -> None:
+    conversation = talk.conversation
+    held = conversation.held_bytes + conversation.reply_bytes
+    assert held <= LARGEST_HELD + AMPLIFIED * (size + 1000), f"{held} bytes held for {size} bytes said"
+    conversation.abandon()
+    assert (conversation.held_bytes, conversation.held_messages) == (0, 0)
+    conversation.ended()
+
+
+def cut(data: bytes, how: int) -> list[bytes]:
+    return [data] if how == 0 else bytewise(data) if how == 1 else randomly(data, how)
+
+
+def without_close(told: bytes) -> bytes:
+    """What the client was told, without the gateway's own connection.close at its end."""
+    at = told.rfind(b"\x00\x0a\x00\x32")
+    return told[: at - 7] if at >= 7 and told[at - 7 : at - 4] == b"\x01\x00\x00" else told
+
+
+def name_of(error: ProtocolError) -> str:
+    """Whose fault, what it is counted as, and the reply code in the last words; the text may tell how much had come."""
+    said = amqp.read(error.farewell)[-1].value if error.farewell and not error.farewell.startswith(b"AMQP") else None
+    code = said.reply_code if isinstance(said, commands.Connection.Close) else 0
+    return f"{error.whose}: {error.cause} {code}"
+
+
+# ---- AMQP --------------------------------------------------------------------------------------------------------------
+
+
+def amqp_client(data: bytes) -> None:
+    """The client's bytes: from the first on, or behind an open connection. Limits on some routing keys."""
+    if not data:
+        return
+    start = CLIENT_SAID if data[0] & 1 else b""
+    said = data[1:] + amqp.HEARTBEAT  # or whether the last 7 bytes are looked at would depend on the cut
+    outcomes = []
+    for how in (0, 1, 2 + data[0]):
+        talk = Talk("amqp", *RULES[:2])
+        if start:
+            talk.client(start)
+            talk.broker(amqp.broker_opens())
+        error = None
+        try:
+            talk.client(said, cut(said, how))
+        except ProtocolError as raised:
+            error = name_of(raised)
+        assert error is None or error.startswith("client: "), error
+        check_selection(talk.to_broker, start + said)
+        outcomes.append((error, talk.to_broker, talk.to_client, talk.requests))
+        check_memory(talk, len(said))
+    whole, *others = outcomes
+    for other in others:
+        assert other[0] == whole[0], f"cut differently, the error is another: {whole[0]} / {other[0]}"
+        if whole[0] is None:
+            assert other == whole, "cut differently, the outcome is another"
+        else:  # nothing of the read with the bad byte goes on
+            check_selection(whole[1], other[1])
+
+
+def amqp_broker(data: bytes) -> None:
+    """The broker's bytes, behind an open connection on which publishes were refused, or from the first on."""
+    if not data:
+        return
+    said = data[1:] + amqp.HEARTBEAT  # or whether the last 7 bytes are looked at would depend on the cut
+    refused = b"".join(amqp.publish(1, key) for key in "xrrxrx") + amqp.publish(2, "x")
+    told: list[bytes] = []
+    errors: list[str | None] = []
+    for how in (0, 1, 2 + data[0]):
+        talk = Talk("amqp", *RULES[:1])
+        talk.client(CLIENT_SAID)
+        if data[0] & 1:
+            talk.broker(amqp.broker_opens())
+            talk.client(refused)
+        talk.to_client = b""
+        error = None
+        try:
+            talk.broker(said, cut(said, how))
+            told.append(talk.to_client)
+        except ProtocolError as raised:
+            error = f"{raised.whose}: {raised.cause}"  # without a code: within a frame nothing can be said, and that depends on the cut
+            told.append(without_close(talk.to_client + raised.farewell))
+        assert error is None or error.startswith("broker: "), error
+        errors.append(error)
+        check_memory(talk, len(said))
+    for error, words in zip(errors[1:], told[1:], strict=True):
+        assert error == errors[0], f"cut differently, the error is another: {errors[0]} / {error}"
+        if error is None:
+            assert words == told[0], "cut differently, the client is told something else"
+        else:
+            assert words.startswith(told[0]) or told[0].startswith(words)
+
+
+class Script:
+    """Reads an input as a script: each choice takes a byte, 0 when there are no more."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1] if self.at <= len(self.data) else 0
+
+    def take(self, size: int) -> bytes:
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
+def _client_says(script: Script, choice: int) -> bytes:
+    channel = 1 + choice % 3
+    what = script.byte()
+    if what < 128:
+        size = (0, 5, 5, 40, 5000, 9000, 300, 1)[what & 7]
+        cut_at = (8184, 4000, 3, 1)[what >> 3 & 3] if size < 1000 else 4000
+        message = amqp.publish(channel, "xrdbc"[what % 5], b"\xce" * size, mandatory=what & 32 != 0, cut=cut_at)
+        return message[: script.byte() * len(message) // 256] if what & 64 else message
+    if what < 144:
+        return amqp.method(channel, commands.Confirm.Select(nowait=what & 1 == 1))
+    if what < 160:
+        return amqp.method(channel, commands.Channel.Open())
+    if what < 176:
+        return amqp.method(channel, commands.Channel.Close(200, "bye", 0, 0))
+    if what < 192:
+        return amqp.method(channel, commands.Channel.CloseOk())
+    if what < 200:
+        return amqp.method(channel, commands.Tx.Select())
+    if what < 208:
+        return amqp.method(0, commands.Connection.Close(200, "bye", 0, 0))
+    if what < 212:
+        return amqp.method(0, commands.Connection.CloseOk())
+    if what < 224:
+        return amqp.ack(channel, what)
+    if what < 232:
+        return amqp.method(channel, commands.Basic.Consume(queue="q", consumer_tag="c", nowait=what & 1 == 1))
+    return amqp.HEARTBEAT if what < 240 else script.take(what - 240)
+
+
+def _broker_says(script: Script, choice: int) -> bytes:
+    channel = 1 + choice % 3
+    what = script.byte()
+    if what < 64:
+        return amqp.ack(channel, what & 15, multiple=what & 16 != 0)
+    if what < 96:
+        return amqp.nack(channel, what & 15, multiple=what & 16 != 0)
+    if what < 128:
+        message = amqp.deliver(channel, b"d" * (what & 15) * 7, cut=16)
+        return message[: script.byte() * len(message) // 256] if what & 16 else message
+    if what < 144:
+        return amqp.method(channel, commands.Channel.Close(404, "NOT_FOUND", 60, 40))
+    if what < 160:
+        return amqp.method(channel, commands.Channel.CloseOk())
+    if what < 168:
+        return amqp.method(channel, commands.Channel.OpenOk())
+    if what < 176:
+        return amqp.method(channel, commands.Confirm.SelectOk())
+    if what < 184:
+        return amqp.method(0, commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0))
+    if what < 188:
+        return amqp.method(0, commands.Connection.CloseOk())
+    if what < 196:
+        return amqp.method(0, commands.Connection.Blocked("memory") if what & 1 else commands.Connection.Unblocked())
+    if what < 212:
+        return amqp.method(channel, commands.Basic.Return(312, "NO_ROUTE", "", "x")) + amqp.content(channel, b"r" * (what & 7))
+    if what < 220:
+        return amqp.method(channel, commands.Basic.ConsumeOk("c"))
+    return amqp.HEARTBEAT if what < 240 else script.take(what - 240)
+
+
+def amqp_talk(data: bytes) -> None:
+    """Both sides of a conversation, act by act, with every action's limits: nothing but ProtocolError, and nobody is left with a crash."""
+    script = Script(data)
+    consume = rule("delay", messages=2, burst=2, name="consume")
+    talk = Talk("amqp", *RULES, Rule(consume.name, Match(protocol="amqp", operation="consume"), limit=consume.limit, open_for_ns=0))
+    with suppress(ProtocolError):
+        talk.client(CLIENT_SAID)
+        if script.byte() & 1:
+            talk.broker(amqp.broker_opens())
+        for _ in range(200):
+            if script.at >= len(data):
+                break
+            choice = script.byte()
+            if choice < 120:
+                talk.client(_client_says(script, choice))
+            elif choice < 220:
+                talk.broker(_broker_says(script, choice))
+            elif choice < 240:
+                talk.wait(choice * 10_000_000)
+            elif choice < 248:
+                talk.tick()
+            else:
+                talk.broker(amqp.broker_opens())
+        talk.conversation.heartbeat()
+        talk.conversation.describe()
+        repr(talk.conversation)
+        if script.byte() & 1:
+            talk.conversation.farewell("the fuzzer stops")
+    check_memory(talk, len(data))
+
+
+def amqp_handshake(data: bytes) -> None:
+    """The arguments of start-ok, tune-ok and open: field tables above all."""
+    if not data:
+        return
+    number = (b"\x00\x0b", b"\x00\x1f", b"\x00\x28", b"\x00\x15")[data[0] & 3]
+    arguments = data[1:]
+    if data[0] & 4:  # a table of noise in front of what follows it in earnest
+        arguments = (
+            len(arguments).to_bytes(4, "big") + arguments + b"\x08AMQPLAIN" + len(arguments).to_bytes(4, "big") + arguments + b"\x05en_US"
+        )
+    talk = Talk("amqp")
+    with suppress(ProtocolError):
+        talk.client(amqp.PROTOCOL_HEADER + amqp.raw_frame(1, 0, b"\x00\x0a" + number + arguments))
+    talk.conversation.describe()
+    check_memory(talk, len(data))
+
+
+# ---- the others --------------------------------------------------------------------------------------------------------
+
+
+def rocketmq_client(data: bytes) -> None:
+    """RocketMQ requests, one key limited."""
+    if not data:
+        return
+    said = data[1:]
+    outcomes = []
+    for how in (0, 1, 2 + data[0]):
+        talk = Talk("rocketmq", rule("reject", messages=1, burst=1, topic="orders"))
+        error = None
+        try:
+            talk.client(said, cut(said, how))
+            talk.broker(rocketmq.response(1))
+        except ProtocolError as raised:
+            error = str(raised)
+        outcomes.append((error, talk.to_broker if error is None else b"", talk.requests if error is None else []))
+        check_memory(talk, len(said))
+    assert outcomes[1] == outcomes[0], "byte by byte the outcome is another"
+    assert outcomes[2] == outcomes[0], "cut differently, the outcome is another"
+
+
+def proxy_header(data: bytes) -> None:
+    """The PROXY header, versions 1 and 2: read as soon as it is whole, the same with more behind it, and as it would be written."""
+    try:
+        found = proxy_protocol.read(data)
+    except proxy_protocol.MalformedHeaderError:
+        return
+    if isinstance(found, int):
+        assert len(data) < found <= proxy_protocol.LONGEST_V2
+        return
+    assert found.size <= len(data)
+    assert proxy_protocol.read(data[: found.size]) == found
+    assert proxy_protocol.read(data + b"\x00") == found
+    for size in range(proxy_protocol.SHORTEST, found.size):
+        assert not isinstance(proxy_protocol.read(data[:size]), proxy_protocol.Header), "read before it was whole"
+    if found.ends is not None:
+        again = proxy_protocol.read(proxy_protocol.write(found.ends))
+        assert isinstance(again, proxy_protocol.Header)
+        assert again.ends == found.ends
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (amqp_client, amqp_broker, amqp_talk, amqp_handshake, rocketmq_client, proxy_header)
+}

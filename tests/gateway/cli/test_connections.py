@@ -1,0 +1,57 @@
+"""`sluice connections`: who is connected, what holds them up, and closing one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def connection(number: int, **more: Any) -> dict[str, Any]:
+    shown = {"id": number, "listener": "rabbit", "protocol": "amqp", "client": f"10.0.0.{number}:5000", "user": "shop", "vhost": "/"}
+    times = {"broker_blocked_seconds": 12.5, "send_blocked_seconds": 0.25, "held_messages": 3, "held_bytes": 1024, "age_seconds": 60.5}
+    return {**shown, "state": "blocked", "bottleneck": "broker_blocked", "messages_forwarded": 9, **times, **more}
+
+
+def test_list_shows_whose_each_is_and_what_holds_it_up(sluice: Any, admin: Any) -> None:
+    admin.topics = [connection(7)]
+    head, line = sluice("connections", "list").out.splitlines()
+    columns = ("user", "vhost", "state", "bottleneck", "held", "held bytes", "blocked s", "send blocked s")
+    assert all(name in head for name in columns)
+    assert line.split() == [
+        "7", "rabbit", "10.0.0.7:5000", "shop", "/", "blocked", "broker_blocked", "9", "3", "1024", "12.5", "0.25", "60.5",
+    ]  # fmt: skip
+
+
+def test_one_without_a_virtual_host_has_a_dash(sluice: Any, admin: Any) -> None:
+    admin.topics = [connection(7, protocol="rocketmq", vhost=None, user=None)]
+    assert sluice("connections", "list").out.splitlines()[1].split()[3:5] == ["-", "-"]
+
+
+def test_close_tells_why(sluice: Any, admin: Any) -> None:
+    ran = sluice("connections", "close", 7, "--yes", "--reason", "runaway job")
+    assert (ran.code, ran.out, ran.err) == (0, "", "connection 7 is being closed\n")
+    (write,) = admin.writes()
+    assert (write.method, write.path, write.query["reason"]) == ("DELETE", "/v1/connections/7", "runaway job")
+
+
+def test_close_asks_first(sluice: Any, admin: Any) -> None:
+    ran = sluice("connections", "close", 7)
+    assert ran.code == 2
+    assert "Close connection 7" in ran.err
+    assert "say --yes" in ran.err
+    assert admin.requests == []
+
+
+def test_a_dry_run_of_closing_says_so(sluice: Any, admin: Any) -> None:
+    ran = sluice("connections", "close", 7, "--dry-run")
+    assert (ran.code, ran.err) == (0, "dry run, nothing is changed; would close connection 7\n")
+    assert admin.writes()[-1].query["dry_run"] == "1"
+
+
+def test_closing_one_that_is_not_there_is_7(sluice: Any, admin: Any) -> None:
+    assert sluice("connections", "close", 99, "--yes").code == 7
+
+
+def test_closing_takes_a_number_and_no_version(sluice: Any, admin: Any) -> None:
+    assert sluice("connections", "close", "all", "--yes").code == 2
+    assert sluice("connections", "close", 7, "--yes", "--if-version", "x").code == 2
+    assert admin.requests == []

@@ -1,0 +1,220 @@
+"""What deliveries over their limit ask of a session: a batch of their own for the judge, a broker that is not read, numbers for operators."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from pamqp import commands
+
+from gateway.access_log import AccessLog, Rolling
+from gateway.sweep import now_ns
+from limiter.limits import Limit, Rate
+from limiter.request import Request
+from limiter.rules import Match, Rule, RuleSet
+from support import amqp
+from support.wires import Decide, Wires
+
+QUEUE = "%2F/amq.default/jobs"
+
+
+def limit(rate: int = 1, burst: int = 5) -> Rule:
+    return Rule("jobs", Match(queue="jobs", operation="consume"), limit=Limit(messages=Rate(rate), messages_burst=burst))
+
+
+def consuming(wires: Wires, queue: str = "jobs", *, confirms: tuple[int, ...] = ()) -> tuple[socket.socket, socket.socket]:
+    client, broker = wires.connect("amqp")
+    client.sendall(amqp.greeting(channels=(1,), confirms=confirms, heartbeat=2))
+    broker.sendall(amqp.broker_start() + amqp.method(0, commands.Connection.OpenOk()))
+    client.sendall(amqp.method(1, commands.Basic.Consume(queue=queue, consumer_tag="c", nowait=True)))
+    wires.run()
+    wires.received(client)
+    wires.received(broker)
+    return client, broker
+
+
+def deliveries(first: int, last: int, size: int = 100) -> bytes:
+    return b"".join(amqp.deliver(1, b"x" * size, tag=tag) for tag in range(first, last + 1))
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_deliveries_are_counted_where_nobody_limits_them(threads: int) -> None:
+    with Wires(limit(), threads=threads) as wires:
+        client, broker = consuming(wires, "mail")
+        broker.sendall(deliveries(1, 300))
+        wires.run()
+        assert wires.received(client) == deliveries(1, 300)
+        assert wires.totals("amqp", "%2F/amq.default/mail", "consume") == {
+            "received": 300, "forwarded": 300, "refused": 0, "dropped": 0, "abandoned": 0, "bypassed": 0, "delayed": 0, "waiting": 0,
+        }  # fmt: skip
+        assert wires.sweeper.submissions == 0
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_deliveries_over_the_limit_wait_and_acks_and_confirms_go_on(threads: int) -> None:
+    with Wires(limit(), threads=threads) as wires:
+        client, broker = consuming(wires, confirms=(1,))
+        broker.sendall(deliveries(1, 20))
+        wires.run()
+        assert wires.received(client) == deliveries(1, 5)
+        client.sendall(amqp.ack(1, 5, multiple=True) + amqp.publish(1, "orders"))
+        wires.run()
+        assert amqp.names(wires.received(broker)) == ["Basic.Ack", "Basic.Publish", "ContentHeader", "ContentBody"]
+        broker.sendall(amqp.ack(1, 1))
+        wires.run()
+        assert wires.received(client) == amqp.ack(1, 1)
+        totals = wires.totals("amqp", QUEUE, "consume")
+        assert (totals["received"], totals["forwarded"], totals["delayed"], totals["waiting"]) == (20, 5, 15, 15)
+        assert wires.totals("amqp", "%2F/amq.default/orders")["forwarded"] == 1
+
+
+def test_what_waits_comes_as_the_limit_allows_and_at_once_when_it_is_raised() -> None:
+    with Wires(limit(rate=200)) as wires:
+        client, broker = consuming(wires)
+        broker.sendall(deliveries(1, 25))
+        wires.until(lambda: wires.session().conversation.parked_messages > 0)
+        wires.until(lambda: wires.session().conversation.parked_messages == 0)
+        assert wires.received(client) == deliveries(1, 25)
+        wires.judge.replace(RuleSet((limit(rate=1),)))
+        broker.sendall(deliveries(26, 60))
+        wires.until(lambda: wires.session().conversation.parked_messages > 10)
+        wires.judge.replace(RuleSet((limit(rate=100_000, burst=1000),)))
+        wires.until(lambda: wires.session().conversation.parked_messages == 0)
+        assert wires.received(client) == deliveries(26, 60)
+
+
+def test_no_more_is_parked_than_may_be_and_the_broker_is_not_read_meanwhile() -> None:
+    hold = 20_000
+    with Wires(limit(), hold_bytes=hold) as wires:
+        client, broker = consuming(wires)
+        broker.setblocking(False)
+        stream = deliveries(1, 2000)
+        sent = broker.send(stream)
+        wires.run()
+        session = wires.session()
+        assert not session.reads_broker()
+        assert hold <= session.conversation.parked_bytes < hold + 262_144
+        parked = session.conversation.parked_bytes
+        client.sendall(amqp.publish(1, "orders"))
+        wires.run()
+        assert amqp.names(wires.received(broker))[0] == "Basic.Publish"  # the way up is open
+        assert session.conversation.parked_bytes == parked
+        wires.judge.replace(RuleSet(()))
+        wires.until(lambda: session.conversation.parked_bytes == 0 and not session.upstream.readable)
+        assert wires.received(client) == stream[:sent]
+
+
+def test_near_the_bound_the_broker_is_read_in_small_pieces() -> None:
+    hold = 100_000
+    with Wires(limit(rate=0), hold_bytes=hold) as wires:
+        _, broker = consuming(wires)
+        session = wires.session()
+        for number in range(40):
+            broker.sendall(deliveries(number * 20 + 1, number * 20 + 20))
+            wires.run(0.003)
+            if not session.reads_broker():
+                break
+        assert hold <= session.conversation.parked_bytes <= hold + 3 * 4096
+
+
+def test_a_delivery_larger_than_what_may_be_parked_gets_through() -> None:
+    with Wires(limit(rate=20, burst=1), hold_bytes=10_000) as wires:
+        client, broker = consuming(wires)
+        stream = deliveries(1, 1) + deliveries(2, 3, size=60_000)
+        broker.sendall(stream)
+        got = b""
+
+        def arrived() -> bool:
+            nonlocal got
+            got += wires.received(client)
+            return len(got) == len(stream)
+
+        wires.until(arrived)
+        assert got == stream
+        assert wires.session().conversation.parked_bytes == 0
+
+
+def test_a_full_gateway_does_not_read_brokers_with_parked_deliveries() -> None:
+    with Wires(limit()) as wires:
+        _, broker = consuming(wires)
+        broker.sendall(deliveries(1, 20))
+        wires.run()
+        assert wires.session().reads_broker()
+        wires.shared.memory_full = True
+        assert not wires.session().reads_broker()
+
+
+def test_a_broker_that_goes_away_is_noticed_although_it_is_not_read() -> None:
+    with Wires(limit(rate=0), hold_bytes=2000) as wires:
+        client, broker = consuming(wires)
+        broker.sendall(deliveries(1, 60))
+        wires.run()
+        assert not wires.session().reads_broker()
+        broker.close()
+        wires.until(lambda: wires.session().client.shut)
+        client.close()
+        wires.until(lambda: bool(wires.ended))
+        totals = wires.totals("amqp", QUEUE, "consume")
+        assert (totals["received"], totals["abandoned"], totals["waiting"]) == (60, 60, 0)
+
+
+def test_what_waits_when_the_client_goes_is_abandoned() -> None:
+    with Wires(limit(rate=0)) as wires:
+        client, broker = consuming(wires)
+        broker.sendall(deliveries(1, 60))
+        wires.run()
+        client.close()
+        broker.close()
+        wires.until(lambda: bool(wires.ended))
+        totals = wires.totals("amqp", QUEUE, "consume")
+        assert (totals["received"], totals["abandoned"], totals["waiting"]) == (60, 60, 0)
+
+
+def test_a_slow_judge_reorders_nothing_and_a_failing_one_lets_pass() -> None:
+    def failing(decide: Decide) -> Decide:
+        def judge(requests: list[Request], now: int) -> None:
+            raise RuntimeError("no verdict")
+
+        return judge
+
+    with Wires(limit(), threads=1, wrap=failing) as wires:
+        client, broker = consuming(wires)
+        broker.sendall(deliveries(1, 50))
+        wires.run()
+        assert wires.received(client) == deliveries(1, 50)
+        totals = wires.totals("amqp", QUEUE, "consume")
+        assert (totals["bypassed"], totals["forwarded"]) == (50, 50)
+
+
+def test_publishes_and_deliveries_of_one_client_are_judged_side_by_side() -> None:
+    """Both batches may be out at once; each finds its way back."""
+    publishes = Rule("publishes", Match(protocol="amqp", routing_key="orders"), limit=Limit(messages=Rate(1), messages_burst=3))
+    with Wires(limit(), publishes, threads=1) as wires:
+        client, broker = consuming(wires, confirms=(1,))
+        client.sendall(amqp.publish(1, "orders") * 10)
+        broker.sendall(deliveries(1, 10))
+        wires.run()
+        assert amqp.names(wires.received(broker)).count("Basic.Publish") == 3
+        names = amqp.names(wires.received(client))
+        assert (names.count("Basic.Deliver"), names.count("Basic.Nack")) == (5, 7)
+
+
+def test_the_access_log_tells_what_was_consumed(tmp_path) -> None:
+    with Wires(limit()) as wires:
+        log = AccessLog(tmp_path, "here", "boot", Rolling(300, 1 << 20, 0))
+        wires.accounts.listeners.append(log.add)
+        client, broker = consuming(wires)
+        client.sendall(amqp.publish(1, "jobs", b"x" * 7) * 2)
+        broker.sendall(deliveries(1, 20))
+        wires.run()
+        wires.accounts.fold(now_ns())
+        log.close_second(1_795_247_411)
+        _, text, _ = log._writer._queue.get_nowait()  # type: ignore[misc]
+    import json
+
+    lines = {line["operation"]: line for line in map(json.loads, text.splitlines()) if "operation" in line}
+    assert {name: (line["topic"], line["messages"], line["bytes"], line["delayed_messages"]) for name, line in lines.items()} == {
+        "produce": (QUEUE, 2, 14, 0),
+        "consume": (QUEUE, 5, 500, 15),
+    }
+    assert lines["consume"]["max_100ms_messages"] == 20

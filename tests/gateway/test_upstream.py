@@ -1,0 +1,140 @@
+"""A broker that is not there: dials are few, spread out and bounded, and everybody hears the reason at once. Time is trio's mock clock."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+
+import pytest
+import trio
+import trio.testing
+
+from gateway.channel import Channel
+from gateway.proxy_protocol import Ends
+from gateway.upstream import CONNECT_TIMEOUT_S, DIALS_AT_ONCE, MOST_BACKOFF_S, UnreachableError, Upstream, reason
+
+REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+
+class FakeUpstream(Upstream):
+    """Dials nothing: `answer` says what becomes of each, after `takes_s`."""
+
+    def __init__(self, answer: Callable[[], Exception | None], takes_s: float = 0.0) -> None:
+        super().__init__("rabbit", ("127.0.0.1", 5673))
+        self.answer = answer
+        self.takes_s = takes_s
+        self.under_way = 0
+        self.most_under_way = 0
+        self.dialled_at: list[float] = []
+
+    async def _open(self, ends: Ends | None) -> Channel:
+        self.dialled_at.append(trio.current_time())
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await trio.sleep(self.takes_s)
+        finally:
+            self.under_way -= 1
+        error = self.answer()
+        if error is not None:
+            raise error
+        return Channel(socket.socket())
+
+
+async def fails(upstream: Upstream) -> str:
+    with pytest.raises(UnreachableError) as caught:
+        await upstream.dial(None)
+    return str(caught.value)
+
+
+async def test_while_the_broker_is_down_thousands_of_clients_are_a_few_dials(autojump_clock: trio.testing.MockClock) -> None:
+    """reliability.md F22: 2,000 clients a second for 30 s."""
+    upstream = FakeUpstream(lambda: REFUSED)
+    began = trio.current_time()
+    for _ in range(600):
+        assert "(127.0.0.1:5673) cannot be reached: Connection refused" in await fails(upstream)
+        for _ in range(99):
+            with pytest.raises(UnreachableError):
+                await upstream.dial(None)
+        await trio.sleep(0.05)
+    assert 30 / MOST_BACKOFF_S <= len(upstream.dialled_at) < 60
+    assert upstream.dials == {"ok": 0, "failed": len(upstream.dialled_at), "spared": 60_000 - len(upstream.dialled_at)}
+    gaps = [later - earlier for earlier, later in zip(upstream.dialled_at, upstream.dialled_at[1:], strict=False)]
+    assert max(gaps) <= MOST_BACKOFF_S + 0.051
+    assert trio.current_time() - began == pytest.approx(30)
+
+
+async def test_while_one_probes_nobody_waits_for_it(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: REFUSED)
+    await fails(upstream)
+    await trio.sleep(MOST_BACKOFF_S)
+    upstream.takes_s = 5.0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, upstream)
+        await trio.sleep(1)
+        began = trio.current_time()
+        await fails(upstream)
+        assert trio.current_time() == began
+
+
+async def test_dials_of_a_broker_that_is_up_are_bounded_and_nobody_is_lost(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: None, takes_s=0.1)
+    reached = 0
+
+    async def dial() -> None:
+        nonlocal reached
+        (await upstream.dial(None)).close()
+        reached += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(dial)
+    assert (reached, upstream.most_under_way) == (1000, DIALS_AT_ONCE)
+
+
+async def test_those_who_wait_for_a_place_hear_of_the_failure_of_those_before_them(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: TimeoutError(errno.ETIMEDOUT, "no connection within 5 s"), takes_s=CONNECT_TIMEOUT_S)
+    async with trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(fails, upstream)
+    assert trio.current_time() <= CONNECT_TIMEOUT_S + 0.1
+    assert len(upstream.dialled_at) == DIALS_AT_ONCE
+
+
+async def test_success_ends_the_backoff(autojump_clock: trio.testing.MockClock) -> None:
+    answers: list[Exception | None] = [REFUSED, None, None]
+    upstream = FakeUpstream(lambda: answers.pop(0))
+    await fails(upstream)
+    await trio.sleep(1)
+    await upstream.probe()
+    assert (upstream.ok, upstream.why) == (True, "")
+    (await upstream.dial(None)).close()
+    assert upstream.dials == {"ok": 2, "failed": 1, "spared": 0}
+
+
+async def test_running_out_of_our_own_descriptors_says_nothing_about_the_broker() -> None:
+    upstream = FakeUpstream(lambda: OSError(errno.EMFILE, "Too many open files"))
+    with pytest.raises(OSError, match="Too many open files"):
+        await upstream.dial(None)
+    assert upstream.ok is None
+
+
+async def test_a_name_that_does_not_resolve_and_a_port_nobody_listens_on_are_told_in_the_systems_words() -> None:
+    text = await fails(Upstream("rabbit", ("no-such-host.invalid", 5672)))
+    assert "Name or service not known" in text or "Temporary failure in name resolution" in text  # the second where there is no resolver
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = gone.getsockname()
+    assert (await fails(Upstream("rabbit", address))).endswith(f"(127.0.0.1:{address[1]}) cannot be reached: Connection refused")
+
+
+async def test_of_two_addresses_the_one_that_answers_is_taken() -> None:
+    """reliability.md F35: localhost is ::1 and 127.0.0.1; only one of them listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = await Upstream("rabbit", ("localhost", server.getsockname()[1])).dial(None)
+        assert channel.sock.getpeername()[:2] == server.getsockname()
+        channel.close()
+
+
+def test_a_timeout_keeps_its_own_words() -> None:
+    assert reason(TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")) == "no connection within 5 s"

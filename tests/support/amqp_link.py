@@ -1,0 +1,97 @@
+"""An AMQP connection through a session in `Wires`: both its ends in our hands, its handshake played."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from pamqp import commands
+
+from gateway.session import Session
+from support import amqp
+from support.wires import Wires
+
+MOST_FLOOD = 1 << 23  # bytes; sockets and caps hold much less
+Connect = Callable[[str], tuple[socket.socket, socket.socket]]
+
+
+class Link:
+    """`say` speaks as the client, `answer` as the broker; `at_client` and `at_broker` are what has arrived there since the last look."""
+
+    def __init__(
+        self,
+        wires: Wires,
+        *,
+        heartbeat: int = 0,
+        frame_max: int = 131072,
+        channels: tuple[int, ...] = (1, 2),
+        confirms: tuple[int, ...] = (),
+        connect: Connect | None = None,
+    ) -> None:
+        self.wires = wires
+        self.client, self.broker = (connect or wires.connect)("amqp")
+        self.session: Session = list(wires.sweeper.sessions.values())[-1]
+        self.answer(amqp.broker_start())
+        self.say(amqp.greeting(heartbeat=heartbeat, frame_max=frame_max, channels=channels, confirms=confirms))
+        answers = [amqp.method(0, commands.Connection.Tune(2047, frame_max, heartbeat)), amqp.method(0, commands.Connection.OpenOk())]
+        self.answer(b"".join([*answers, *(amqp.method(channel, commands.Channel.OpenOk()) for channel in channels)]))
+        self.at_client()
+        self.at_broker()
+
+    def say(self, data: bytes) -> None:
+        self._send(self.client, data)
+
+    def answer(self, data: bytes) -> None:
+        self._send(self.broker, data)
+
+    def _send(self, end: socket.socket, data: bytes) -> None:
+        """Send all of it, as the gateway takes it, and let the gateway do what follows. Raises TimeoutError where it takes no more."""
+        deadline = time.monotonic() + 5
+        left = memoryview(data)
+        end.setblocking(False)
+        try:
+            while left:
+                with suppress(BlockingIOError):
+                    left = left[end.send(left) :]
+                self.wires.run(0.003)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{len(left)} of {len(data)} bytes are not taken: {self.session}")
+        finally:
+            end.settimeout(5)
+
+    def flood(self, end: socket.socket, data: bytes) -> None:
+        """Send `data` at `end` again and again, until no more of it is taken. Fails where all is taken for ever."""
+        end.setblocking(False)
+        with suppress(BlockingIOError):
+            for _ in range(MOST_FLOOD // len(data)):
+                end.send(data)
+                self.wires.run(0.001)
+            raise AssertionError(f"{MOST_FLOOD} bytes were taken: {self.session}")
+        end.settimeout(5)
+
+    def at_client(self) -> bytes:
+        return self._received(self.client)
+
+    def at_broker(self) -> bytes:
+        return self._received(self.broker)
+
+    def _received(self, end: socket.socket) -> bytes:
+        """All there is, and what follows when there is room again."""
+        found = more = self.wires.received(end)
+        while more:
+            self.wires.run(0.002)
+            more = self.wires.received(end)
+            found += more
+        return found
+
+    def close_of(self, data: bytes) -> commands.Connection.Close:
+        """The connection.close with which `data` ends."""
+        last = amqp.read(data)[-1].value
+        assert isinstance(last, commands.Connection.Close), last
+        return last
+
+    def cause(self) -> str:
+        """Why the session is ending, or has ended: the label of `sluice_connections_closed_total`."""
+        return self.session.cause

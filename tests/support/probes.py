@@ -1,0 +1,210 @@
+"""Nine client libraries, each as one small program that does what it is told and says what its application saw.
+
+A probe reads an order a line and answers each with a report a line, so that one start (a JVM, a Ruby, a Node) serves many tests. The order
+is `name=value name=value ...`:
+
+    url        where to connect                          mode     of the limited channel: confirm | plain | tx | flood (see below)
+    key        routing key (default exchange) published  count    publishes on it, each answered before the next (confirm)
+    run        start of every message id: RUN-NUMBER     mandatory, other_first   1: yes
+    free       a queue without a limit: the connection's other channel publishes there with a confirm and gets it back
+    heartbeat  seconds asked for                         pause    seconds between the publishes and the commit
+    linger     seconds to wait at most behind the publishes, events served; over as soon as the client was blocked and unblocked
+    listen     a queue one more channel consumes all the while
+
+and it goes: connect, open the channels, publish, commit (tx), [other channel], linger, a passive declare on the limited channel (is it
+still open?), other channel (and one more channel opened and closed), close. `flood` publishes `count` messages without waiting, at most
+1000 unanswered, every `every`th to `every_key`. `Report` is what comes back.
+
+What a library needs is fetched or built at the first use and kept under build/; where that cannot be had the test fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from support.clients import CLIENTS, go_program
+from support.environments import environment
+from support.java import ROOT, compiled, java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# aiormq (of aio-pika) and AMQPStorm have asked for different pamqp before; at these versions they agree.
+PYTHON_LIBRARIES = ("aio-pika==10.2.1", "aiormq==7.2.4", "pamqp==4.0.1", "AMQPStorm==3.1.4", "amqp==5.4.2", "vine==5.1.0")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the application saw."""
+
+    seen: list[str] = field(default_factory=list)  # a word for each publish: `ack`, `sent`, or what the library says or raises
+    commit: str = ""
+    returns: list[dict[str, Any]] = field(default_factory=list)  # code, text, key, body
+    channel: Any = "open"  # or how it, or the whole connection, was closed: class, code, text
+    refused: Any = None  # how the connection was refused: class, code, text
+    blocked: list[str] = field(default_factory=list)  # reasons
+    unblocked: int = 0
+    other: Any = ""  # `ok`, or what went wrong on the connection's other channel
+    heard: int = 0  # messages that `listen` received
+    longest_gap_s: float = 0.0  # between two of them
+    outcomes: str = ""  # of a flood: A acked, N nacked, ? no answer
+    nacked: list[int] | None = None  # of a flood, where the library keeps a list of refused tags itself
+
+
+def npm_modules() -> Path:
+    """The folder of node modules that the committed lock file names. Raises RuntimeError."""
+    source = CLIENTS / "node"
+    lock = source / "package-lock.json"
+    folder = ROOT / "build" / "node" / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    modules = folder / "node_modules"
+    if modules.exists():
+        return modules
+    npm = tool_of_debian("npm")
+    partial = folder.with_suffix(f".{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for file in (lock, source / "package.json"):
+        shutil.copy(file, partial)
+    command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=partial, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode:
+        raise RuntimeError(f"npm ci: {(done.stdout + done.stderr)[-1500:]}")
+    partial.rename(folder)
+    return modules
+
+
+def c_program() -> Path:
+    """The compiled probe on librabbitmq. Raises RuntimeError."""
+    source = CLIENTS / "c" / "probe.c"
+    program = ROOT / "build" / "c" / f"probe-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        partial = program.with_suffix(f".{os.getpid()}")
+        command = [tool_of_debian("cc", "gcc"), "-O1", "-Wall", "-Wextra", "-o", str(partial), str(source), "-lrabbitmq"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"cc: {done.stderr[-1500:]}\nIs librabbitmq-dev installed? `make test` installs it.")
+        partial.rename(program)
+    return program
+
+
+def tool_of_debian(name: str, package: str | None = None) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise RuntimeError(f"{name} is not installed: run `make test` (it installs it), or `apt-get install {package or name}`")
+    return path
+
+
+def python_probe(name: str) -> list[str]:
+    return [str(environment("clients", *PYTHON_LIBRARIES)), str(CLIENTS / "python" / f"probe_{name}.py")]
+
+
+def command(library: str, home: Path) -> list[str]:
+    """The command that runs the probe of `library`."""
+    if library == "pika":
+        return [sys.executable, str(CLIENTS / "python" / "probe_pika.py")]
+    if library == "java":
+        return java(compiled(CLIENTS / "java" / "amqp", "amqp-client"), "Probe", home)
+    if library == "go":
+        return [str(go_program("probe", "./probe"))]
+    if library == "librabbitmq":
+        return [str(c_program())]
+    if library == "amqplib":
+        return [tool_of_debian("node", "nodejs"), str(CLIENTS / "node" / "probe.js")]
+    if library == "bunny":
+        return [tool_of_debian("ruby", "ruby-bunny"), str(CLIENTS / "ruby" / "probe.rb")]
+    return python_probe({"aio-pika": "aio_pika", "amqpstorm": "amqpstorm", "py-amqp": "py_amqp"}[library])
+
+
+LIBRARIES = ("pika", "aio-pika", "amqpstorm", "py-amqp", "amqplib", "bunny", "java", "go", "librabbitmq")
+
+
+class Probe:
+    """One library's program, started at the first order and again after it was lost."""
+
+    def __init__(self, library: str, home: Path) -> None:
+        self.library = library
+        self._home = home
+        self._popen: subprocess.Popen[str] | None = None
+        self._scratch: Any = None
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread()
+        self._complaints = ""  # of the program before this one
+
+    def _start(self) -> subprocess.Popen[str]:
+        self._home.mkdir(parents=True, exist_ok=True)
+        environment_of = dict(os.environ)
+        if self.library == "amqplib":
+            environment_of["NODE_PATH"] = str(npm_modules())
+        self._scratch = tempfile.TemporaryFile("w+")  # noqa: SIM115  -- closed with the program; a pipe could fill and stall it
+        popen = subprocess.Popen(
+            command(self.library, self._home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._scratch, text=True,
+            env=environment_of, cwd=self._home,
+        )  # fmt: skip
+        lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=read_lines, args=(popen.stdout, lines), daemon=True)
+        self._reader.start()
+        self._popen, self._lines = popen, lines
+        return popen
+
+    def ask(self, within: float = 60.0, **order: object) -> Report:
+        """Raises AssertionError, with what the program said, where it fails, ends or has no report within that many seconds."""
+        popen = self._popen
+        if popen is None or popen.poll() is not None:
+            self.close()
+            popen = self._start()
+        assert popen.stdin is not None
+        words = {name: int(value) if isinstance(value, bool) else value for name, value in order.items()}
+        line = " ".join(f"{name}={value}" for name, value in words.items())
+        popen.stdin.write(line + "\n")
+        popen.stdin.flush()
+        try:
+            answer = self._lines.get(timeout=within)
+        except queue.Empty:
+            self.close()
+            raise AssertionError(f"{self.library} had no report within {within:g} s for: {line}\n{self._complaints}") from None
+        if not answer:
+            self.close()
+            raise AssertionError(f"{self.library} ended with {popen.returncode} at: {line}\n{self._complaints}")
+        report = json.loads(answer)
+        assert "broken" not in report, f"{self.library}: {line}\n{report['broken']}"
+        return Report(**report)
+
+    def close(self) -> None:
+        popen = self._popen
+        if popen is None:
+            return
+        if popen.poll() is None and popen.stdin is not None:
+            popen.stdin.close()
+            try:
+                popen.wait(2)
+            except subprocess.TimeoutExpired:
+                popen.kill()
+                popen.wait(10)
+        self._reader.join(5)
+        if popen.stdout is not None:
+            popen.stdout.close()
+        self._scratch.seek(0)
+        self._complaints = self._scratch.read()[-3000:]
+        self._scratch.close()
+        self._popen = None
+
+    def __repr__(self) -> str:
+        return f"<Probe {self.library} {'idle' if self._popen is None else self._popen.pid}>"
+
+
+def read_lines(source: Any, lines: queue.Queue[str]) -> None:
+    """Hand over every line; an empty one at the end."""
+    for line in source:
+        lines.put(line)
+    lines.put("")
