@@ -79,7 +79,10 @@ class TopicTotals:
         self.previous = current
 
     def __repr__(self) -> str:
-        return f"<TopicTotals {self.operation} {self.text} received={self.received} forwarded={self.forwarded} refused={self.refused} waiting={self.waiting}>"
+        return (
+            f"<TopicTotals {self.operation} {self.text} received={self.received} forwarded={self.forwarded} "
+            f"refused={self.refused} waiting={self.waiting}>"
+        )
 
 
 class Accounts:

@@ -7,7 +7,6 @@ So the few fields needed are read from the DER here (RFC 5280, 4.1), and nothing
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,13 +53,15 @@ def read_text(file: Path, setting: str) -> str:
 
 def validities(file: Path, setting: str) -> list[Validity]:
     """Of every certificate in a PEM file, in its order; at least one. Raises TlsFileError."""
+    from ssl import PEM_cert_to_DER_cert
+
     text = read_text(file, setting)
     blocks = _PEM.findall(text)
     if not blocks:
         der = " (it looks like DER: `openssl x509 -inform der` converts it)" if text[:1] == "\x30" else ""
         raise TlsFileError(setting, f"{file} holds no certificate in PEM form{der}", "it begins with -----BEGIN CERTIFICATE-----")
     try:
-        return [validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
+        return [validity(PEM_cert_to_DER_cert(block)) for block in blocks]
     except ValueError as error:
         raise TlsFileError(setting, f"{file} holds a broken certificate: {error}", "write it again") from None
 

@@ -7,7 +7,6 @@ how many there were; a flood of clients does not become a flood of lines.
 from __future__ import annotations
 
 import logging
-import ssl
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +18,7 @@ from gateway.messages import ProtocolError
 from gateway.protocols.amqp.frames import CONNECTION_FORCED
 from gateway.proxy_protocol import MalformedHeaderError
 from gateway.tls_handshake import TlsHandshakeError
-from gateway.upstream import UnreachableError
+from gateway.upstream import OUT_OF_DESCRIPTORS, UnreachableError
 
 LINE_EVERY_NS: Final = 1_000_000_000
 UNREMARKABLE: Final = frozenset({"client"})  # a port scan or a probe of the port: no warning
@@ -51,10 +50,10 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal("tls_handshake_failed", str(error.strerror))
         case trio.TooSlowError():
             return Refusal("handshake_timeout", "the client has not begun")
-        case ConnectionError():
-            return Refusal("client", str(error))
-        case ssl.SSLError() | OSError():
+        case OSError() if error.errno in OUT_OF_DESCRIPTORS:
             return Refusal("overload", str(error), CONNECTION_FORCED)
+        case OSError():  # its socket is of no more use
+            return Refusal("client", str(error))
         case _:
             return Refusal("gateway_error", f"{type(error).__name__}: {error}", error=error)
 

@@ -64,6 +64,8 @@ class Session:
         self.opened_at = 0
         self.first_end = ""  # whose end came first: "client" or "broker"
         self.first_end_at = 0  # when
+        self.client_dead = False  # it has fallen silent: nothing more of it is waited for, its end included
+        self.broker_dead = False
         self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
         self.fin_to_broker = False
         self.draining = False

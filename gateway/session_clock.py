@@ -34,9 +34,11 @@ def tick(session: Session, now: int) -> None:
             session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
+        session.client_dead = True
         say_farewell(session, f"the client has been silent for {seconds} s", "heartbeat_timeout", now)
     elif silent == BROKER_SILENT:
         seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
+        session.broker_dead = True
         say_farewell(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat_timeout", now)
     elif client.backlog > 0 and now - client.sent_at > SLOWEST_READER_NS:
         say_farewell(session, "the client does not read", "client_stalled", now)

@@ -34,17 +34,17 @@ def pass_ends(session: Session, now: int) -> None:
         cause = "tls" if isinstance(client.cut, ssl.SSLError) else session.first_end
         session.finish(cause, "" if client.eof or upstream.eof else str(client.cut))
         return
-    lost = upstream.eof or upstream.error is not None
+    lost = upstream.eof or upstream.error is not None or session.broker_dead
     if lost and not session.conversation.draining:
         _lose_broker(session, now)
     if session.fin_to_broker or (client.eof and not upstream.shut and _through(session, now)):
         upstream.shut_down()
     if session.fin_to_client or lost:
         client.shut_down()
-    both = client.eof and lost and (upstream.backlog == 0 or client.shut)
     # Both are read to their end: closing with unread bytes sends a RST, which overtakes the last words to the client and takes the
     # last messages from the broker.
-    if client.backlog == 0 and both:
+    told = client.eof and client.backlog == 0 and (upstream.backlog == 0 or client.shut)
+    if lost and (told or session.client_dead):
         session.finish(session.first_end, "")
 
 

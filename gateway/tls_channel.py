@@ -22,6 +22,7 @@ protocols frame their messages, so that a cut shows. `truncated` remembers it.
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections import deque
@@ -33,6 +34,7 @@ from gateway.tls import explain
 RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
 OVERHEAD: Final = 2048  # at most, of a record's ciphertext in TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
 WINDOW: Final = 65_536  # plaintext encrypted ahead of the socket; more saves no system call worth its memory (a guess)
+OWN: Final = 65_536  # what OpenSSL may have to say of its own accord while the socket takes nothing; some hundred bytes are usual (a guess)
 FETCH: Final = 65_536  # ciphertext taken per recv
 FETCHES: Final = 8  # per call of receive: bounds the work where records carry little
 RECORDS: Final = 512  # the same: one-byte records cost 2 µs each
@@ -45,8 +47,9 @@ class TlsChannel(Channel):
         super().__init__(sock)
         self.truncated = False  # the peer's FIN came without close_notify
         self._tls = tls
-        self._incoming = incoming  # ciphertext from the socket; may hold some from the handshake's last read
+        self._incoming = incoming  # ciphertext for OpenSSL; may hold some from the handshake's last read
         self._outgoing = outgoing
+        self._fetched: memoryview | None = None  # ciphertext from the socket, not yet given to OpenSSL
         self._wire: memoryview | None = None  # ciphertext the socket has not taken
         self._encrypted = 0  # ciphertext bytes taken out of `_outgoing` so far
         self._taken = 0  # and those of them the socket has taken
@@ -71,7 +74,7 @@ class TlsChannel(Channel):
             got = self._decrypt(view, count, size)
             if got > 0:
                 count += got
-            elif got < 0:  # OpenSSL wants more ciphertext
+            elif got < 0 and not self._feed():  # OpenSSL wants more ciphertext, and there is none here
                 if drained:
                     self.readable = False
                     break
@@ -83,6 +86,9 @@ class TlsChannel(Channel):
                 if fetched < 0:
                     break
                 drained = fetched < asked and not self.hung_up
+                self._feed()
+        if self._outgoing.pending > OWN:
+            self.fail(OSError(errno.EPROTO, "TLS: the peer asks for new keys again and again and does not read the answers"))
         if count:
             self.received += count
         elif self._ended:
@@ -121,8 +127,20 @@ class TlsChannel(Channel):
             self.truncated = True
             self._ended = True
             return 0
-        self._incoming.write(data)
+        self._fetched = memoryview(data)
         return len(data)
+
+    def _feed(self) -> bool:
+        """Give OpenSSL the next piece of what was fetched; whether there was one.
+
+        In pieces, because a memory buffer keeps for ever what it has once grown to (OpenSSL's BIO_s_mem).
+        """
+        fetched = self._fetched
+        if fetched is None:
+            return False
+        self._incoming.write(fetched[:RECORD])
+        self._fetched = fetched[RECORD:] if len(fetched) > RECORD else None
+        return True
 
     def _take_aside(self, view: memoryview, size: int) -> int:
         aside = self._aside
@@ -141,9 +159,10 @@ class TlsChannel(Channel):
         scratch = memoryview(bytearray(RECORD))
         while not self._ended and self.error is None:
             count = self._decrypt(scratch, 0, RECORD)
-            if count < 0:
+            if count >= 0:
+                aside += scratch[:count]
+            elif not self._feed():
                 break
-            aside += scratch[:count]
         if aside:
             if self._aside is not None:
                 aside[:0] = self._aside
@@ -157,7 +176,7 @@ class TlsChannel(Channel):
         if not self.writable or self.cut is not None:
             return
         if self.blocked_at:
-            self.blocked_ns += now - self.blocked_at
+            self.blocked_ns += max(now - self.blocked_at, 0)
             self.blocked_at = 0
         before = self._taken
         try:
@@ -172,7 +191,7 @@ class TlsChannel(Channel):
                     self.sent = marks.popleft()[1]
         except BlockingIOError:
             self.writable = False
-            self.blocked_at = now
+            self.blocked_at = now if self.queued > self.sent else 0  # OpenSSL's own words are nobody's backlog
             self._detach()
         except OSError as error:
             self._cut_off(error)
@@ -184,6 +203,9 @@ class TlsChannel(Channel):
     def _encrypt(self) -> bool:
         """Make the next ciphertext, in records as large as they may be; whether there is any. Raises OSError."""
         backlog = self._backlog
+        outgoing = self._outgoing
+        records = [outgoing.read()]
+        self._encrypted += len(records[0])
         room = WINDOW
         while backlog and room >= RECORD:
             piece = backlog[0]
@@ -196,13 +218,14 @@ class TlsChannel(Channel):
             room -= size
             self._under_way += size
             self._consume(size)
-            self._marks.append((self._encrypted + self._outgoing.pending, self._under_way))
-        data = self._outgoing.read()
-        if not data:
-            return False
-        self._encrypted += len(data)
-        self._wire = memoryview(data)
-        return True
+            record = outgoing.read()  # one at a time: the buffer keeps what it has grown to
+            self._encrypted += len(record)
+            records.append(record)
+            self._marks.append((self._encrypted, self._under_way))
+        data = b"".join(records)
+        if data:
+            self._wire = memoryview(data)
+        return len(data) > 0
 
     def _gather(self) -> bytes:
         """Several short slices as one record."""
@@ -265,6 +288,7 @@ class TlsChannel(Channel):
         super().close()
         self._wire = None
         self._aside = None
+        self._fetched = None
 
     def encryption(self) -> dict[str, object] | None:
         """TLS version and cipher, and the peer's certified user where there is one."""

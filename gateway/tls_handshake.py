@@ -51,7 +51,7 @@ class TlsHandshakeError(OSError):
 async def protect(sock: socket.socket, hop: Hop, timeout_s: float, early: bytes = b"") -> TlsChannel:
     """Make the handshake on a connected, non-blocking socket. `early`: what was read of it already.
 
-    Raises TlsHandshakeError; the socket is then the caller's to close.
+    Raises TlsHandshakeError, and ConnectionAbortedError where a client left without a word; the socket is then the caller's to close.
     """
     try:
         with trio.fail_after(timeout_s):
@@ -68,7 +68,7 @@ async def _protect(sock: socket.socket, hop: Hop, early: bytes) -> TlsChannel:
     tls, incoming, outgoing = hop.begin()
     try:
         await _shake(sock, hop, tls, incoming, outgoing, early)
-    except TlsHandshakeError:
+    except (TlsHandshakeError, ConnectionAbortedError):
         raise
     except ssl.SSLError as error:
         with trio.move_on_after(LINGER_S):
@@ -98,7 +98,12 @@ async def _shake(sock: socket.socket, hop: Hop, tls: ssl.SSLObject, incoming: ss
             await _send(sock, outgoing.read())
         if done:
             return
-        data = await _receive(sock)
+        try:
+            data = await _receive(sock)
+        except ConnectionError:
+            data = b""
+        if not data and first and hop.server_side:  # a port scan or a probe of the port: nothing to do with TLS
+            raise ConnectionAbortedError("the client left without a word")
         if not data:
             raise TlsHandshakeError("closed", "TLS: the peer closed the connection within the handshake")
 

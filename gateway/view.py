@@ -165,6 +165,12 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
         (((*named(x.name, x.protocol), ("cause", cause)), count) for x in listening for cause, count in x.closed.items()),
     )
     yield from family(
+        "sluice_connections_refused_untold_total",
+        "counter",
+        "Of those closed on their way in: without a word, for want of words or because too many were to be told at once.",
+        ((named(x.name, x.protocol), x.exit.untold) for x in listening),
+    )
+    yield from family(
         "sluice_upstream_connect_total",
         "counter",
         "Dials of the broker; spared: refused without one while it was known to be down.",

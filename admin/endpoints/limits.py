@@ -8,8 +8,8 @@ from admin.auth import Role
 from admin.bodies import Circumstances, LimitBody, decode, override
 from admin.context import Context
 from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
-from admin.preconditions import etag, require_match
 from admin.ports import JSONObject
+from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target

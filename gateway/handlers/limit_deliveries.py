@@ -1,8 +1,8 @@
 """LimitDeliveries: the way back, from the broker to the client, as far as it is limited.
 
-Most of what a broker says passes without a stop. Deliveries that a rule limits wait at the conversation (`Conversation.ask`) for a verdict of
-the same judge, on the same executor, as a batch of their own; a session has at most one of these out, and reads nothing from its broker
-meanwhile, so nothing overtakes. What is refused stays parked at the conversation, which says when to ask again (`ask_due`).
+Most of what a broker says passes without a stop. Deliveries that a rule limits wait at the conversation (`Conversation.ask`) for a
+verdict of the same judge, on the same executor, as a batch of their own; a session has at most one of these out, and reads nothing from
+its broker meanwhile, so nothing overtakes. What is refused stays parked at the conversation, which says when to ask again (`ask_due`).
 """
 
 from __future__ import annotations

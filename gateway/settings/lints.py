@@ -75,7 +75,7 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(
                 f"rules[{number}].max_delay", f"has no effect with action: {rule.action}", "set action: delay, or remove it"
             )
-        if rule.reply != "flow_control" and rule.action != "reject":
+        if rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the others end in a refusal
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )

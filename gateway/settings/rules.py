@@ -52,7 +52,7 @@ class MatchText:
     user: str | None = setting(Text("guest"), None, "User as authenticated; exact or glob.")
     client: str | None = setting(Text("10.0.0.0/8"), None, "Client address or network (CIDR).")
     operation: str | None = setting(
-        Choice(*OPERATIONS), None, "produce (the default): what clients publish; consume: what they get from a queue (AMQP), which is only held."
+        Choice(*OPERATIONS), None, "produce (the default): what clients publish; consume: what they get from a queue (AMQP), which is held."
     )
 
 
@@ -108,8 +108,8 @@ class RuleText:
     max_delay_ns: int = setting(
         Duration("1s", "1ms", "8s"),
         DEFAULT_MAX_DELAY_NS,
-        "With action delay: how long a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up after 3s; up to "
-        "8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
+        "With action delay: how long a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up after 3s; up "
+        "to 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
         key="max_delay",
     )
     routing_key_words: int | None = setting(

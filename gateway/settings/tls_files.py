@@ -15,10 +15,10 @@ from gateway.certificates import TlsFileError, Validity, validities
 from gateway.settings.kinds import Reading
 from gateway.settings.problems import NOWHERE, ConfigProblem
 from gateway.settings.types import Listener, ListenerTls, UpstreamTls
-from gateway.tls import Hop, client_hop, upstream_hop
 
 if TYPE_CHECKING:
     from gateway.settings.load import Settings
+    from gateway.tls import Hop
 
 SOON_S: Final = 30 * 86_400  # what the field warns at (Let's Encrypt's first mail: 20 days; kubeadm and cert-manager: 30)
 
@@ -27,13 +27,18 @@ def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
     """How a listener's two hops are protected: towards clients, towards the broker. Raises TlsFileError."""
     tls = listener.tls
     upstream = listener.upstream_tls
-    return (
-        None if tls is None else client_hop(tls.certificate, tls.key, tls.client_ca),
-        None if upstream is None else _upstream_hop(upstream, listener.upstream.host),
-    )
+    return None if tls is None else _client_hop(tls), None if upstream is None else _upstream_hop(upstream, listener.upstream.host)
+
+
+def _client_hop(tls: ListenerTls) -> Hop:
+    from gateway.tls import client_hop  # late, as below: a command line without TLS starts without OpenSSL
+
+    return client_hop(tls.certificate, tls.key, tls.client_ca)
 
 
 def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
+    from gateway.tls import upstream_hop
+
     return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify)
 
 
@@ -47,7 +52,7 @@ def usable(reading: Reading) -> None:
             continue
         try:
             if isinstance(value, ListenerTls) and Path() not in {value.certificate, value.key, value.client_ca}:
-                client_hop(value.certificate, value.key, value.client_ca)
+                _client_hop(value)
             elif isinstance(value, UpstreamTls) and Path() not in {value.ca, value.certificate, value.key}:
                 _upstream_hop(value, "")
         except TlsFileError as error:

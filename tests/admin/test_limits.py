@@ -125,6 +125,17 @@ async def test_every_fault_of_a_body_is_named_and_nothing_changes(api: Control, 
     assert api.store.revision == 0
 
 
+@pytest.mark.parametrize("action", ["block", "close"])
+async def test_an_action_of_its_own_for_one_topic(api: Control, action: str) -> None:
+    answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/x?force=1", {"messages": "5/s", "action": action, "max_delay": "8s"})
+    assert (answer.status, answer.json()["override"]["action"]) == (200, action)
+
+
+async def test_rocketmqs_clients_do_not_wait_for_8_s(api: Control) -> None:
+    answer = await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "5/s", "max_delay": "8s"})
+    assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/max_delay")
+
+
 async def test_reply_is_rocketmqs(api: Control) -> None:
     answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/x?force=1", {"messages": "5/s", "reply": "system_busy"})
     assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/reply")

@@ -82,7 +82,8 @@ async def test_connections(api: Control) -> None:
     assert (await api.ask("DELETE", "/v1/connections/3?reason=runaway%20job")).status == 200
     assert (api.gateway.closed, api.gateway.close_reasons) == ([3], ["runaway job"])
     entries = (await api.ask("GET", "/v1/audit")).json()["items"]
-    assert [(entry["action"], entry["reason"]) for entry in entries if entry["outcome"] == "done"] == [("DELETE /v1/connections/3", "runaway job")]
+    (done,) = [entry for entry in entries if entry["outcome"] == "done"]
+    assert (done["action"], done["reason"]) == ("DELETE /v1/connections/3", "runaway job")
     for path in ("/v1/connections/3", "/v1/connections/x", "/v1/connections/-1"):
         assert (await api.ask("GET", path)).status == 404
 

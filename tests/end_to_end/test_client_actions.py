@@ -23,42 +23,54 @@ ONE_A_MINUTE = {"messages": "1/min", "burst": {"messages": 1}}  # the first pass
 FIVE_A_SECOND = {"messages": "5/s", "burst": {"messages": 1}}  # the third has to wait 0.4 s
 
 
-def words(*seen: str) -> dict[str, str]:
-    """One word per library, in the order of LIBRARIES."""
-    return dict(zip(LIBRARIES, seen, strict=True))
+# What a library says to a publish that was nacked, and to a mandatory one that was returned and nacked.
+REFUSED = {
+    "pika":        ("NackError",                                      "NackError"),
+    "aio-pika":    ("DeliveryError",                                  "publish() = DeliveredMessage"),
+    "amqpstorm":   ("publish() = False",                              "AMQPMessageError"),
+    "py-amqp":     ("MessageNacked",                                  "ChannelError"),
+    "amqplib":     ("callback: message nacked",                       "callback: message nacked"),
+    "bunny":       ("wait_for_confirms = false, nacked_set has it",   "wait_for_confirms = false, nacked_set has it"),
+    "java":        ("waitForConfirms = false",                        "waitForConfirms = false"),
+    "go":          ("Ack=false",                                      "Ack=false"),
+    "librabbitmq": ("basic.nack",                                     "basic.nack"),
+}  # fmt: skip
 
-
-# What a library calls a publish that was not acked.
-#               pika          aio-pika         AMQPStorm            py-amqp          amqplib
-NACK = words("NackError", "DeliveryError", "publish() = False", "MessageNacked", "callback: message nacked",
-             "wait_for_confirms = false, nacked_set has it", "waitForConfirms = false", "Ack=false", "basic.nack")  # fmt: skip
-#               Bunny                                           Java                       Go           librabbitmq
-
-# The same with a basic.return before it. Two libraries see the return where their default does not show it as an error, or does.
-RETURN_AND_NACK = NACK | {"aio-pika": "publish() = DeliveredMessage", "amqpstorm": "AMQPMessageError", "py-amqp": "ChannelError"}
-HANDLED_RETURN = {"aio-pika": "PublishError", "py-amqp": "MessageNacked"}
-
-# The answer to a publish for which the gateway closes the channel, and to the commit of a transaction where it does.
-CLOSED = words("ChannelClosedByBroker", "ChannelClosed", "AMQPChannelError", "ResourceError", "callback: channel closed",
-               "Timeout::Error", "ShutdownSignalException", "Ack=false", "channel.close")  # fmt: skip
-CLOSED_COMMIT = CLOSED | {
-    "aio-pika": "RuntimeError",
-    "bunny": "Bunny::ChannelAlreadyClosed",
-    "java": "AlreadyClosedException",
-    "go": "error",
-    "librabbitmq": "error",
-}
-
-# How the application learns of the closed channel, and why: what that publish or commit raises, the event for it, or the next use.
-WHY = words("ChannelClosedByBroker", "ChannelClosed", "AMQPChannelError", "ResourceError", "'error' event Error",
-            "Bunny::ChannelAlreadyClosed", "ShutdownSignalException", "NotifyClose", "channel.close")  # fmt: skip
-WHY_COMMIT = WHY | {"java": "AlreadyClosedException"}
-WHY_PLAIN = WHY | {"pika": "ChannelWrongStateError", "java": "AlreadyClosedException"}
+# What it says when its channel is closed instead: to a publish with confirms, and to the commit of a transaction. Then how the application
+# learns the reason: by that publish; by that commit; on a channel without confirms, by an event or by the next use.
+CLOSED = {
+    "pika":        ("ChannelClosedByBroker",    "ChannelClosedByBroker",
+                    "ChannelClosedByBroker",    "ChannelClosedByBroker",     "ChannelWrongStateError"),
+    "aio-pika":    ("ChannelClosed",            "RuntimeError",
+                    "ChannelClosed",            "ChannelClosed",             "ChannelClosed"),
+    "amqpstorm":   ("AMQPChannelError",         "AMQPChannelError",
+                    "AMQPChannelError",         "AMQPChannelError",          "AMQPChannelError"),
+    "py-amqp":     ("ResourceError",            "ResourceError",
+                    "ResourceError",            "ResourceError",             "ResourceError"),
+    "amqplib":     ("callback: channel closed", None,
+                    "'error' event Error",      None,                        "'error' event Error"),
+    "bunny":       ("Timeout::Error",           "Bunny::ChannelAlreadyClosed",
+                    "Bunny::ChannelAlreadyClosed", "Bunny::ChannelAlreadyClosed", "Bunny::ChannelAlreadyClosed"),
+    "java":        ("ShutdownSignalException",  "AlreadyClosedException",
+                    "ShutdownSignalException",  "AlreadyClosedException",    "AlreadyClosedException"),
+    "go":          ("Ack=false",                "error",
+                    "NotifyClose",              "NotifyClose",               "NotifyClose"),
+    "librabbitmq": ("channel.close",            "error",
+                    "channel.close",            "channel.close",             "channel.close"),
+}  # fmt: skip
 WITHOUT_CODE = {"Bunny::ChannelAlreadyClosed", "ChannelWrongStateError"}
+WITHOUT_TEXT = {"ChannelWrongStateError"}  # "Channel is closed.", and no more
 
-ACK = words(*["ack"] * len(LIBRARIES))
-SENT = words(*["sent"] * len(LIBRARIES))
-COMMITTED = words(*["committed"] * len(LIBRARIES))
+
+def column(table: dict[str, tuple[str | None, ...]], number: int) -> dict[str, str]:
+    return {library: row[number] for library, row in table.items() if row[number] is not None}
+
+
+NACK, RETURN_AND_NACK = column(REFUSED, 0), column(REFUSED, 1)
+HANDLED_RETURN = {"aio-pika": "PublishError", "py-amqp": "MessageNacked"}  # with on_return_raises; with a handler of basic_return
+CLOSED_PUBLISH, CLOSED_COMMIT = column(CLOSED, 0), column(CLOSED, 1)
+WHY, WHY_COMMIT, WHY_PLAIN = column(CLOSED, 2), column(CLOSED, 3), column(CLOSED, 4)
+ACK, SENT, COMMITTED = (dict.fromkeys(LIBRARIES, word) for word in ("ack", "sent", "committed"))
 WITH_TX = {library: word for library, word in SENT.items() if library != "amqplib"}  # amqplib has no transactions
 
 
@@ -79,13 +91,19 @@ class Situation:
 SITUATIONS = {
     "no-limit": Situation({"limit": {"messages": "1000/s"}}, {}, [ACK], arrived=1),
     "reject": Situation({"limit": ONE_A_MINUTE}, {"count": 3}, [ACK, NACK, NACK], arrived=1),
-    "reject-mandatory": Situation({"limit": ONE_A_MINUTE}, {"count": 2, "mandatory": 1}, [ACK, RETURN_AND_NACK], arrived=1, returned=[1]),
+    "reject-mandatory": Situation(
+        {"limit": ONE_A_MINUTE},
+        {"count": 3, "mandatory": 1},
+        [ACK, RETURN_AND_NACK, RETURN_AND_NACK],
+        arrived=1,
+        returned=[1, 2],
+    ),
     "reject-mandatory-handled": Situation(
         {"limit": ONE_A_MINUTE},
-        {"count": 2, "mandatory": 1, "returns": "handled"},
-        [dict.fromkeys(HANDLED_RETURN, "ack"), HANDLED_RETURN],
+        {"count": 3, "mandatory": 1, "returns": "handled"},
+        [dict.fromkeys(HANDLED_RETURN, "ack"), HANDLED_RETURN, HANDLED_RETURN],
         arrived=1,
-        returned=[1],
+        returned=[1, 2],
     ),
     "reject-plain": Situation({"limit": FIVE_A_SECOND}, {"mode": "plain", "count": 3, "other_first": 1}, [SENT] * 3, arrived=3),
     "reject-plain-drop": Situation({"limit": ONE_A_MINUTE, "fallback": "drop"}, {"mode": "plain", "count": 3}, [SENT] * 3, arrived=1),
@@ -114,7 +132,7 @@ SITUATIONS = {
         commit=COMMITTED,
         blocked=True,
     ),
-    "close": Situation({"limit": ONE_A_MINUTE, "action": "close"}, {"count": 2}, [ACK, CLOSED], arrived=1, closed=WHY),
+    "close": Situation({"limit": ONE_A_MINUTE, "action": "close"}, {"count": 2}, [ACK, CLOSED_PUBLISH], arrived=1, closed=WHY),
     "close-plain": Situation(
         {"limit": ONE_A_MINUTE, "action": "close"}, {"mode": "plain", "count": 2, "linger": 0.3}, [SENT] * 2, arrived=1, closed=WHY_PLAIN
     ),
@@ -154,7 +172,7 @@ def check_channel(report: Report, key: str, closed: str | None) -> None:
         return
     assert report.channel["class"] == closed
     assert report.channel["code"] == (None if closed in WITHOUT_CODE else 506)
-    if closed != "ChannelWrongStateError":  # "Channel is closed.", and no more
+    if closed not in WITHOUT_TEXT:
         assert f"RESOURCE_ERROR - RATE_LIMITED %2F/amq.default/{key} is over its limit of 1/min of rule " in report.channel["text"]
 
 

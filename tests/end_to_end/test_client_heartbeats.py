@@ -7,7 +7,6 @@ while the gateway does not read the client (`block`) or holds its channel. Eight
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,13 +15,14 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, amqp_listener
-from support.probes import LIBRARIES, Probe, Report
+from support.probes import LIBRARIES, asked_at_once
 from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 
 HEARTBEAT_S = 2
 HOLD_S = 10
+TWO_PUBLISHES = {"mode": "plain", "count": 2, "heartbeat": HEARTBEAT_S, "linger": HOLD_S + 3}
 ONE_IN_TEN_SECONDS = {"messages": "6/min", "burst": {"messages": 1}}
 RULES = [
     {"name": "held", "match": {"protocol": "amqp", "routing_key": "held.*"}, "limit": ONE_IN_TEN_SECONDS},
@@ -36,24 +36,19 @@ def test_a_hold_of_ten_seconds_with_heartbeats_of_two_costs_nobody_the_connectio
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
     names = [f"{way}.{library}" for way in ("held", "blocked") for library in WITH_HEARTBEATS]
+    url = gateway.amqp_url()
+    orders: dict[str, dict[str, object]] = {
+        name: {"url": url, "key": name, "free": f"free.{name}", "listen": f"listen.{name}", "run": "m", **TWO_PUBLISHES} for name in names
+    }
+    first_came: dict[str, float] = {}
     second_came: dict[str, float] = {}
     with ExitStack() as stack:
         queues = {name: stack.enter_context(Queue(rabbitmq.url, name)) for name in names}
         for name in names:
             stack.enter_context(Queue(rabbitmq.url, f"free.{name}"))
             stack.enter_context(Queue(rabbitmq.url, f"listen.{name}"))
-        direct = stack.enter_context(pika.BlockingConnection(pika.URLParameters(rabbitmq.url)))
-        sender = direct.channel()
-        at_work = stack.enter_context(ThreadPoolExecutor(len(names)))
-
-        def ask(name: str) -> Report:
-            probe = Probe(name.partition(".")[2], tmp_path / name)
-            stack.callback(probe.close)
-            order = {"mode": "plain", "count": 2, "heartbeat": HEARTBEAT_S, "linger": HOLD_S + 3, "listen": f"listen.{name}"}
-            return probe.ask(90, url=gateway.amqp_url(), key=name, free=f"free.{name}", run="m", **order)
-
-        asked: dict[str, Future[Report]] = {name: at_work.submit(ask, name) for name in names}
-        first_came: dict[str, float] = {}
+        sender = stack.enter_context(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))).channel()
+        asked = stack.enter_context(asked_at_once(tmp_path, orders))
         while not all(future.done() for future in asked.values()):
             time.sleep(0.25)
             for name in names:

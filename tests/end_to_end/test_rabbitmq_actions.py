@@ -12,7 +12,7 @@ import pika.exceptions
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, amqp_listener, limit_path
 from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
@@ -54,6 +54,16 @@ def publish(channel: Any, key: str, *numbers: int) -> None:
         channel.basic_publish("", key, b"x" * 200, pika.BasicProperties(message_id=str(number)))
 
 
+def publish_and_read(channel: Any, queue: str, *numbers: int, commit: bool = False, nowhere: bool = False) -> None:
+    """Publish (`nowhere`: to an exchange first that there is not), and then read what has come, by asking for something."""
+    if nowhere:
+        channel.basic_publish("no-such-exchange", "x", b"y")
+    publish(channel, queue, *numbers)
+    if commit:
+        channel.tx_commit()
+    channel.queue_declare(queue, passive=True)
+
+
 def until(condition: Callable[[], bool], connection: pika.BlockingConnection, within: float = 10.0) -> None:
     deadline = time.monotonic() + within
     while not condition():
@@ -79,10 +89,7 @@ def test_close_ends_the_channel_with_506_and_its_number_can_be_used_again_at_onc
             elif mode == "transaction":
                 channel.tx_select()
             with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
-                publish(channel, queue.name, 1, 2, 3)
-                if mode == "transaction":
-                    channel.tx_commit()
-                channel.queue_declare(queue.name, passive=True)  # reads what has come
+                publish_and_read(channel, queue.name, 1, 2, 3, commit=mode == "transaction")
             assert caught.value.reply_code == 506
             assert caught.value.reply_text.startswith(
                 "RESOURCE_ERROR - RATE_LIMITED %2F/amq.default/limited-close is over its limit of 1/min of rule hard, wait "
@@ -105,9 +112,7 @@ def test_a_close_that_crosses_the_brokers_own_leaves_the_connection_whole(rabbit
         for _ in range(60):
             channel = connection.channel(5)
             with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
-                channel.basic_publish("no-such-exchange", "x", b"y")
-                publish(channel, queue.name, 2)
-                channel.queue_declare(queue.name, passive=True)
+                publish_and_read(channel, queue.name, 2, nowhere=True)
             codes.append(caught.value.reply_code)
         assert connection.is_open
         publish(connection.channel(), "free-cross", 1)
@@ -124,10 +129,19 @@ def test_close_as_the_fallback_of_reject_leaves_channels_with_confirms_alone(rab
         with pytest.raises(pika.exceptions.NackError):
             publish(confirming, queue.name, 2)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker):
-            publish(plain, queue.name, 3)
-            plain.queue_declare(queue.name, passive=True)
+            publish_and_read(plain, queue.name, 3)
         assert confirming.is_open
         assert queue.drain() == ["1"]
+
+
+def test_an_override_of_one_topic_can_say_close(rabbitmq: RabbitMQ, through: Callable[..., Gateway]) -> None:
+    gateway = through("delay", "1/min", 1)
+    with Queue(rabbitmq.url, "limited-live") as queue, connected(gateway) as connection:
+        gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "2/min", "action": "close", "max_delay": "8s"})
+        channel = connection.channel()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+            publish_and_read(channel, queue.name, 1, 2, 3, 4)
+        assert "limited-live is over its limit of 2/min of rule hard" in caught.value.reply_text
 
 
 # ---- block -------------------------------------------------------------------------------------------------------------
@@ -162,7 +176,7 @@ def test_block_tells_the_client_and_everything_arrives_in_order(rabbitmq: Rabbit
 def test_blocked_is_the_brokers_alarm_or_the_gateways_limit_and_only_transitions_are_told(
     rabbitmq: RabbitMQ, through: Callable[..., Gateway]
 ) -> None:
-    gateway = through("block", "2/s", 1)
+    gateway = through("block", "1/min", 1)
     with Queue(rabbitmq.url, "limited-alarm") as queue, connected(gateway) as connection:
         notices = Notices(connection)
         channel = connection.channel()
@@ -170,7 +184,8 @@ def test_blocked_is_the_brokers_alarm_or_the_gateways_limit_and_only_transitions
         until(lambda: notices.heard == [True], connection)
         rabbitmq.control("set_vm_memory_high_watermark", "0.00001")
         try:
-            until(lambda: self_blocked(gateway), connection)
+            gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "2/s"})
+            until(lambda: alarmed(gateway), connection)  # the first that passes now tells the broker that this connection publishes
             until(lambda: not held(gateway), connection)  # the limit is over; the alarm is not
             connection.process_data_events(time_limit=1.0)
             assert notices.heard == [True]
@@ -185,7 +200,7 @@ def connection_of(gateway: Gateway) -> dict[str, Any]:
     return dict(connection)
 
 
-def self_blocked(gateway: Gateway) -> bool:
+def alarmed(gateway: Gateway) -> bool:
     """Whether the broker has told the gateway of its alarm."""
     return bool(connection_of(gateway)["broker_blocked"])
 

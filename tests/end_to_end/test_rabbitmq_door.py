@@ -53,7 +53,7 @@ def works(connection: pika.BlockingConnection) -> bool:
 REACHED = "is reached; close some connections or raise it"
 CAPS = [
     ("max_connections", 2, 2, f"(320) 'CONNECTION_FORCED - max_connections of listener rabbit (2) {REACHED}'"),
-    ("max_connections_per_address", 2, 2, "'CONNECTION_FORCED - max_connections_per_address of listener rabbit (2) is reached by 127.0.0.1;"),
+    ("max_connections_per_address", 2, 2, "CONNECTION_FORCED - max_connections_per_address of listener rabbit (2) is reached by 127"),
     ("max_connections_per_user", 2, 2, f"refused for user 'guest': max_connections_per_user of listener rabbit (2) {REACHED}"),
     ("max_connection_rate", "1/min", 1, "'CONNECTION_FORCED - more than 1/min new connections to listener rabbit (max_connection_rate);"),
 ]  # fmt: skip
@@ -99,6 +99,7 @@ def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noti
         )
         assert seconds < 3.0
     assert (shown(gateway)["upstream_reachable"], shown(gateway)["upstream_error"]) == (False, "Connection refused")
+    assert [sample.value for sample in gateway.samples() if sample.name == "sluice_upstream_reachable"] == [0]
     assert gateway.request("GET", "/readyz", authorised=False).status == 503
     with Splice((LOOPBACK, port), (LOOPBACK, rabbitmq.port)):
         wait_until(lambda: gateway.answers("/readyz"), within=6, what="the gateway notices that its broker is back")
@@ -111,8 +112,8 @@ def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noti
 
 @pytest.fixture(scope="module")
 def believing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    """A broker with `proxy_protocol = true`."""
-    with RabbitMQ(tmp_path_factory.mktemp("believing"), proxy_protocol=True) as broker:
+    """A broker with `proxy_protocol = true`, and with AMQP 1.0."""
+    with RabbitMQ(tmp_path_factory.mktemp("believing"), proxy_protocol=True, plugins=("rabbitmq_amqp1_0",)) as broker:
         yield broker
 
 
@@ -185,3 +186,32 @@ def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_he
     with pytest.raises((AssertionError, ConnectionResetError), match=r"closed: b''|reset"), speaking_from("127.0.0.7", port):
         pass
     assert shown(gateway)["connections_closed"]["proxy_protocol"] == 1
+
+
+def exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        received = client.recv(size - len(data))
+        assert received, f"closed after {data!r}"
+        data += received
+    return data
+
+
+def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ, start_gateway) -> None:
+    """SASL PLAIN by hand (AMQP 1.0, part 5): header, sasl-mechanisms, sasl-init, sasl-outcome, then the header of AMQP itself."""
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{believing.port}", send_proxy_protocol="v2", other_protocols="pass")],
+        [{"name": "all", "match": {"protocol": "amqp"}, "limit": {"messages": "0/s"}}],
+    )
+    with socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=5) as client:
+        client.sendall(b"AMQP\x03\x01\x00\x00")
+        assert exactly(client, 8) == b"AMQP\x03\x01\x00\x00"
+        assert b"PLAIN" in exactly(client, int.from_bytes(exactly(client, 4), "big") - 4)
+        arguments = b"\xa3\x05PLAIN" + b"\xa0\x0c\x00guest\x00guest"
+        body = b"\x02\x01\x00\x00" + b"\x00\x53\x41\xc0" + bytes([len(arguments) + 1, 2]) + arguments
+        client.sendall((len(body) + 4).to_bytes(4, "big") + body)
+        outcome = exactly(client, int.from_bytes(exactly(client, 4), "big") - 4)
+        assert outcome[4:7] == b"\x00\x53\x44"
+        client.sendall(b"AMQP\x00\x01\x00\x00")
+        assert exactly(client, 8) == b"AMQP\x00\x01\x00\x00"
+        assert len(gateway.get("/v1/connections")["items"]) == 1

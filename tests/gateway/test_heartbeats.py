@@ -184,7 +184,7 @@ def test_a_client_silent_for_twice_what_was_agreed_is_dead_and_the_broker_told_i
     assert link.cause() == "heartbeat_timeout"
     link.answer(amqp.method(0, commands.Connection.CloseOk()))
     link.broker.close()
-    wires.elapse(11)  # the client has vanished and closes nothing
+    wires.run()  # the client has vanished and closes nothing: it is not waited for
     assert [session.cause for session, _ in wires.ended] == ["heartbeat_timeout"]
 
 
@@ -232,6 +232,8 @@ def test_after_a_dead_broker_the_session_is_over_as_soon_as_its_client_closes(wi
     for _ in range(10):
         link.say(BEAT)
         wires.elapse(1)
+    assert link.close_of(link.at_client()).reply_code == 320
+    assert link.client.recv(1) == b"", "nothing more will come"
     link.say(amqp.method(0, commands.Connection.CloseOk()))
     link.client.close()
     wires.run()
@@ -248,6 +250,27 @@ def test_silence_of_a_broker_that_is_not_read_is_not_held_against_it() -> None:
             wires.elapse(2)
         assert link.cause() == ""
         assert wires.sweeper.sessions
+
+
+def test_while_deliveries_are_held_the_client_hears_beats_and_the_broker_is_not_dead() -> None:
+    slow = Rule(
+        "slow", Match(protocol="amqp", operation="consume"), "rule", Limit(messages=Rate(1, 60_000_000_000)), open_for_ns=0, action="delay"
+    )
+    with Wires(slow, hold_bytes=4_000) as wires:
+        link = Link(wires, heartbeat=AGREED)
+        link.say(amqp.method(1, commands.Basic.Consume(queue="q", consumer_tag="c", no_ack=True)))
+        link.answer(amqp.method(1, commands.Basic.ConsumeOk("c")))
+        link.flood(link.broker, amqp.deliver(1, b"d" * 10_000))
+        assert not link.session.reads_broker()
+        link.at_client()
+        heard: list[str] = []
+        for _ in range(20):
+            link.say(BEAT)
+            wires.elapse(1)
+            heard += amqp.names(link.at_client())
+        assert link.cause() == ""
+        assert heard.count("Heartbeat") >= 8
+        assert heard.count("Basic.Deliver") <= 1
 
 
 def test_a_process_that_stood_still_declares_nobody_dead(wires: Wires) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import select
 import socket
 import ssl
@@ -301,17 +299,6 @@ async def test_descriptors_are_shared_and_running_out_is_told(broker: Broker) ->
         assert code == 320
         assert "ulimit -n" in text
         assert other.listener.closed == {"overload": 1}
-
-
-async def test_a_client_shed_for_want_of_descriptors_is_counted_as_opened_and_closed(broker: Broker) -> None:
-    listener = Listener(Place("x", "amqp", 1 << 20, S), (LOOPBACK, 0), Upstream("x", broker.address))
-    listener.open()
-    with socket.create_connection(listener.address):
-        reserve = listener._shed(os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
-        os.close(reserve)
-    listener.close()
-    assert listener.opened - sum(listener.closed.values()) == listener.active + listener.arriving
-    assert listener.closed == {"overload": 1}
 
 
 # ---- the PROXY protocol ------------------------------------------------------------------------------------------------

@@ -57,9 +57,7 @@ def test_hostile_topic_names_are_escaped() -> None:
     accounts = Accounts()
     accounts.totals("rocketmq", 'a"b\\c\nd{}').received = 5
     found = read("".join(metrics.topic_lines(accounts)))
-    assert found["sluice_messages_received_total"] == [
-        ({"protocol": "rocketmq", "topic": 'a"b\\c\nd{}', "operation": "produce"}, 5)
-    ]
+    assert found["sluice_messages_received_total"] == [({"protocol": "rocketmq", "topic": 'a"b\\c\nd{}', "operation": "produce"}, 5)]
 
 
 def test_histogram_buckets_are_cumulative_and_include_their_bound() -> None:

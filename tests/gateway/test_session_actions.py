@@ -131,7 +131,7 @@ def test_a_broker_that_goes_away_frees_a_blocked_client() -> None:
 
 def test_memory_above_the_high_watermark_is_told_to_whom_it_stops() -> None:
     with Wires(rule("delay")) as wires:
-        client, broker = connected(wires)
+        client, _ = connected(wires)
         other, _ = connected(wires)
         client.sendall(flood("orders", 2))
         wires.run(0.003)

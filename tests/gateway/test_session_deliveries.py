@@ -1,4 +1,4 @@
-"""What deliveries over their limit ask of a session: a batch of their own for the judge, a broker that is not read, numbers for operators."""
+"""What deliveries over their limit ask of a session: a batch of their own for the judge, a broker that is not read, true numbers."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from pamqp import commands
 from gateway.assembly import Place
 from gateway.channel import Channel
 from gateway.session import Session
+from gateway.session_end import say_farewell
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules import Match, Rule
@@ -358,8 +359,6 @@ def test_the_broker_closes_while_publishes_are_held_and_the_clients_answer_passe
 
 def test_an_operator_closes_while_the_client_stands_within_a_frame() -> None:
     """The broker cannot be told in the middle of a frame: it sees the end."""
-    from gateway.session_end import say_farewell
-
     with Wires() as wires:
         link = Link(wires, frame_max=0)
         head = amqp.publish(1, "free", b"B" * 500_000, cut=500_000)[:300_000]
@@ -373,6 +372,19 @@ def test_an_operator_closes_while_the_client_stands_within_a_frame() -> None:
         got += link.at_broker()
         assert head.startswith(got)
         assert link.broker.recv(1) == b""
+
+
+def test_an_operator_closes_while_the_broker_stands_within_a_frame(wires: Wires) -> None:
+    """The client cannot be told in the middle of a frame: it sees the end."""
+    link = Link(wires)
+    half = amqp.deliver(1, b"d" * 1000)[:-400]
+    link.answer(half)
+    say_farewell(link.session, "closed by an operator", "admin", wires.now())
+    wires.sweeper.end(link.session)
+    wires.run()
+    assert link.at_client() == half
+    assert link.client.recv(1) == b""
+    assert link.at_broker() == amqp.method(0, CLOSE(200, "closed by an operator", 0, 0))
 
 
 # ---- a broker that is slow, short of memory, or hostile ----------------------------------------------------------------

@@ -271,6 +271,18 @@ def test_what_openssl_says_of_its_own_accord_leaves_with_the_next_flush() -> Non
     theirs.close()
 
 
+def test_a_peer_that_makes_openssl_talk_and_does_not_listen_is_given_up(pair: Pair) -> None:
+    """Key updates ask for an answer each; answers to a peer that does not read would pile up for ever."""
+    channel, _ = pair
+    channel._outgoing.write(bytes(60_000))
+    channel.receive(BUFFER, 0)
+    assert channel.error is None
+    channel._outgoing.write(bytes(6_000))
+    channel.readable = True
+    channel.receive(BUFFER, 0)
+    assert "does not read the answers" in str(channel.error)
+
+
 # ---- our end ------------------------------------------------------------------------------------------------------------
 
 

@@ -250,6 +250,19 @@ async def test_a_client_that_leaves_is_named(ca: Authority, rst: bool) -> None:
     assert caught.value.label == "closed"
 
 
+@pytest.mark.parametrize("rst", [False, True], ids=["FIN", "RST"])
+async def test_a_client_that_leaves_without_a_word_has_not_failed_at_tls(ca: Authority, rst: bool) -> None:
+    hop = towards_clients(ca)
+    ours, theirs = tcp_pair()
+    with closing(ours):
+        if rst:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        with pytest.raises(ConnectionAbortedError, match="the client left without a word"):
+            await protect(ours, hop, 5)
+    assert hop.failures == {}
+
+
 async def test_silent_clients_do_not_keep_others_waiting(ca: Authority) -> None:
     """Only steps of handshakes take turns, not handshakes."""
     hop = towards_clients(ca)

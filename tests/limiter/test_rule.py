@@ -27,6 +27,13 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Match(client="10.0.0.1/8"), "match.client", "write an address or a network like 10.0.0.0/8"),
         (lambda: Match(client="host"), "match.client", "write an address or a network like 10.0.0.0/8"),
         (lambda: Match(operation="publish"), "match.operation", "known: produce, consume"),
+        (lambda: Rule("r", limit=FIVE, match=Match(operation="consume")), "match.operation", "say protocol: amqp as well"),
+        (lambda: Rule("r", limit=FIVE, match=Match(topic="a", operation="consume")), "match.operation", "not supported yet for RocketMQ"),
+        (lambda: Rule("r", limit=FIVE, match=Match(vhost="/", exchange="x", operation="consume")), "match.exchange", "say queue: NAME"),
+        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), per="exchange"), "per", "say per: topic"),
+        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="drop"), "action", "only ever held"),
+        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="close"), "action", "leave it out"),
+        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), fallback="drop"), "fallback", "only ever held"),
         (lambda: Rule("", limit=FIVE), "name", "needs a name"),
         (lambda: Rule("r", limit=FIVE, routing_key_words=2), "routing_key_words", "say match: {protocol: amqp}"),
         (lambda: Rule("r", limit=FIVE, routing_key_words=2, match=Match(topic="a")), "routing_key_words", "only AMQP has routing keys"),
@@ -42,7 +49,11 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, reply="busy"), "reply", "known: flow_control, system_busy"),
         (lambda: Rule("r", limit=FIVE, reply="system_busy", match=Match(vhost="/")), "reply", "reply is RocketMQ's"),
         (lambda: Rule("r", limit=FIVE, max_delay_ns=3 * SECOND), "max_delay", "set at most 2.5s, or 8s with match: {protocol: amqp}"),
-        (lambda: Rule("r", limit=FIVE, max_delay_ns=3 * SECOND, match=Match(topic="a")), "max_delay", "RocketMQ's clients give up after 3s"),
+        (
+            lambda: Rule("r", limit=FIVE, max_delay_ns=3 * SECOND, match=Match(topic="a")),
+            "max_delay",
+            "RocketMQ's clients give up after 3s",
+        ),
         (lambda: Rule("r", limit=FIVE, max_delay_ns=9 * SECOND, match=Match(vhost="/")), "max_delay", "Java NIO) or 30s (Bunny)"),
         (lambda: Rule("r", limit=FIVE, max_delay_ns=0), "max_delay", "0s to 2.5s"),
         (lambda: Rule("r", limit=FIVE, open_for_ns=-1), "breaker.open_for", "outside"),
@@ -110,3 +121,15 @@ def test_a_quota_sets_what_it_names() -> None:
     assert changed.limit == Limit(messages=Rate(25, 2 * SECOND), bytes=Rate(100), messages_burst=30, burst_ns=2 * SECOND)
     assert changed.action == "drop"
     assert quota_over(rule, Quota("rocketmq", "t", bytes=(0, 0))).limit.bytes == Rate(0)
+
+
+@pytest.mark.parametrize("action", ["reject", "delay", "block"])
+def test_deliveries_are_held_without_a_breaker_whatever_the_action(action: str) -> None:
+    rule = Rule("r", match=Match(queue="q", operation="consume"), limit=FIVE, action=action)
+    assert rule.breaker_ns() == 0
+    assert Rule("r", match=rule.match, limit=FIVE, open_for_ns=SECOND).breaker_ns() == SECOND
+
+
+def test_a_live_change_cannot_make_deliveries_be_dropped() -> None:
+    with pytest.raises(RuleError, match="only ever held"):
+        Override(action="drop").over(Rule("r", match=Match(queue="q", operation="consume"), limit=FIVE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from limiter.keys import TopicName, amqp_topic
+from limiter.limits import SECOND
 from limiter.rules import Effective
 from limiter.snapshot import Quota
 from support.asking import Limit, Match, Rate, Rule, RuleSet, orders, rocketmq_topic
@@ -265,7 +266,8 @@ def test_expired_changes_do_not_hold() -> None:
 def test_overrides_and_quotas_are_for_producing() -> None:
     consume = Rule("pulls", match=Match(protocol="amqp", operation="consume"), limit=Limit(messages=Rate(11)))
     queue = amqp_topic(b"/", b"", b"jobs")
-    rules = RuleSet((CATCH_ALL, consume), overrides={queue: Override(messages=Rate(3))}, quotas={queue: Quota("amqp", queue.text(), messages=(7, 7))})
+    quotas = {queue: Quota("amqp", queue.text(), messages=(7, 7))}
+    rules = RuleSet((CATCH_ALL, consume), overrides={queue: Override(messages=Rate(3))}, quotas=quotas)
     assert holds(rules, queue, operation="consume") == [("topic", "default", "pulls", 11)]
     assert holds(rules, queue)[0][3] == 3
 
@@ -348,3 +350,21 @@ def test_generations_differ() -> None:
 def test_repr() -> None:
     assert repr(RuleSet((CATCH_ALL,), revision=3)) == "<RuleSet revision=3 rules=1 overrides=0 rule_overrides=0 quotas=0>"
     assert repr(RuleSet((CATCH_ALL,)).effective(ORDERS)) == "[<Effective topic 'orders' default catch-all>]"
+
+
+def test_an_amqp_topic_may_be_delayed_for_8_s_whatever_its_rule_is_for() -> None:
+    name = TopicName("amqp", b"/", b"orders", b"x")
+    generic = Rule("all", limit=Limit(messages=Rate(5)), reply="system_busy")
+    rules = RuleSet((generic,), overrides={name: Override(max_delay_ns=8 * SECOND)})
+    (effective,) = rules.effective(name)
+    assert (effective.rule.name, effective.rule.max_delay_ns, effective.limit) == ("all", 8 * SECOND, generic.limit)
+
+
+@pytest.mark.parametrize("longest", [8 * SECOND, 2_500_000_001])
+def test_nobody_else_may(longest: int) -> None:
+    generic = Rule("all", limit=Limit(messages=Rate(5)))
+    change = Override(max_delay_ns=longest)
+    with pytest.raises(RuleError, match="RocketMQ's clients give up after 3s"):
+        RuleSet((generic,), overrides={rocketmq_topic(b"orders"): change})
+    with pytest.raises(RuleError, match=r"8s with match: \{protocol: amqp\}"):
+        RuleSet((generic,), {"all": change})

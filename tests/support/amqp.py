@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pamqp.base
+import pamqp.exceptions
 import pamqp.frame
 from pamqp import body, commands, header
 
@@ -103,6 +104,19 @@ class Frame:
     raw: bytes
 
 
+def read_raw(raw: bytes) -> Frame:
+    """One whole frame. Methods pamqp cannot read (names that are not UTF-8) are called "Unreadable"."""
+    assert raw[-1] == 0xCE, "a frame does not end where it says"
+    if raw[0] == 3:
+        return Frame(int.from_bytes(raw[1:3], "big"), "ContentBody", body.ContentBody(raw[7:-1]), raw)
+    try:
+        used, channel, value = pamqp.frame.unmarshal(raw)
+    except pamqp.exceptions.UnmarshalingException:
+        return Frame(int.from_bytes(raw[1:3], "big"), "Unreadable", None, raw)
+    assert used == len(raw)
+    return Frame(channel, getattr(value, "name", type(value).__name__), value, raw)
+
+
 def read(data: bytes) -> list[Frame]:
     """All frames of `data`, which must be whole."""
     frames: list[Frame] = []
@@ -111,14 +125,7 @@ def read(data: bytes) -> list[Frame]:
         size = 8 + int.from_bytes(data[at + 3 : at + 7], "big")
         raw = data[at : at + size]
         assert len(raw) == size, "ends within a frame"
-        assert raw[-1] == 0xCE, "a frame does not end where it says"
-        if raw[0] == 3:
-            value: object = body.ContentBody(raw[7:-1])
-            channel = int.from_bytes(raw[1:3], "big")
-        else:
-            used, channel, value = pamqp.frame.unmarshal(raw)
-            assert used == size
-        frames.append(Frame(channel, getattr(value, "name", type(value).__name__), value, raw))
+        frames.append(read_raw(raw))
         at += size
     return frames
 

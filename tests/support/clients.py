@@ -158,10 +158,10 @@ class RocketMQClient:
         settings = {"rocketmq.client.rebalance.waitInterval": "2000"} | properties
         return Program([*java(self._class_path, main, self.home, properties=settings), self.name_server, *map(str, words)], cwd=self.home)
 
-    def produce(self, run: str, *jobs: dict[str, object], connections: int = 1, vip: bool = False) -> Program:
+    def produce(self, run: str, *jobs: dict[str, object], connections: int = 1, vip: bool = False, tls: bool = False) -> Program:
         """Start sending. Each job is settings as in Produce.java (topic, mode, count, seconds, rate, size, batch); a result line each."""
         words = [",".join(f"{name}={value}" for name, value in job.items()) for job in jobs]
-        return self._start("Produce", run, connections, *words, vip=str(vip).lower())
+        return self._start("Produce", run, connections, *words, vip=str(vip).lower(), **{"tls.enable": str(tls).lower()})
 
     def consume(
         self, group: str, topic: str, *, expected: int, within: float = 60.0, orderly: bool = False, send_back_every: int = 0

@@ -29,6 +29,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -208,3 +211,17 @@ def read_lines(source: Any, lines: queue.Queue[str]) -> None:
     for line in source:
         lines.put(line)
     lines.put("")
+
+
+@contextmanager
+def asked_at_once(home: Path, orders: dict[str, dict[str, object]]) -> Iterator[dict[str, Future[Report]]]:
+    """Give every order to a probe of its own, all at the same time; an order's name is `WHAT.LIBRARY`. The reports come by name."""
+    with ExitStack() as stack:
+        at_work = stack.enter_context(ThreadPoolExecutor(len(orders)))
+
+        def ask(name: str) -> Report:
+            probe = Probe(name.partition(".")[2], home / name)
+            stack.callback(probe.close)
+            return probe.ask(90, **orders[name])
+
+        yield {name: at_work.submit(ask, name) for name in orders}

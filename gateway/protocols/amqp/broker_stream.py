@@ -159,6 +159,7 @@ class BrokerStream:
                 raise broker_error("a body frame that does not end with 0xCE")
             if self.frame_muted:
                 run = pos
+                self.frame_muted = self.frame_left > 0
         elif deliveries.frame_left > 0:
             run = pos = self._collect(data, end)
         while self.frame_left == 0 and deliveries.frame_left == 0:
@@ -196,11 +197,11 @@ class BrokerStream:
             if lane != number:
                 number = lane
                 channel = self.channels.get(lane)
-            self.frame_muted = channel is not None and channel.closing and not channel.last_words
-            if self.frame_muted and channel is not None:
+            if channel is not None and channel.closing and not channel.last_words:  # not for the client any more
                 if run < pos:
                     out.append(data[run:pos])
                 if stop > end:
+                    self.frame_muted = True
                     self.frame_left = stop - end
                     stop = end
                 elif kind == METHOD and size >= 4 and self._hear_muted(u32(data, pos + 7), channel):

@@ -27,7 +27,6 @@ from gateway.protocols.amqp.frames import (
     BODY_FRAME,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
-    CHANNEL_ERROR,
     CHANNEL_OPEN,
     COMMAND_INVALID,
     CONFIRM_SELECT,
@@ -41,6 +40,7 @@ from gateway.protocols.amqp.frames import (
     HEADER,
     HEARTBEAT,
     METHOD,
+    NOT_ALLOWED,
     OVERHEAD,
     SMALLEST,
     SYNTAX_ERROR,
@@ -242,10 +242,10 @@ class ClientStream:
         if method == CHANNEL_OPEN:
             if self.publishes.origin is None:
                 raise client_error(COMMAND_INVALID, "channel.open before connection.open")
-            most = self.handshake.most_channels()
-            if lane > most:
-                raise client_error(CHANNEL_ERROR, f"channel {lane} opened, at most {most} were agreed on")
             if channel is None:
+                most = self.handshake.most_channels()
+                if len(self.channels) > most:  # like RabbitMQ, which refuses the first one too many itself, by number of channels
+                    raise client_error(NOT_ALLOWED, f"more channels opened than the {most} that were agreed on")
                 channel = self.channels[lane] = AmqpChannel(lane)
             if not channel.ignored:
                 channel.open()

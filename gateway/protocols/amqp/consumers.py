@@ -77,12 +77,13 @@ class Question:
 class Consumer:
     """Where the deliveries of one tag, or of one basic.get, come from. With `no_ack` the broker has forgotten them once they are sent."""
 
-    __slots__ = ("key", "no_ack", "queue")
+    __slots__ = ("key", "leaving", "no_ack", "queue")
 
     def __init__(self, queue: bytes, key: Key, *, no_ack: bool) -> None:
         self.queue = queue
         self.key = key
         self.no_ack = no_ack
+        self.leaving = False  # the client has cancelled it, and waits for cancel-ok
 
 
 class Questions:
@@ -163,8 +164,11 @@ class Consumers:
                 channel.declares.append(declared)
         else:
             tag, at = short(arguments, 0)
-            if octet(arguments, at) & CANCEL_NO_WAIT and tag in channel.tags:
+            consumer = channel.tags.get(tag)
+            if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
                 self._fade(channel, tag)
+            elif consumer is not None:
+                consumer.leaving = True
         self.kept += channel.size() - before
 
     def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:

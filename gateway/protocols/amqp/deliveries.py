@@ -11,12 +11,13 @@ half, and the broker's channel.close. Other channels and channel 0 do not notice
 never within a message on it: a delivery leaves as a whole, or begins to leave and flows on, its end being what the broker sends next.
 
 Memory. A delivery is judged at its content header; while it waits, its body is collected as it comes. When as much is parked as the
-connection may hold, the broker is not read (`Session.reads_broker`), so a delivery larger than that is collected in part; when its turn comes the
-part leaves and the rest flows.
+connection may hold, the broker is not read (`Session.reads_broker`), so a delivery larger than that is collected in part; when its turn
+comes the part leaves and the rest flows.
 
-Ends. What is parked for a channel the broker has closed is worth nothing, because the broker delivers it again: it is given up. But what was
-consumed without acknowledgement the broker has forgotten: that passes, over the limit, before the close. What a client has closed itself
-(the channel, the connection) it does not want any more: nothing of it passes, in either case.
+Ends. What is parked for a channel the broker has closed is worth nothing, because the broker delivers it again: it is given up. But what
+was consumed without acknowledgement the broker has forgotten: that passes, over the limit, before the close. What a client has closed
+itself (the channel, the connection) it does not want any more: nothing of it passes, in either case. A consumer that the client cancels
+gets what is on its way for it at once, over the limit: libraries wait for cancel-ok, which comes behind it, before they close a channel.
 
 Writes `parked_bytes`, `parked_messages` and `ask_due` of the conversation, which the session goes by; reports on `delivered`.
 """
@@ -30,7 +31,7 @@ from gateway.actions.wait import due
 from gateway.messages import BODY, NEVER, PLAIN, REQUEST, Delivered, Part
 from gateway.protocols.amqp.amqp_channel import AmqpChannel, weight
 from gateway.protocols.amqp.consumers import Consumer, Consumers
-from gateway.protocols.amqp.frames import CHANNEL_CLOSE
+from gateway.protocols.amqp.frames import BASIC_CANCEL, CHANNEL_CLOSE
 from gateway.protocols.amqp.refusal import publish_end
 
 if TYPE_CHECKING:
@@ -41,17 +42,17 @@ DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as De
 
 
 class Parcel:
-    """A part that is parked. `no_ack`: the broker has already forgotten it."""
+    """A part that is parked, and for whom; None: it is no delivery, or nobody's we know."""
 
-    __slots__ = ("no_ack", "part")
+    __slots__ = ("consumer", "part")
 
-    def __init__(self, part: Part, *, no_ack: bool) -> None:
+    def __init__(self, part: Part, consumer: Consumer | None) -> None:
         self.part = part
-        self.no_ack = no_ack
+        self.consumer = consumer
 
 
 class Parking:
-    """What one channel's client waits for. REQUEST parts are runs of deliveries, BODY parts go on with the last, PLAIN parts are methods."""
+    """What one channel keeps back. REQUEST parts are runs of deliveries, BODY parts continue the last one, PLAIN parts are methods."""
 
     __slots__ = ("consumer", "due", "method", "method_end", "parcels", "passing", "read", "swallows")
 
@@ -99,7 +100,7 @@ class Deliveries:
         parking = channel.parking
         if parking is None:
             channel.consumer = consumer
-            if consumer is None or not self.judge.limited(consumer.key):
+            if consumer is None or not self._limits(consumer):
                 return False
             channel.consumer = None
             parking = channel.parking = Parking()
@@ -141,12 +142,12 @@ class Deliveries:
         if consumer is None:
             part = Part(REQUEST, channel.number, data, start, stop, None, 1, 1, size, size == 0)
             part.paid = True
-            self._park(channel, parking, part, no_ack=True)
+            self._park(channel, parking, part, None)
             return True
         key = consumer.key
         self._count(key, 1, 0, 0)
         last = parking.parcels[-1] if parking.parcels else None
-        if last is not None and last.no_ack == consumer.no_ack and extends(last.part, key, size, data, start):
+        if last is not None and last.consumer is consumer and extends(last.part, key, size, data, start):
             last.part.end = stop
             last.part.count += 1
             last.part.complete = size == 0
@@ -154,12 +155,15 @@ class Deliveries:
             self.conversation.parked_messages += 1
             return True
         part = Part(REQUEST, channel.number, data, start, stop, key, 1, 1, size, size == 0)
-        part.paid = not self.judge.limited(key)
-        self._park(channel, parking, part, no_ack=consumer.no_ack)
+        part.paid = not self._limits(consumer)
+        self._park(channel, parking, part, consumer)
         return True
 
     def body(self, channel: AmqpChannel, data: bytes, pos: int, stop: int, *, complete: bool) -> bool:
-        """A body frame, or a piece of one, at `data[pos:stop]`; True where it is taken out of the stream. `complete`: the last of its content."""
+        """A body frame, or a piece of one, at `data[pos:stop]`; True where it is taken out of the stream.
+
+        `complete`: the content ends with it.
+        """
         parking = channel.parking
         if parking is None or parking.passing:
             return False
@@ -172,7 +176,7 @@ class Deliveries:
             last.complete = complete
             self.conversation.parked_bytes += stop - pos
         else:
-            self._park(channel, parking, Part(BODY, channel.number, data, pos, stop, None, 0, 0, 0, complete), no_ack=False)
+            self._park(channel, parking, Part(BODY, channel.number, data, pos, stop, None, 0, 0, 0, complete), None)
         return True
 
     def other(self, channel: AmqpChannel, data: bytes, pos: int, stop: int) -> bool:
@@ -185,7 +189,7 @@ class Deliveries:
         if not parking.parcels:
             self._leave_if_empty(channel, parking, within=False)
             return False
-        self._park(channel, parking, Part(PLAIN, channel.number, data, pos, stop), no_ack=False)
+        self._park(channel, parking, Part(PLAIN, channel.number, data, pos, stop), None)
         return True
 
     def overtake(self, channel: AmqpChannel) -> None:
@@ -200,9 +204,13 @@ class Deliveries:
         if method:
             parking.method = b""
             parking.consumer = None
-            self._park(channel, parking, Part(PLAIN, channel.number, method, 0, len(method)), no_ack=False)
+            self._park(channel, parking, Part(PLAIN, channel.number, method, 0, len(method)), None)
 
-    def _park(self, channel: AmqpChannel, parking: Parking, part: Part, *, no_ack: bool) -> None:
+    def _limits(self, consumer: Consumer) -> bool:
+        """Whether its deliveries need a verdict."""
+        return not consumer.leaving and self.judge.limited(consumer.key)
+
+    def _park(self, channel: AmqpChannel, parking: Parking, part: Part, consumer: Consumer | None) -> None:
         conversation = self.conversation
         conversation.parked_bytes += weight(part)
         if part.kind == REQUEST:
@@ -210,7 +218,7 @@ class Deliveries:
             if not part.paid and parking.due == NEVER:
                 parking.due = 0
                 conversation.ask_due = 0
-        parking.parcels.append(Parcel(part, no_ack=no_ack))
+        parking.parcels.append(Parcel(part, consumer))
         if len(parking.parcels) == 1 and parking.stands_free():
             self.free[channel.number] = channel
 
@@ -266,12 +274,12 @@ class Deliveries:
                 settled.append(parcel)
             remark(part)
             self._count(part.key, 0, 0, 0)
-            if part.passed >= part.count:
+            if part.paid or part.passed >= part.count:
                 part.paid = True
                 settled.append(parcel)
                 continue
             if part.passed > 0:
-                settled.append(Parcel(self._split(part, part.passed), no_ack=parcel.no_ack))
+                settled.append(Parcel(self._split(part, part.passed), parcel.consumer))
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each delivery
                 part.detach()
             settled.append(parcel)
@@ -369,7 +377,7 @@ class Deliveries:
             part = parcel.part
             self._unpark(part)
             if part.kind == REQUEST:
-                passes = parcel.no_ack and not by_client
+                passes = not by_client and (parcel.consumer is None or parcel.consumer.no_ack)
                 if not passes:
                     self._give_up(part, counted=True)
                     continue
@@ -405,6 +413,16 @@ class Deliveries:
         self.consumers.ask(method, channel.number, arguments)
         if method == CHANNEL_CLOSE:
             self._close(channel)
+        elif method == BASIC_CANCEL and channel.parking is not None:
+            self._let_go(channel, channel.parking)
+
+    def _let_go(self, channel: AmqpChannel, parking: Parking) -> None:
+        """The client waits for a cancel-ok, which comes behind what is parked for that consumer: that passes now."""
+        for parcel in parking.parcels:
+            if parcel.consumer is not None and parcel.consumer.leaving:
+                parcel.part.paid = True
+        if parking.stands_free():
+            self.free[channel.number] = channel
 
     def _close(self, channel: AmqpChannel) -> None:
         """The client closes `channel`."""

@@ -1,10 +1,15 @@
 """A dismissal: telling an AMQP client why it cannot connect, without a broker.
 
 Closing the socket at once is what clients understand least: pika shows it as IncompatibleProtocolError, others as a reset, and all of
-them redial. `connection.close` may be said from `connection.start` on. In answer to start-ok it is taken for an authentication error (pika,
-Java, Bunny, Go: some frameworks then give up for good); RabbitMQ says it in answer to `connection.open` when a virtual host or a user has
-too many connections, and so does the gateway. pika 1.4 and py-amqp 5.4 show code and text there; aiormq 7.2 shows that it got a
-connection.close, without its text, as it does with the broker's own (measured 2026-11). So the handshake is walked up to there:
+them redial. `connection.close` may be said from `connection.start` on; measured with eight client libraries (2026-11):
+
+* In answer to start-ok, pika 1.4, Java 5.22, Bunny 2.19 and amqp091-go 1.10 call it an authentication error, whatever code and text say;
+  frameworks that take such an error for final (Spring's listener containers) give up for good.
+* In answer to `connection.open`, where RabbitMQ itself says that a virtual host or a user has too many connections, pika, Java, Bunny,
+  py-amqp 5.4 and AMQPStorm show code and text. aiormq 7.2 and amqplib say that they got a connection.close, amqp091-go says "no access
+  to this vhost", as they do when the broker refuses.
+
+So the handshake is walked up to there:
 
     client: protocol header ─► start       start-ok ─► tune       tune-ok, open ─► close       close-ok ─► over
 

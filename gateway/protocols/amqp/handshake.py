@@ -94,7 +94,7 @@ class Handshake:
         return self.vhost
 
     def most_channels(self) -> int:
-        """The highest channel number the client may open. Until the broker has let it in, no more than brokers offer by default."""
+        """How many channels the client may open. Until the broker has let it in, no more than brokers offer by default."""
         agreed = self.channel_max or LARGEST_CHANNEL
         return agreed if self.opened else min(agreed, DEFAULT_CHANNEL_MAX)
 

@@ -191,7 +191,7 @@ class Publishes:
         if names < stop:
             names += data[names] + 1
         if names + 2 != stop:
-            raise client_error(SYNTAX_ERROR, "the names in basic.publish do not fit its frame")
+            raise client_error(FRAME_ERROR, "the names in basic.publish do not fit its frame")  # RabbitMQ: 501, cannot decode
 
     def _body_size(self, data: bytes, pos: i64, size: i64, channel: AmqpChannel) -> i64:
         """The body size announced by the header frame at `pos` with `size` bytes of payload."""

@@ -137,7 +137,8 @@ class Settling:
         if not self.hold(part, due):
             return False
         self.lines.block(part)
-        self.broker_stream.notices.block(over_limit(part, RATE_LIMITED))
+        notices = self.broker_stream.notices
+        notices.block(notices.reason if notices.gateway else over_limit(part, RATE_LIMITED))
         return True
 
     def close(self, part: Part) -> int:

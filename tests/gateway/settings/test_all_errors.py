@@ -33,7 +33,13 @@ def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> 
         (5, 71, "rules[1].max_delay"),
         (5, 87, "rules[1].algorithm"),
     ]
-    said = ["exchange is AMQP's", "is not one of reject, delay, block, drop, close", "10.0.0.300", "10s is too much", "pacing: not supported yet"]
+    said = [
+        "exchange is AMQP's",
+        "is not one of reject, delay, block, drop, close",
+        "10.0.0.300",
+        "10s is too much",
+        "pacing: not supported yet",
+    ]
     assert all(words in each.message for words, each in zip(said, problems, strict=True))
 
 

@@ -117,7 +117,7 @@ def test_what_the_contract_names_and_this_version_cannot_do_is_said_so(faults: F
         (
             "rules: [{name: a, limit: {messages: 1/s}, match: {operation: consume}}]",
             "rules[0].match.operation",
-            "consume is not supported yet for RocketMQ; say protocol: amqp as well",
+            "consume is not supported yet for RocketMQ",
         ),
         *(
             (f"rules: [{{name: a, limit: {{messages: 1/s}}, algorithm: {name}}}]", "rules[0].algorithm", f"{name}: not supported yet")

@@ -26,7 +26,7 @@ LINTED = [
     ("- {name: a, match: {vhost: /}, limit: {messages: 1/s}}\n- {name: b, match: {vhost: /, operation: produce}, limit: {messages: 2/s}}", 5, 20,
      "rules[1].match", 'never holds: "a"'),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
-    ("- {name: a, limit: {messages: 1/s}, action: delay, reply: system_busy}", 4, 59, "rules[0].reply", "no effect with action: delay"),
+    ("- {name: a, limit: {messages: 1/s}, action: close, reply: system_busy}", 4, 59, "rules[0].reply", "no effect with action: close"),
 ]  # fmt: skip
 
 
@@ -45,6 +45,7 @@ def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, p
         "- {name: a, limit: {messages: 0/s}}",
         "- {name: a, limit: {messages: 1/s}}\n- {name: b, per: rule, limit: {messages: 2/s}}",
         "- {name: a, match: {listener: 'rab*'}, limit: {messages: 1/s}}",
+        "- {name: a, limit: {messages: 1/s}, action: block, reply: system_busy}",  # held for 2.5 s, then refused
         "- {name: a, limit: {messages: 1/s}, max_delay: 2s}",  # reject falls back to delay
     ],
 )

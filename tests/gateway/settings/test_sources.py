@@ -111,7 +111,7 @@ WRONG = [
     ("SLUICE_LIMITER__QUEUE", "many", "limiter.queue", 'expected a whole number, got "many"', "write it like"),
     ("SLUICE_LISTENERS__RABIT__BIND", "1", "listeners.rabit", 'there is no such item as "rabit"', "known: rabbit, rocket-vip"),
     ("SLUICE_LISTENERS__7__BIND", "1", "listeners.7", 'there is no such item as "7"', "known: rabbit, rocket-vip"),
-    ("SLUICE_LISTENERS__RABBIT__TLS", "x", "listeners[0].tls", "expected a mapping or off, got \"x\"", "write off, or the keys"),
+    ("SLUICE_LISTENERS__RABBIT__TLS", "x", "listeners[0].tls", 'expected a mapping or off, got "x"', "write off, or the keys"),
     ("SLUICE_LOG__LEVEL__DEEPER", "x", "log.level.deeper", "lies inside a setting that has no parts", "check the name"),
     ("SLUICE_VERSION__X", "x", "version", "cannot be set from outside", "set it in the file"),
     ("SLUICE_RULES__0__NAME", "x", "rules", "cannot be set from outside", "set it in the file"),

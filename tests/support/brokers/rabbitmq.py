@@ -41,12 +41,14 @@ class RabbitMQ:
         bind: tuple[str, int] | None = None,
         proxy_protocol: bool = False,
         tls: tuple[Path, Path, Path] | None = None,
+        plugins: tuple[str, ...] = (),
     ) -> None:
         """`bind` is where it listens for AMQP (default: a free port on 127.0.0.1), for clients that do not let themselves be told."""
         if not (PROGRAMS / "rabbitmq-server").exists():
             raise RabbitMQMissingError(REMEDY)
         self.directory = directory
         self.management = management
+        self.plugins = plugins  # beside those the other arguments ask for
         self.proxy_protocol = proxy_protocol  # every connection must begin with a PROXY header
         self.port, self.management_port, self._distribution_port, self._epmd_port = free_ports(4)
         self.address = LOOPBACK
@@ -111,7 +113,7 @@ class RabbitMQ:
         if self.management:
             lines += [f"management.tcp.ip = {LOOPBACK}", f"management.tcp.port = {self.management_port}"]
         (self.directory / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
-        plugins = ["rabbitmq_management"] * self.management + ["rabbitmq_auth_mechanism_ssl"] * (self.tls is not None)
+        plugins = [*self.plugins] + ["rabbitmq_management"] * self.management + ["rabbitmq_auth_mechanism_ssl"] * (self.tls is not None)
         (self.directory / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
         environment = self._environment()
         epmd = ["epmd", "-port", str(self._epmd_port), "-address", LOOPBACK]

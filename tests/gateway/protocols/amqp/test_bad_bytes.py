@@ -16,6 +16,7 @@ from support import amqp
 from support.bad_amqp import BAD, HEADER, METHOD, OPENED
 from support.conversations import Talk, bytewise, randomly
 
+
 def opened() -> Talk:
     talk = Talk("amqp")
     talk.client(OPENED)

@@ -17,9 +17,7 @@ LARGE = 50_000  # bytes of a body; several frames at frame_max 4096
 
 def limit(queue: str = "jobs", *, messages: int | None = 10, size: int | None = None, burst: int = 1, mode: str = "enforce") -> Rule:
     """So many deliveries of a queue a second."""
-    rate = Limit(
-        messages=None if messages is None else Rate(messages), messages_burst=burst, bytes=None if size is None else Rate(size)
-    )
+    rate = Limit(messages=None if messages is None else Rate(messages), messages_burst=burst, bytes=None if size is None else Rate(size))
     return Rule(f"limit {queue}", Match(queue=queue, operation="consume"), limit=rate, mode=mode)
 
 
@@ -278,6 +276,18 @@ def test_a_get_waits_too() -> None:
     assert heard(talk) == got
 
 
+def test_a_consumer_that_is_cancelled_gets_what_is_on_its_way_before_cancel_ok() -> None:
+    talk = consuming(limit(), limit("mail"))
+    talk.broker(jobs(1, 1, 2, 3) + mail(2, 1, 2))
+    talk.client(said(commands.Basic.Cancel("j")))
+    talk.flush()
+    talk.broker(jobs(1, 4) + said(commands.Basic.CancelOk("j")))
+    assert amqp.per_channel(heard(talk)) == {1: jobs(1, 1, 2, 3, 4) + said(commands.Basic.CancelOk("j")), 2: mail(2, 1)}
+    talk.client(said(commands.Basic.Consume(queue="jobs", consumer_tag="j", nowait=True)))
+    talk.broker(jobs(1, 5))
+    assert heard(talk) == b""  # as limited as before
+
+
 # ---- ends --------------------------------------------------------------------------------------------------------------
 
 
@@ -373,5 +383,4 @@ def test_a_body_frame_without_its_end_is_the_brokers_fault_also_where_it_is_coll
     for cut in (len(wrong), len(wrong) - 3):
         talk = consuming()
         with pytest.raises(ProtocolError, match="0xCE"):
-            for chunk in (jobs(1, 1) + wrong[:cut], wrong[cut:]):
-                talk.broker(chunk)
+            talk.broker(b"", (jobs(1, 1) + wrong[:cut], wrong[cut:]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from pamqp import commands
 
 from gateway.messages import NEVER, ProtocolError
 from support import amqp
-from support.conversations import Talk, bytewise
+from support.conversations import Talk, bytewise, randomly, rule
 
 HEADER = amqp.PROTOCOL_HEADER
 
@@ -139,3 +141,92 @@ def test_a_long_token_before_tuning_is_for_the_broker_to_judge() -> None:
     data = HEADER + start_ok("PLAIN", "\0ann\0" + "t" * 20_000)
     talk.client(data)
     assert talk.to_broker == data
+
+
+# ---- before the broker has let the client in -------------------------------------------------------------------------
+
+PIPELINED = amqp.greeting(channels=(1, 2), confirms=(1,))  # all of it in one segment, before the broker has said a word
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_publishes_before_open_ok_are_judged_after_it_in_their_order(chunked: bool) -> None:
+    talk = Talk("amqp", rule(messages=2, burst=2))
+    said = amqp.publish(1, "orders") * 3 + amqp.ack(1, 7) + amqp.publish(2, "bills", b"x" * 9000, cut=4000) + amqp.publish(1, "bills")
+    data = PIPELINED + said
+    talk.client(data, randomly(data, 5) if chunked else None)
+    assert talk.to_broker == PIPELINED
+    assert (talk.requests, talk.conversation.next_due) == ([], NEVER)
+    assert talk.conversation.held_messages == 5
+    talk.broker(amqp.broker_opens())
+    talk.wait(0)
+    assert amqp.per_channel(talk.to_broker[len(PIPELINED) :]) == {
+        1: amqp.publish(1, "orders") * 2 + amqp.ack(1, 7) + amqp.publish(1, "bills"),
+        2: amqp.publish(2, "bills", b"x" * 9000, cut=4000),
+    }
+    assert talk.to_client == amqp.broker_opens() + amqp.nack(1, 3)
+    assert sorted(key for key, *_ in talk.requests) == ["%2F/amq.default/bills"] * 2 + ["%2F/amq.default/orders"] * 3
+    assert talk.holds_nothing()
+
+
+def test_whoever_is_not_let_in_has_spent_nothing_of_a_limit() -> None:
+    stranger = Talk("amqp", rule(messages=1, burst=1))
+    stranger.client(PIPELINED + amqp.publish(1, "orders") * 100)
+    stranger.broker(amqp.broker_start() + amqp.method(0, commands.Connection.Close(403, "ACCESS_REFUSED", 0, 0)))
+    stranger.wait(1_000_000_000)
+    assert b"\x00\x3c\x00\x28" not in stranger.to_broker
+    assert sum(part.count for part in stranger.conversation.abandon()) == 100
+    known = Talk("amqp", judge=stranger.judge)
+    known.client(PIPELINED)
+    known.broker(amqp.broker_opens())
+    known.client(amqp.publish(1, "orders"))
+    assert known.to_broker == PIPELINED + amqp.publish(1, "orders")
+
+
+def test_a_flood_before_open_ok_is_held_within_the_budget() -> None:
+    """The session stops reading at `hold_bytes`; what is held is counted, byte for byte and object for object."""
+    talk = Talk("amqp", hold_bytes=100_000)
+    said = amqp.publish(1, "orders", b"x" * 100) * 2000
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    talk.client(PIPELINED + said)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert talk.conversation.held_bytes >= len(said)
+    assert taken < 4 * talk.conversation.held_bytes
+
+
+def test_a_channel_opened_before_the_connection_is_an_error() -> None:
+    talk = Talk("amqp")
+    with pytest.raises(ProtocolError, match=r"COMMAND_INVALID - channel\.open before connection\.open"):
+        talk.client(HEADER + start_ok("PLAIN", "\0ann\0secret") + amqp.method(1, commands.Channel.Open()))
+
+
+@pytest.mark.parametrize("channel_max", [0, 65535])
+def test_until_it_is_let_in_a_client_opens_no_more_channels_than_brokers_offer(channel_max: int) -> None:
+    """Numbers do not matter, as with RabbitMQ; and the first one too many is left for the broker to refuse."""
+    opens = [amqp.method(number, commands.Channel.Open()) for number in range(65535, 65535 - 2049, -1)]
+    talk = Talk("amqp")
+    talk.client(amqp.greeting(channel_max=channel_max) + b"".join(opens[:2048]))
+    with pytest.raises(ProtocolError, match="NOT_ALLOWED"):
+        talk.client(opens[2048])
+    let_in = Talk("amqp")
+    let_in.client(amqp.greeting(channel_max=channel_max))
+    let_in.broker(amqp.broker_opens())
+    let_in.client(b"".join(opens))
+    assert let_in.conversation.describe()["channels"] == 2049
+
+
+def test_open_channels_cost_less_than_a_hundred_times_their_bytes() -> None:
+    """Envoy's rule: a hundredfold is a security bug. All 2,047 that brokers offer, opened at once."""
+    talk = Talk("amqp")
+    talk.client(amqp.greeting())
+    opens = b"".join(amqp.method(number, commands.Channel.Open()) for number in range(1, 2048))
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    parts = []
+    assert talk.conversation.decode(opens, 0, 512, parts) == len(opens)
+    parts.clear()
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert talk.conversation.describe()["channels"] == 2047
+    assert taken < 100 * len(opens), f"{taken / len(opens):.0f} times"

@@ -1,0 +1,183 @@
+"""Consumers behind the gateway: a limited queue comes at its rate, whole and in order, and nothing else on the broker notices."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pika
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, amqp_listener
+from support.queues import Queue
+from support.rates import bounds
+
+pytestmark = pytest.mark.rabbitmq
+
+RATE = 100
+BURST = 20
+WINDOW_S = 5.0
+LIMITED = {
+    "name": "slow-consumers",
+    "match": {"queue": "slow*", "operation": "consume"},
+    "limit": {"messages": f"{RATE}/s", "burst": {"messages": BURST}},
+}
+
+
+def connect(url: str) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.URLParameters(url))
+
+
+def fill(url: str, queue: str, count: int) -> None:
+    """`count` messages numbered from 0, put there past the gateway."""
+    with connect(url) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(count):
+            channel.basic_publish("", queue, b"%d" % number)
+
+
+class Consumer(threading.Thread):
+    """Takes everything from one queue and acknowledges it, and meanwhile publishes with confirms on a channel of the same connection."""
+
+    def __init__(self, url: str, queue: str, count: int, publishes_to: str | None = None) -> None:
+        super().__init__(daemon=True)
+        self.url = url
+        self.queue = queue
+        self.count = count
+        self.publishes_to = publishes_to
+        self.received: list[tuple[float, int]] = []
+        self.confirmed = 0
+        self.error: BaseException | None = None
+        self.started_at = 0.0
+
+    def run(self) -> None:
+        try:
+            with connect(self.url) as connection:
+                self._consume(connection)
+        except BaseException as error:
+            self.error = error
+
+    def _consume(self, connection: pika.BlockingConnection) -> None:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=200)
+        sender = connection.channel()
+        sender.confirm_delivery()
+        self.started_at = time.monotonic()
+        for method, _, body in channel.consume(self.queue, inactivity_timeout=10):
+            assert method is not None, "no delivery for 10 s"
+            self.received.append((time.monotonic(), int(body)))
+            channel.basic_ack(method.delivery_tag)
+            if self.publishes_to and len(self.received) % 25 == 0:
+                sender.basic_publish("", self.publishes_to, b"confirmed")  # returns when the broker has confirmed it
+                self.confirmed += 1
+            if len(self.received) == self.count:
+                break
+        channel.cancel()
+
+    def finish(self, within: float) -> Consumer:
+        self.join(within)
+        assert not self.is_alive(), f"{len(self.received)} of {self.count} after {within} s"
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+def logged(gateway: Gateway, queue: str) -> dict[str, int]:
+    """What the access log says was consumed from a queue."""
+    sums = dict.fromkeys(("messages", "bytes", "refused_messages", "dropped_messages"), 0)
+    for path in sorted((gateway.directory / "access-log").glob("dt=*/hr=*/*.jsonl*")):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if line.get("operation") == "consume" and line["topic"] == f"%2F/amq.default/{queue}":
+                for name in sums:
+                    sums[name] += line[name]
+    return sums
+
+
+def test_a_limited_queue_comes_at_its_rate_and_the_rest_at_full_speed(rabbitmq: RabbitMQ, start_gateway: Any) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [LIMITED])
+    url = gateway.amqp_url()
+    with Queue(rabbitmq.url, "slow-jobs") as slow, Queue(rabbitmq.url, "quick") as quick, Queue(rabbitmq.url, "answers") as answers:
+        fill(rabbitmq.url, slow.name, 1000)
+        fill(rabbitmq.url, quick.name, 3000)
+        limited = Consumer(url, slow.name, 1000, publishes_to=answers.name)
+        free = Consumer(url, quick.name, 3000)
+        limited.start()
+        free.start()
+        free.finish(60)
+        assert len(limited.received) < 1000, "the queue nobody limits took longer than the limited one"
+        while limited.started_at == 0 or time.monotonic() - limited.started_at < WINDOW_S:
+            time.sleep(0.1)
+        end = limited.started_at + WINDOW_S
+        seen = gateway.messages_by_fate("amqp", f"%2F/amq.default/{slow.name}", "consume")
+        gateway.put("/v1/rules/slow-consumers", {"messages": "100000/s"})
+        limited.finish(60)
+        passed = sum(at <= end for at, _ in limited.received)
+        at_least, at_most = bounds(RATE, WINDOW_S, BURST)
+        assert at_least <= passed <= at_most
+        assert [number for _, number in limited.received] == list(range(1000))
+        assert [number for _, number in free.received] == list(range(3000))
+        assert limited.confirmed == answers.depth() == 40
+        assert (slow.depth(), quick.depth()) == (0, 0)
+    assert seen["received"] == seen["forwarded"] + seen["waiting"]
+    assert seen["waiting"] > 0
+    (topic,) = [
+        item for item in gateway.get("/v1/topics")["items"] if item["topic"].endswith("/slow-jobs") and item["operation"] == "consume"
+    ]
+    assert (topic["received"], topic["forwarded"], topic["refused"], topic["dropped"]) == (1000, 1000, 0, 0)
+    assert gateway.stop() == 0
+    size = sum(len(str(number)) for number in range(1000))
+    assert logged(gateway, "slow-jobs") == {"messages": 1000, "bytes": size, "refused_messages": 0, "dropped_messages": 0}
+
+
+def test_what_a_consumer_leaves_behind_is_delivered_again(rabbitmq: RabbitMQ, start_gateway: Any) -> None:
+    """Closing a channel does not wait for what is held for it, and none of that is lost."""
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [LIMITED | {"limit": {"messages": "1/s"}}])
+    path = "%2F/amq.default/slow-left"
+    with Queue(rabbitmq.url, "slow-left") as queue:
+        fill(rabbitmq.url, queue.name, 200)
+        with connect(gateway.amqp_url()) as connection:
+            channel = connection.channel()
+            taken = []
+            channel.basic_consume(queue.name, lambda _channel, method, _properties, body: taken.append((method.delivery_tag, int(body))))
+            while not taken or gateway.messages_by_fate("amqp", path, "consume")["received"] < 200:
+                connection.process_data_events(0.05)
+            channel.basic_ack(taken[0][0])
+            acked = len(taken[:1])
+            channel._impl.close(200, "bye")  # not `channel.close()`: pika cancels its consumers first
+            while not channel._impl.is_closed:
+                connection.process_data_events(0.05)
+            assert len(taken) < 100
+            again = connection.channel()
+            assert again.queue_declare(queue.name, passive=True).method.message_count == 200 - acked
+        gateway.put("/v1/rules/slow-consumers", {"messages": "100000/s"})
+        with connect(gateway.amqp_url()) as connection:
+            channel = connection.channel()
+            rest = []
+            for method, _, body in channel.consume(queue.name, inactivity_timeout=2):
+                if method is None:
+                    break
+                rest.append(int(body))
+                channel.basic_ack(method.delivery_tag)
+            channel.cancel()
+        assert rest == list(range(acked, 200))
+        assert queue.depth() == 0
+    fates = gateway.messages_by_fate("amqp", path, "consume")
+    assert fates["received"] == fates["forwarded"] + fates["abandoned"]
+    assert fates["abandoned"] == 200 - len(taken)
+
+
+def test_single_messages_asked_for_wait_too(rabbitmq: RabbitMQ, start_gateway: Any) -> None:
+    rule = LIMITED | {"limit": {"messages": "20/s", "burst": {"messages": 1}}}
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
+    with Queue(rabbitmq.url, "slow-gets") as queue, connect(gateway.amqp_url()) as connection:
+        fill(rabbitmq.url, queue.name, 20)
+        channel = connection.channel()
+        started = time.monotonic()
+        got = [channel.basic_get(queue.name, auto_ack=True)[2] for _ in range(21)]
+        took = time.monotonic() - started
+    assert got == [*(b"%d" % number for number in range(20)), None]
+    assert took >= 19 / 20 * 0.99  # never faster than the limit; how much slower is the machine's affair

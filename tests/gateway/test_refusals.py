@@ -1,0 +1,70 @@
+"""Refusals: every error on the way in has a cause, and a flood of them is a few log lines that add up."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+import trio
+
+from gateway.admission import BY_ALL, RefusedError
+from gateway.messages import ProtocolError
+from gateway.proxy_protocol import MalformedHeaderError
+from gateway.refusals import Refusal, Refusals, refusal_of
+from gateway.tls_handshake import TlsHandshakeError
+from gateway.upstream import UnreachableError
+
+S = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "code", "last_words"),
+    [
+        (RefusedError(BY_ALL, "full"), "max_connections", 320, b""),
+        (UnreachableError("the broker is down"), "upstream_unreachable", 320, b""),
+        (ProtocolError("x", cause="wrong_protocol_http", farewell=b"AMQP"), "wrong_protocol_http", 0, b"AMQP"),
+        (MalformedHeaderError("x"), "proxy_protocol", 0, b""),
+        (TlsHandshakeError("version", "TLS: x"), "tls_handshake_failed", 0, b""),
+        (trio.TooSlowError(), "handshake_timeout", 0, b""),
+        (ConnectionResetError(errno.ECONNRESET, "x"), "client", 0, b""),
+        (OSError(errno.EMFILE, "x"), "overload", 320, b""),
+        (OSError(errno.ENOTCONN, "x"), "client", 0, b""),
+        (ZeroDivisionError("x"), "gateway_error", 0, b""),
+    ],
+)
+def test_every_error_on_the_way_in_has_a_cause_and_its_words(error: Exception, cause: str, code: int, last_words: bytes) -> None:
+    refusal = refusal_of(error)
+    assert (refusal.cause, refusal.code, refusal.last_words) == (cause, code, last_words)
+    assert (refusal.error is error) == (cause == "gateway_error")
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object, object]]:
+    found = [(record.getMessage(), record.fields["cause"], record.fields["connections"]) for record in caplog.records]  # type: ignore[attr-defined]
+    caplog.clear()
+    return found
+
+
+def test_the_first_of_a_cause_is_said_at_once_then_one_line_a_second_and_the_sum_is_exact(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "sluice")
+    refusals = Refusals("rabbit", "amqp")
+    full, down = Refusal("max_connections", "full", 320), Refusal("upstream_unreachable", "down", 320)
+    refusals.add(full, ("10.0.0.1", 1), 0)
+    refusals.add(down, ("10.0.0.1", 1), 0)
+    assert lines(caplog) == [("connections_refused", "max_connections", 1), ("connections_refused", "upstream_unreachable", 1)]
+    for step in range(1, 2001):  # 2,000 a second
+        refusals.add(full, ("10.0.0.1", 1), step * S // 2000)
+    assert lines(caplog) == [("connections_refused", "max_connections", 2000)]
+    refusals.add(full, ("10.0.0.1", 1), S + 1)
+    refusals.tick(S + 2)
+    assert lines(caplog) == []
+    refusals.tick(2 * S)
+    assert lines(caplog) == [("connections_refused", "max_connections", 1)]
+    refusals.tick(3 * S)
+    assert lines(caplog) == []
+
+
+def test_a_probe_of_the_port_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "sluice")
+    Refusals("rabbit", "amqp").add(Refusal("client", "gone"), ("10.0.0.1", 1), 0)
+    assert lines(caplog) == []
