@@ -2,7 +2,7 @@
 
 One upstream connection per client connection, opened for that client: brokers key consumers, transactions and callbacks by connection.
 This is trio's side of a session's life; once both ends are connected the event loop has them and no task is left. Who does not get that
-far is turned away in the protocol's own words (`turn_away.py`); what is counted about him stands in `refusals.py`.
+far is turned away in the protocol's own words (`turn_away.py`); what each error on the way means stands in `refusals.py`.
 
 Accepting survives running out of descriptors: a reserve descriptor is given up to accept and close at once, so that the kernel's queue
 does not fill with clients who wait for nothing; one log line a second at most says so.
@@ -214,6 +214,8 @@ class Listener:
                 await self.exit.turn_away(client, refusal.code, refusal.text)
             else:
                 await self.exit.say(arrival.client, refusal.last_words)
+        except Exception as error:  # let it crash: this client only
+            log.failure("session_failed", error, listener=self.name)
         finally:
             arrival.client.close()
 

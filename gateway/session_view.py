@@ -18,7 +18,7 @@ def bottleneck(session: Session, now: int) -> str:
     conversation = session.conversation
     if conversation.broker_blocked:
         return "broker_blocked"
-    if conversation.held_messages:
+    if conversation.held_messages or conversation.parked_messages:
         return "limit"
     if session.client.backlog > session.shared.backlog_bytes:
         return "client"
@@ -33,7 +33,7 @@ def state(session: Session, now: int) -> str:
         return "draining"
     if session.conversation.broker_blocked:
         return "blocked"
-    if session.conversation.held_messages:
+    if session.conversation.held_messages or session.conversation.parked_messages:
         return "throttled"
     return "flow" if session.withheld() or session.decode.credit.flow(now) else "running"
 
@@ -56,6 +56,8 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "backlog_to_broker": session.upstream.backlog,
         "held_messages": conversation.held_messages,
         "held_bytes": conversation.held_bytes,
+        "held_deliveries": conversation.parked_messages,
+        "held_delivery_bytes": conversation.parked_bytes,
         "messages_forwarded": session.forward.messages,
         "broker_blocked": conversation.broker_blocked,
         "broker_blocked_seconds": _seconds(session.flow.broker_blocked_ns(now)),

@@ -156,8 +156,8 @@ class Sweeper:
             deliveries = session.deliveries.ask(session, now)
             if deliveries is not None:
                 batches.append(deliveries)
-        except ProtocolError as error:
-            break_off(session, error, now)
+        except ProtocolError as broken:  # a name of its own: mypyc would give `error` this type below as well
+            break_off(session, broken, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
 
@@ -190,8 +190,8 @@ class Sweeper:
                         session.resume_deliveries(now, submission.now)
                     else:
                         session.resume(now, submission.now)
-                except ProtocolError as error:
-                    break_off(session, error, now)
+                except ProtocolError as broken:
+                    break_off(session, broken, now)
                 except Exception as error:  # let it crash: this session only
                     self._crashed(session, error)
                 resumed.append(session)

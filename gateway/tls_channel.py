@@ -13,7 +13,7 @@ this class touches the socket:
   encrypted; then `readable` stays set, whatever the kernel says, and the socket is not asked again before that is used up. So a channel
   holds at most one read of ciphertext (FETCH, and one record) on top of its backlog.
 * What OpenSSL says of its own accord (session tickets, answers to key updates, alerts) leaves with the next flush.
-* `shut_down` first decrypts all that is there, then lets OpenSSL write close_notify with nothing left to stumble over, then sends FIN;
+* `shut_down` first decrypts all that OpenSSL has, then lets it write close_notify with nothing left to stumble over, then sends FIN;
   the other direction goes on.
 
 A FIN without close_notify counts as the peer's end like any other: many clients never send it (Python's own `ssl` does not), and both
@@ -26,7 +26,8 @@ import errno
 import socket
 import ssl
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, cast
 
 from gateway.channel import Channel
 from gateway.tls import explain
@@ -47,6 +48,7 @@ class TlsChannel(Channel):
         super().__init__(sock)
         self.truncated = False  # the peer's FIN came without close_notify
         self._tls = tls
+        self._read = cast("Callable[[int, memoryview], int]", tls.read)  # with a buffer it returns the length, whatever typeshed says
         self._incoming = incoming  # ciphertext for OpenSSL; may hold some from the handshake's last read
         self._outgoing = outgoing
         self._fetched: memoryview | None = None  # ciphertext from the socket, not yet given to OpenSSL
@@ -99,7 +101,7 @@ class TlsChannel(Channel):
     def _decrypt(self, view: memoryview, start: int, end: int) -> int:
         """One record's plaintext into `view[start:end]`: its length, 0 at the end or after an error, -1 when ciphertext is missing."""
         try:
-            count = self._tls.read(end - start, view[start:end])
+            count = self._read(end - start, view[start:end])
         except ssl.SSLWantReadError:
             return -1
         except ssl.SSLZeroReturnError:  # close_notify, after our own
@@ -108,7 +110,6 @@ class TlsChannel(Channel):
         except ssl.SSLError as error:
             self.fail(error)
             return 0
-        assert isinstance(count, int)
         if count == 0:  # close_notify
             self._ended = True
         return count
@@ -154,15 +155,14 @@ class TlsChannel(Channel):
         return count
 
     def _set_aside(self) -> None:
-        """Decrypt everything that is here: at most FETCH and a record."""
+        """Decrypt everything OpenSSL has: at most two records. What was fetched and not yet given to it is safe where it is."""
         aside = bytearray()
         scratch = memoryview(bytearray(RECORD))
         while not self._ended and self.error is None:
             count = self._decrypt(scratch, 0, RECORD)
-            if count >= 0:
-                aside += scratch[:count]
-            elif not self._feed():
+            if count < 0:
                 break
+            aside += scratch[:count]
         if aside:
             if self._aside is not None:
                 aside[:0] = self._aside

@@ -30,8 +30,9 @@ RANKS: dict[str, int] = {
     "gateway.settings": 1, "gateway.metrics": 2, "gateway.access_log": 2, "gateway.heartbeats": 2, "gateway.broker_flow": 2,
     "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
     "gateway.session_end": 6, "gateway.session_clock": 6, "gateway.session_view": 6,
-    "gateway.sweep": 7, "gateway.event_loop": 8, "gateway.tls_handshake": 8, "gateway.proxy_protocol": 1, "gateway.admission": 1, "gateway.first_words": 8, "gateway.turn_away": 8, "gateway.upstream": 8,
-    "gateway.refusals": 8, "gateway.listeners": 8, "gateway.doors": 9, "gateway.limit_events": 8, "gateway.fills": 8,
+    "gateway.sweep": 7, "gateway.event_loop": 8, "gateway.tls_handshake": 8, "gateway.first_words": 8, "gateway.turn_away": 8,
+    "gateway.proxy_protocol": 1, "gateway.admission": 1, "gateway.upstream": 8, "gateway.refusals": 8, "gateway.listeners": 8,
+    "gateway.doors": 9, "gateway.limit_events": 8, "gateway.fills": 8,
     "gateway.view": 9, "gateway.housekeeping": 9, "gateway.drain": 9, "gateway.app": 9, "gateway.cli": 10,
 }  # fmt: skip
 OUTER_RING = (

@@ -145,7 +145,7 @@ def test_a_broker_killed_under_load_has_every_message_that_was_acked(mortal: Rab
         assert isinstance(publisher.ended_with, pika.exceptions.ConnectionClosedByBroker), publisher.ended_with
         assert publisher.ended_with.reply_code == 320
         assert "the broker behind this gateway closed the connection" in publisher.ended_with.reply_text
-        assert publisher.ended_at - killed_at < 2.0
+        assert publisher.ended_at - killed_at < 5.0
     begun = time.monotonic()
     assert not connected(url), "its broker is gone"
     assert time.monotonic() - begun < 3.0, "clients are refused quickly"
@@ -182,14 +182,15 @@ def test_a_stopped_broker_costs_its_clients_a_close_in_words_after_heartbeats(mo
 
 
 def test_a_silent_client_is_closed_and_the_broker_told_in_words(mortal: RabbitMQ, gateway: Gateway) -> None:
+    log = mortal.directory / "log" / "rabbit.log"
+    seen = len(log.read_text())
     with contextlib.closing(Raw(gateway.port("rabbit"))) as client:
         begun = time.monotonic()
         heard = client.until("Connection.Close", within=4 * AGREED + 10)
     assert time.monotonic() - begun >= 2 * AGREED - 0.1, "silence may last twice what was agreed on"
     assert heard[-1].value.reply_text.startswith("CONNECTION_FORCED - the client has been silent for ")
     wait_until(lambda: closed_total(gateway, "heartbeat_timeout") == 1, within=15, what="the session is over")
-    log = (mortal.directory / "log" / "rabbit.log").read_text()
-    assert "missed heartbeats" not in log, "the broker saw an orderly close"
+    assert "missed heartbeats" not in log.read_text()[seen:], "the broker saw an orderly close"
 
 
 def test_a_memory_alarm_is_seen_shown_and_over(mortal: RabbitMQ, gateway: Gateway) -> None:

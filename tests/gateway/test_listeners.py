@@ -13,7 +13,7 @@ import pytest
 import trio
 from pamqp import commands
 
-from gateway import proxy_protocol
+from gateway import proxy_protocol, turn_away
 from gateway.admission import TURNED_AWAY, Caps, Places
 from gateway.assembly import Place
 from gateway.listeners import Arrival, Listener
@@ -268,6 +268,19 @@ async def test_a_fault_of_the_gateways_own_ends_that_client_only(broker: Broker,
         async with await one.client() as client:
             await client.send_all(GREETING)
             await one.until(lambda: len(one.arrived) == 1)
+
+
+async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with door(broker.address, caps=Caps(connections=1)) as one, await one.client() as first:
+        await first.send_all(GREETING)
+        await one.until(lambda: len(one.arrived) == 1)
+        with monkeypatch.context() as broken:
+            broken.setitem(turn_away.DISMISSALS, "amqp", lambda _code, _text: None)
+            async with await one.client() as client:
+                assert await said(client, ALL) == b""
+        async with await one.client() as client:
+            assert reason(await said(client, ALL))[0] == 320
+        assert one.listener.exit.under_way == 0
 
 
 async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_long(broker: Broker) -> None:

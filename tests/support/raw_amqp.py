@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from itertools import count
 
 from pamqp import commands
 
@@ -12,6 +15,9 @@ from support import amqp
 from support.processes import LOOPBACK
 
 Step = bytes | str  # what to say, or the name of a frame to wait for
+
+PLACEHOLDER = b"passes"  # in scripts: replaced by a name that is new each time, and put back into what is told
+NUMBERS = count()
 
 CLOSE = amqp.method(0, commands.Connection.Close(200, "bye", 0, 0))
 
@@ -101,12 +107,13 @@ class RawClient:
 def play(port: int, *steps: Step) -> list[amqp.Frame]:
     """Say and wait, step by step; then close. Everything told."""
     client = RawClient(port)
-    waited: dict[str, int] = {}
+    name = b"p%05d" % next(NUMBERS)
+    waited: Counter[str] = Counter()
     for step in steps:
         if isinstance(step, bytes):
-            client.say(step)
+            client.say(step.replace(PLACEHOLDER, name))
             continue
-        waited[step] = waited.get(step, 0) + 1
+        waited[step] += 1
         while client.count(step) < waited[step] and not client.ended:
             client.read()
-    return client.finish()
+    return [replace(frame, raw=frame.raw.replace(name, PLACEHOLDER)) for frame in client.finish()]

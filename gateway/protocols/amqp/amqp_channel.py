@@ -22,7 +22,7 @@ from gateway.messages import NEVER, REQUEST, Part
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
     from gateway.protocols.amqp.consumers import Consumer
-    from gateway.protocols.amqp.deliveries import Parking
+    from gateway.protocols.amqp.parking import Parking
     from gateway.protocols.amqp.refusal import Unanswered
 
 AWAITS_METHOD: Final = 0

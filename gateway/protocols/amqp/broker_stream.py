@@ -24,7 +24,7 @@ from mypy_extensions import i64
 from gateway.messages import ProtocolError
 from gateway.protocols.amqp.amqp_channel import AmqpChannel
 from gateway.protocols.amqp.consumers import ANSWERS
-from gateway.protocols.amqp.deliveries import Deliveries, within_message
+from gateway.protocols.amqp.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_ACK,
     BASIC_DELIVER,
@@ -50,6 +50,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.notices import BlockedNotices
+from gateway.protocols.amqp.parking import within_message
 from gateway.protocols.octets import u16, u32, u64
 
 MULTIPLE: Final = b"\x01\xce"  # the end of a confirm frame

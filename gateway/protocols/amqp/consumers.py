@@ -132,6 +132,7 @@ class Consumers:
         self.origin: Origin | None = None  # known from connection.open on
         self.channels: dict[int, ChannelConsumers] = {}
         self.kept = 0  # things remembered, of all channels
+        self.most = KEPT
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class Consumers:
             if channel is not None:
                 self._mark_close(channel, lane)
             return
-        if self.kept >= KEPT and method != BASIC_CANCEL:
+        if self.kept >= self.most and method != BASIC_CANCEL:
             if channel is not None:
                 self._ask_beyond(channel, method)
             return
@@ -198,7 +199,7 @@ class Consumers:
 
     def _mark_close(self, channel: ChannelConsumers, lane: int) -> None:
         before = channel.size()
-        if self.kept >= KEPT:
+        if self.kept >= self.most:
             del self.channels[lane]
             self.kept -= before
             return

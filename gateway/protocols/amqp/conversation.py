@@ -118,9 +118,9 @@ class AmqpConversation(Conversation):
         return self.handshake.heartbeat_interval_ns()
 
     def _notice_handshake(self) -> None:
-        """Count the client for its user once it is both authenticated and asks for its virtual host; see the handshake end.
+        """Count the client for its user once it is authenticated and asks for its virtual host; notice the handshake's end.
 
-        Raises ProtocolError where the user has too many connections: where, and with the code that, RabbitMQ's own limit has.
+        Raises ProtocolError where the user has too many connections: at the place and with the code of RabbitMQ's own limit.
         """
         handshake = self.handshake
         if self.client_stream.opaque:

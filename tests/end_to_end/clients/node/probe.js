@@ -87,7 +87,9 @@ async function run(order) {
   let failure = null;
   let closed = null;
   connection.on('error', (error) => { failure = { ...told(error), class: `connection 'error' ${error.constructor.name}` }; });
-  connection.on('close', (error) => { if (error && !failure) failure = { ...told(error), class: `connection 'close' ${error.constructor.name}` }; });
+  connection.on('close', (error) => {
+    if (error && !failure) failure = { ...told(error), class: `connection 'close' ${error.constructor.name}` };
+  });
   connection.on('blocked', (reason) => report.blocked.push(reason));
   connection.on('unblocked', () => { report.unblocked += 1; });
   if (order.listen) await listen(connection, order.listen, report);

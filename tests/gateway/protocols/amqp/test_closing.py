@@ -8,6 +8,7 @@ import pytest
 from pamqp import commands
 
 from gateway.messages import NEVER, Part
+from limiter.limits import Limit, Rate
 from limiter.rules import Match, Rule, RuleSet
 from support import amqp
 from support.conversations import SECOND, Talk, bytewise, randomly, rule
@@ -321,6 +322,51 @@ def test_draining_does_not_wait_for_confirms_of_a_closed_channel() -> None:
     assert not talk.conversation.settled()
     talk.client(amqp.publish(1, "orders"))
     assert talk.conversation.settled()
+
+
+# ---- deliveries that a rule holds on the same channel ----------------------------------------------------------------------
+
+
+def consuming(*, no_ack: bool = False) -> Talk:
+    """Channel 1 consumes from `jobs`, one delivery a second, and may publish one message a second."""
+    limit = Limit(messages=Rate(1), messages_burst=1)
+    talk = talking(
+        rule("close", messages=1, burst=1), Rule("consume", Match(queue="jobs", operation="consume"), limit=limit, open_for_ns=0)
+    )
+    talk.client(amqp.method(1, commands.Basic.Consume(queue="jobs", consumer_tag="c", nowait=True, no_ack=no_ack)))
+    talk.to_broker = talk.to_client = b""
+    return talk
+
+
+def jobs(*tags: int) -> bytes:
+    return b"".join(amqp.deliver(1, b"j" * 9000, tag=tag, cut=4000) for tag in tags)
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_held_deliveries_go_nowhere_unless_the_broker_has_forgotten_them(no_ack: bool) -> None:
+    talk = consuming(no_ack=no_ack)
+    talk.broker(jobs(1, 2, 3))
+    assert talk.to_client == jobs(1)
+    talk.client(amqp.publish(1, "orders") * 2)
+    assert names(talk.to_client[len(jobs(1)) :]) == [*names(jobs(2, 3) if no_ack else b""), "Channel.Close"]
+    assert talk.conversation.parked_messages == 0
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize("cut_at", [50, 90, 3000, 5000])
+def test_half_of_a_held_delivery_does_not_reach_the_client(no_ack: bool, cut_at: int) -> None:
+    talk = consuming(no_ack=no_ack)
+    talk.broker(jobs(1) + jobs(2)[:cut_at])
+    talk.client(amqp.publish(1, "orders") * 2)
+    talk.broker(jobs(2)[cut_at:] + jobs(3) + CLOSE_OK + amqp.HEARTBEAT)
+    talk.client(CLOSE_OK + OPEN + amqp.method(1, commands.Basic.Consume(queue="jobs", consumer_tag="c", nowait=True)))
+    talk.wait(2 * SECOND)
+    assert [name for name in names(talk.to_client) if name != "ContentBody"] == ["Basic.Deliver", "ContentHeader", "Channel.Close"]
+    talk.to_client = b""
+    talk.broker(OPEN_OK + jobs(1))
+    talk.wait(SECOND)
+    assert talk.to_client == OPEN_OK + jobs(1)
+    assert talk.conversation.parked_bytes == 0
 
 
 # ---- as a fallback ---------------------------------------------------------------------------------------------------------

@@ -224,7 +224,8 @@ public final class Probe {
         StringBuilder text = new StringBuilder();
         if (value instanceof Map) {
             text.append('{');
-            ((Map<?, ?>) value).forEach((name, one) -> text.append(text.length() > 1 ? "," : "").append(json(name)).append(':').append(json(one)));
+            ((Map<?, ?>) value).forEach((name, one) ->
+                text.append(text.length() > 1 ? "," : "").append(json(name)).append(':').append(json(one)));
             return text.append('}').toString();
         }
         if (value instanceof List) {
