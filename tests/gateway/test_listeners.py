@@ -280,7 +280,7 @@ async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: 
                 assert await said(client, ALL) == b""
         async with await one.client() as client:
             assert reason(await said(client, ALL))[0] == 320
-        assert one.listener.exit.under_way == 0
+        await one.until(lambda: one.listener.exit.under_way == 0)
 
 
 async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_long(broker: Broker) -> None:

@@ -51,6 +51,7 @@ def test_confirms_never_lie(schedules: int) -> None:
     [
         pytest.param(2392, 2, 24, id="the broker closes a channel in the middle of a refused message: its rest reached the broker alone"),
         pytest.param(4126, 3, 13, id="both close a held channel: the client's own close came behind its close-ok"),
+        pytest.param(1146402, 3, 27, id="close-ok, open, publish and close in one read: half messages were forwarded"),
     ],
 )
 def test_schedules_that_once_failed(seed: int, channels: int, acts: int) -> None:
