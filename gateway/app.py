@@ -26,21 +26,21 @@ import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, metrics, session_view, view
+from gateway.accepting.doors import listeners_of, put_tls, read_tls
+from gateway.accepting.listeners import Arrival, Listener
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
 from gateway.assembly import Shared
 from gateway.build import build
-from gateway.certificates import TlsFileError
-from gateway.doors import listeners_of, put_tls, read_tls
 from gateway.drain import drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
 from gateway.housekeeping import every_second, every_tick, keep_fills, probe_brokers, probe_lag
 from gateway.limit_events import LimitEvents
-from gateway.listeners import Arrival, Listener
 from gateway.session import Session
 from gateway.session_end import say_farewell
 from gateway.sweep import Sweeper, now_ns
+from gateway.tls.certificates import TlsFileError
 from limiter.executor import Executor
 from limiter.judge import Judge
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gateway import metrics
-from gateway.admission import CAUSES, Caps
+from gateway.accepting.admission import CAUSES, Caps
 from gateway.build import build
 from gateway.sweep import now_ns
-from gateway.tls import CLIENT, UPSTREAM
+from gateway.tls.context import CLIENT, UPSTREAM
 from limiter.units import format_rate
 
 if TYPE_CHECKING:

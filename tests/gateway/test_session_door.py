@@ -7,7 +7,7 @@ import socket
 import pytest
 from pamqp import commands
 
-from gateway.admission import Admission, Caps, Places, Seat
+from gateway.accepting.admission import Admission, Caps, Places, Seat
 from gateway.assembly import Place
 from support import amqp
 from support.rocketmq import heartbeat, send

@@ -14,14 +14,14 @@ import time
 
 import pytest
 
+from gateway.accepting.listeners import Listener
+from gateway.accepting.upstream import Upstream
 from gateway.assembly import Place
 from gateway.channel import Channel
-from gateway.listeners import Listener
 from gateway.messages import NEVER
 from gateway.session import Session
 from gateway.session_end import say_farewell
 from gateway.sweep import now_ns
-from gateway.upstream import Upstream
 from limiter.limits import Limit, Rate
 from limiter.rules import Match, Rule
 from support import amqp

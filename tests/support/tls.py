@@ -14,8 +14,8 @@ from pathlib import Path
 
 import trustme
 
-from gateway import tls as gateway_tls
-from gateway.tls_channel import TlsChannel
+from gateway.tls import context as gateway_tls
+from gateway.tls.channel import TlsChannel
 
 NAME = "broker.example"
 

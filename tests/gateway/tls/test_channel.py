@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.channel import Channel
-from gateway.tls_channel import FETCH, RECORD, WINDOW, TlsChannel
+from gateway.tls.channel import FETCH, RECORD, WINDOW, TlsChannel
 from support.tls import Peer, secured
 
 BUFFER = memoryview(bytearray(262_144))

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from gateway.channel import Channel
-from gateway.tls import explain
+from gateway.tls.context import explain
 
 RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
 OVERHEAD: Final = 2048  # at most, of a record's ciphertext in TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3

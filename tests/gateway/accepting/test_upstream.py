@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from gateway.accepting.proxy_protocol import Ends
+from gateway.accepting.upstream import CONNECT_TIMEOUT_S, DIALS_AT_ONCE, MOST_BACKOFF_S, UnreachableError, Upstream, reason
 from gateway.channel import Channel
-from gateway.proxy_protocol import Ends
-from gateway.upstream import CONNECT_TIMEOUT_S, DIALS_AT_ONCE, MOST_BACKOFF_S, UnreachableError, Upstream, reason
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 

@@ -13,14 +13,14 @@ import pytest
 import trio
 from pamqp import commands
 
-from gateway import proxy_protocol, turn_away
-from gateway.admission import TURNED_AWAY, Caps, Places
+from gateway.accepting import proxy_protocol, turn_away
+from gateway.accepting.admission import TURNED_AWAY, Caps, Places
+from gateway.accepting.listeners import Arrival, Listener
+from gateway.accepting.proxy_protocol import Ends
+from gateway.accepting.turn_away import DEADLINE_S
+from gateway.accepting.upstream import UnreachableError, Upstream
 from gateway.assembly import Place
-from gateway.listeners import Arrival, Listener
-from gateway.proxy_protocol import Ends
-from gateway.tls import client_hop, upstream_hop
-from gateway.turn_away import DEADLINE_S
-from gateway.upstream import UnreachableError, Upstream
+from gateway.tls.context import client_hop, upstream_hop
 from support import amqp
 from support.rocketmq import heartbeat
 from support.tls import Authority

@@ -17,9 +17,9 @@ from typing import Final
 
 import trio
 
-from gateway.certificates import common_name
-from gateway.tls import Hop, explain
-from gateway.tls_channel import TlsChannel
+from gateway.tls.certificates import common_name
+from gateway.tls.channel import TlsChannel
+from gateway.tls.context import Hop, explain
 
 READ_BYTES: Final = 16_384
 LINGER_S: Final = 0.5  # for a refused peer to read the alert and close

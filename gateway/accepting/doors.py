@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING
 
-from gateway.admission import Caps, Places, room_for_connections
+from gateway.accepting.admission import Caps, Places, room_for_connections
+from gateway.accepting.listeners import Listener
+from gateway.accepting.upstream import Upstream
 from gateway.assembly import Place
-from gateway.listeners import Listener
 from gateway.settings.tls_files import hops
-from gateway.tls import Hop
-from gateway.upstream import Upstream
+from gateway.tls.context import Hop
 
 if TYPE_CHECKING:
     from gateway.settings import Settings

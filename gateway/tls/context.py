@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gateway.certificates import TlsFileError, Validity, read_text, validities
+from gateway.tls.certificates import TlsFileError, Validity, read_text, validities
 
 CLIENT: Final = "client"  # the hop between clients and the gateway
 UPSTREAM: Final = "upstream"  # the hop between the gateway and the broker

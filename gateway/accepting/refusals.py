@@ -13,12 +13,12 @@ from typing import Final
 import trio
 
 from gateway import log
-from gateway.admission import CAUSES, RefusedError
+from gateway.accepting.admission import CAUSES, RefusedError
+from gateway.accepting.proxy_protocol import MalformedHeaderError
+from gateway.accepting.upstream import OUT_OF_DESCRIPTORS, UnreachableError
 from gateway.messages import ProtocolError
 from gateway.protocols.amqp.frames import CONNECTION_FORCED
-from gateway.proxy_protocol import MalformedHeaderError
-from gateway.tls_handshake import TlsHandshakeError
-from gateway.upstream import OUT_OF_DESCRIPTORS, UnreachableError
+from gateway.tls.handshake import TlsHandshakeError
 
 LINE_EVERY_NS: Final = 1_000_000_000
 UNREMARKABLE: Final = frozenset({"client"})  # a port scan or a probe of the port: no warning

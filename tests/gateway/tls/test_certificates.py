@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.certificates import LARGEST_FILE, TlsFileError, Validity, common_name, validities, validity
+from gateway.tls.certificates import LARGEST_FILE, TlsFileError, Validity, common_name, validities, validity
 from support.tls import Authority
 
 SINCE = datetime(2020, 2, 29, 12, 34, 56, tzinfo=UTC)

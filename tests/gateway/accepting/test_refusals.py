@@ -8,12 +8,12 @@ import logging
 import pytest
 import trio
 
-from gateway.admission import BY_ALL, RefusedError
+from gateway.accepting.admission import BY_ALL, RefusedError
+from gateway.accepting.proxy_protocol import MalformedHeaderError
+from gateway.accepting.refusals import Refusal, Refusals, refusal_of
+from gateway.accepting.upstream import UnreachableError
 from gateway.messages import ProtocolError
-from gateway.proxy_protocol import MalformedHeaderError
-from gateway.refusals import Refusal, Refusals, refusal_of
-from gateway.tls_handshake import TlsHandshakeError
-from gateway.upstream import UnreachableError
+from gateway.tls.handshake import TlsHandshakeError
 
 S = 1_000_000_000
 

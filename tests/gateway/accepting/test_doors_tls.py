@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.certificates import TlsFileError
-from gateway.doors import listeners_of, put_tls, read_tls
+from gateway.accepting.doors import listeners_of, put_tls, read_tls
 from gateway.settings import Settings, load
+from gateway.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
 
 
