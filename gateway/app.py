@@ -35,6 +35,7 @@ from gateway.build import build
 from gateway.drain import drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
+from gateway.histogram import Histogram
 from gateway.housekeeping import every_second, every_tick, keep_fills, probe_brokers, probe_lag
 from gateway.limit_events import LimitEvents
 from gateway.session import Session
@@ -67,8 +68,8 @@ class Gateway:
         self.last_reload_ok = True
         self.last_reload_at = time.time()
         self.lag_s = 0.0
-        self.lag = metrics.Histogram(metrics.LAG_BUCKETS)
-        self.overhead = metrics.Histogram(metrics.OVERHEAD_BUCKETS)
+        self.lag = Histogram(metrics.LAG_BUCKETS)
+        self.overhead = Histogram(metrics.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         self.fills = Fills(settings.gateway.state_directory, self.judge)

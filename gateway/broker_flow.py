@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.channel import Channel
 from gateway.conversation import CONFIRMED, NOT_SAMPLED, SAMPLED, Conversation
-from gateway.metrics import Histogram
+from gateway.histogram import Histogram
 
 # Seconds; a fsync: 0.2. The type is spelt out because a compiled module takes an inferred tuple of floats for unset (mypyc 2.4).
 CONFIRM_BUCKETS: Final[tuple[float, ...]] = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -13,15 +13,11 @@ TURN_NS + LINGER_S. An idle gateway lingers once and then sleeps in trio.
 from __future__ import annotations
 
 import time
-from typing import Final
 
 import trio
 
 from gateway.messages import NEVER
-from gateway.sweep import IDLE, MORE, Sweeper, now_ns
-
-LINGER_S: Final = 0.001  # epoll counts in milliseconds
-TURN_NS: Final = 2_000_000  # 2 ms of sweeping, then trio's turn: admin and timers lag at most that (goal: p99 under 5 ms)
+from gateway.sweep import IDLE, Sweeper
 
 
 class EventLoop:
@@ -37,15 +33,7 @@ class EventLoop:
         sweeper = self.sweeper
         descriptor = sweeper.fileno()
         while not self._stopped:
-            started = now_ns()
-            now = started
-            state = sweeper.sweep(now)
-            while now - started < TURN_NS:
-                now = now_ns()
-                state = sweeper.sweep(now, 0.0 if state == MORE else LINGER_S)
-                if state == IDLE:
-                    break
-            if state == IDLE:
+            if sweeper.work() == IDLE:
                 await self._wait(descriptor, sweeper.next_due())
             else:
                 await trio.lowlevel.checkpoint()

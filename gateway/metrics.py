@@ -7,11 +7,11 @@ server gives the loop a turn in between (rendering 5,000 series at once with a l
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from gateway.accounts import OTHER, Accounts, TopicTotals
+from gateway.histogram import Histogram
 
 TOPICS_SHOWN: Final = 500  # series per metric; the rest is summed under __other__ (contract.md 7)
 LINES_PER_PIECE: Final = 200
@@ -21,29 +21,6 @@ OVERHEAD_BUCKETS: Final = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005,
 
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[Labels, float]
-
-
-class Histogram:
-    """Counts in fixed buckets; `observe` is one bisection."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.sum += seconds
-
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        total = 0
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            total += count
-            yield "_bucket", (("le", "+Inf" if bound == float("inf") else repr(bound)),), total
-        yield "_sum", (), self.sum
-        yield "_count", (), total
 
 
 def escape(value: str) -> str:
@@ -68,8 +45,11 @@ def histogram(name: str, text: str, *sources: tuple[Labels, Histogram]) -> Itera
     """One metric, its histograms told apart by their labels."""
     yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
     for own, source in sources:
-        for suffix, labels, value in source.samples():
-            yield line(name + suffix, (*own, *labels), value)
+        total = 0
+        for bound, total in source.cumulative():
+            yield line(f"{name}_bucket", (*own, ("le", "+Inf" if bound == float("inf") else repr(bound))), total)
+        yield line(f"{name}_sum", own, source.sum)
+        yield line(f"{name}_count", own, total)
 
 
 class TopicMetric(NamedTuple):

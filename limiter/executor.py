@@ -176,12 +176,12 @@ class Executor:
 
     def collect(self) -> list[Submission]:
         """Take all submissions that are done, in the order in which they were."""
-        if self._fd >= 0:
-            try:  # noqa: SIM105  -- contextlib.suppress costs more than the system call, once per sweep
+        if self._woken and self._fd >= 0:
+            try:  # noqa: SIM105  -- contextlib.suppress costs more than the system call
                 os.eventfd_read(self._fd)
             except BlockingIOError:
-                pass
-            self._woken = False  # before the list is emptied: what is done from here on wakes the loop again
+                pass  # a thread is about to write: one wake-up for nothing
+            self._woken = False  # after the read, or a write in between would be lost; before the list is emptied
         done = self._done
         found = []
         while done:
