@@ -1,4 +1,4 @@
-# make demo | test | test-clients | fuzz SECONDS=60 | bench | lint | build | clean        (contract: one word each, on a fresh Debian 12 as root nothing else is needed)
+# make demo | test | ... : one word each; on a fresh Debian 12, as root, nothing else is needed. `make help` lists all.
 #
 # Everything Python goes into .venv. The product is installed there as the wheel that users get, compiled with mypyc where a C compiler
 # is at hand; SLUICE_COMPILE=0 builds pure Python, SLUICE_COMPILE=1 insists on compiling.
@@ -21,8 +21,8 @@ SYSTEM   := sh deploy/system-packages.sh
 
 .PHONY: help demo test test-clients fuzz bench bench-quick lint unit e2e build install clean
 
-help:
-	@sed -n '1s/^# //p' Makefile
+help: ## This list.
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
 
 # ---- the environment -----------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ define wheel
 	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 endef
 
-build: .venv/.dependencies
+build: .venv/.dependencies ## The wheel that users install, in dist/.
 	$(wheel)
 	@ls dist/sluice_gateway-*.whl
 
@@ -59,17 +59,17 @@ $(PRODUCT): .venv/.dependencies $(SOURCES)
 	@rm -f .venv/.product-*
 	@touch $@
 
-install: $(PRODUCT)
+install: $(PRODUCT) ## The product, built and installed into .venv.
 
 # ---- what it is for ------------------------------------------------------------------------------------------------
 
-demo:
+demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes.
 	@$(SYSTEM) python compiler java rabbitmq
 	@$(MAKE) --no-print-directory install
 	@$(BIN)/python deploy/demo/demo.py
 
 # The fast part first, from the source tree as pure Python; then everything, against what users install: the compiled wheel.
-test:
+test: ## Everything: lint, unit, e2e; some 15 minutes.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq haproxy
 	@$(MAKE) --no-print-directory install
 	@$(MAKE) --no-print-directory lint
@@ -79,29 +79,32 @@ test:
 FAST     := -m "not rabbitmq and not rocketmq and not spark"
 COMPILED := -o pythonpath=tests
 
-unit: $(PRODUCT)
+unit: $(PRODUCT) ## The fast tests, from the source tree as pure Python.
 	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q $(FAST)
 
-e2e: $(PRODUCT)
+e2e: $(PRODUCT) ## All tests against the compiled wheel, with real brokers and clients.
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q $(COMPILED)
 
-# Client libraries' own integration suites, directly against RabbitMQ and through the gateway; `test` has the quick ones.
-test-clients:
+# `test` has the quick ones.
+SUITES ?=
+test-clients: ## Client libraries' own suites, directly and through the gateway; SUITES='py-amqp kombu' for some.
 	@$(SYSTEM) python compiler go rabbitmq
 	@$(MAKE) --no-print-directory install
-	@PYTHONPATH=tests $(BIN)/python -m suites.compare
+	@PYTHONPATH=tests $(BIN)/python -m suites.compare $(SUITES)
 
 # All targets in turn, on the source tree: a fuzzer sees no branches in compiled modules. Crashes are kept in tests/fuzz/crashes.
 SECONDS ?= 60
-fuzz: .venv/.dependencies
+fuzz: .venv/.dependencies ## Fuzz all parsers in turn, SECONDS=60 in all.
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install 'atheris==3.0.0'
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
-lint: .venv/.dependencies
+lint: .venv/.dependencies ## ruff and mypy.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
 
+bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side.
+bench-quick: ## The same, shorter.
 bench bench-quick:
 	@$(SYSTEM) python compiler rabbitmq haproxy
 	@$(MAKE) --no-print-directory install
@@ -109,7 +112,7 @@ bench bench-quick:
 	@$(MAKE) --no-print-directory -C bench/load
 	@PYTHONPATH=tests $(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
 
-clean:
+clean: ## Remove what was built, installed or run here.
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log quota-state quotas.json \
 	    spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -27,7 +27,7 @@ from admin.exchange import Deadlines
 from admin.http import Head, RefusedError
 from admin.preconditions import etag, require_stated
 from admin.problems import CONTENT_TYPE, ProblemError
-from admin.routing import JSON, Answer, Request, Route, Router, parse_query
+from admin.routing import JSON, ON, Answer, Request, Route, Router, parse_query
 from admin.server import ReceiveBody, Server
 
 if TYPE_CHECKING:
@@ -168,9 +168,10 @@ class Admin:
 
     async def _audit_done(self, head: Head, route: Route, actor: Actor, request_id: str, answer: Answer) -> None:
         """Changes of the state have their line already; the rest of what was done gets one."""
-        if head.method in READS or route.conditional or answer.status >= 300 or "dry_run=" in head.query:
+        query = parse_query(route, head.query)
+        if head.method in READS or route.conditional or answer.status >= 300 or query.get("dry_run") in ON:
             return
-        reason = parse_query(route, head.query).get("reason", "")
+        reason = answer.reason or query.get("reason", "")
         await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done", reason=reason)
 
     async def _audit_refused(self, head: Head, actor: Actor, request_id: str, problem: ProblemError) -> None:
@@ -264,12 +265,10 @@ async def serve(
     store.enforce = gateway.enforce
     for warning in (*store.warnings, *known.warnings):
         log.event(logging.WARNING, "state_warning", detail=warning)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_forget_expired, store)
-        addresses = [_address(listener) for listener in listeners]
-        log.event(logging.INFO, "admin_listening", bind=", ".join(f"{host}:{port}" for host, port in addresses))
-        task_status.started(addresses)
-        await admin.server.serve(listeners, grace)
+    addresses = [_address(listener) for listener in listeners]
+    log.event(logging.INFO, "admin_listening", bind=", ".join(f"{host}:{port}" for host, port in addresses))
+    task_status.started(addresses)
+    await admin.server.serve(listeners, grace)
 
 
 async def _bound(host: str, port: int) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:
@@ -286,11 +285,3 @@ def _address(listener: Any) -> tuple[str, int]:
         return ("local", 0)
     name = listener.socket.getsockname()
     return (str(name[0]), int(name[1]))
-
-
-async def _forget_expired(store: Store) -> None:
-    """Clear the state of what expired while nothing ran. What expires from now on is the gateway's to see to (`Store.next_expiry`)."""
-    try:
-        await store.expire()
-    except WriteFailedError as error:
-        log.event(logging.ERROR, "state_write_failed", err=str(error), remedy="what expired does not hold, but is still on the disk")

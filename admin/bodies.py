@@ -47,6 +47,7 @@ class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: str | UnsetType | None = UNSET
     open_for: str | UnsetType | None = UNSET
     max_delay: str | UnsetType | None = UNSET
+    fallback: str | UnsetType | None = UNSET
     expires: str | UnsetType | None = UNSET
     reason: str | UnsetType | None = UNSET
 
@@ -134,6 +135,7 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
         mode=choose("mode", str),
         open_for=choose("open_for", _duration),
         max_delay=choose("max_delay", _duration),
+        fallback=choose("fallback", str),
         expires=choose("expires", lambda text: _expiry(text, about.now)),
         by=about.by,
         at=format_time(about.now),
@@ -142,7 +144,17 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
     if not faults:
         faults += limiter_faults(stored)
     if not faults and not any(
-        (stored.messages, stored.bytes, stored.burst, stored.action, stored.reply, stored.mode, stored.open_for, stored.max_delay)
+        (
+            stored.messages,
+            stored.bytes,
+            stored.burst,
+            stored.action,
+            stored.reply,
+            stored.mode,
+            stored.open_for,
+            stored.max_delay,
+            stored.fallback,
+        )
     ):
         faults.append(
             Fault("", "it changes nothing; name at least one of messages, bytes, burst, action, mode; DELETE takes a change back")

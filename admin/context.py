@@ -95,6 +95,6 @@ class Context:
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:
     """What holds for a topic, as something to compare."""
     return [
-        (e.per, e.origin, e.rule.limit, e.rule.action, e.rule.reply, e.rule.mode, e.rule.breaker_ns(), e.rule.max_delay_ns)
+        (e.per, e.origin, e.rule.limit, e.rule.action, e.rule.reply, e.rule.mode, e.rule.breaker_ns(), e.rule.max_delay_ns, e.rule.fallback)
         for e in rules.effective(name)
     ]

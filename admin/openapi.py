@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from inspect import cleandoc
 from types import UnionType
 from typing import Any, Final, get_args
 
@@ -36,6 +37,8 @@ def document(routes: list[Route]) -> dict[str, Any]:
     """The whole document. Deterministic: the order is that of `routes`."""
     types = [kind for route in routes for kind in (*_alternatives(route.answer), *_alternatives(route.body))]
     schemas, components = msgspec.json.schema_components([*types, ProblemBody], ref_template="#/components/schemas/{name}")
+    for component in components.values():
+        component["description"] = cleandoc(component.get("description", ""))
     by_type = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

@@ -35,7 +35,7 @@ class Gateway(Protocol):
         """Why the gateway is not ready to serve; empty when it is."""
 
     def listeners(self) -> list[JSONObject]:
-        """Name, protocol, bind (with the real port), upstream, connections, whether the upstream was reachable last."""
+        """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
 
     def connections(self) -> list[JSONObject]:
         """Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, blocked, age."""
@@ -49,8 +49,8 @@ class Gateway(Protocol):
     def metrics(self) -> Iterator[str]:
         """The Prometheus text exposition, in pieces small enough to give the loop a turn in between."""
 
-    def reload(self) -> JSONObject:
-        """Read the configuration again and put its rules in force; says what changed and what needs a restart.
+    def reload(self, *, dry_run: bool = False) -> JSONObject:
+        """Read the configuration again and put its rules in force (a dry run: nothing); says what changes and what needs a restart.
 
         Raises ReloadFailedError.
         """

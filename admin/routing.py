@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from admin.context import Context
 
 JSON: Final = "application/json"
+ON: Final = ("1", "true")  # how a flag is set
 BODY_LIMIT: Final = 256 * 1024  # bytes (reliability.md A6, API4)
 
 
@@ -50,6 +51,7 @@ class Answer:
     etag: str | None = None
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""  # as the body gave it, for the audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Request:
     body: bytes = b""
 
     def flag(self, name: str) -> bool:
-        return self.query.get(name, "0") in ("1", "true")
+        return self.query.get(name) in ON
 
     def count(self, name: str, default: int) -> int:
         return int(self.query.get(name, default))
@@ -184,7 +186,7 @@ def parse_query(route: Route, query: str) -> dict[str, str]:
 
 
 def _wrong(parameter: Parameter, value: str) -> str | None:
-    if parameter.kind == "flag" and value not in ("0", "1", "true", "false"):
+    if parameter.kind == "flag" and value not in (*ON, "0", "false"):
         return f"{value!r} is neither 1 nor 0"
     if parameter.kind == "count":
         if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= parameter.most and len(value) < 10):

@@ -7,6 +7,7 @@ a **target** with a stored form that reads like what was sent (`"500/s"`), so th
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -45,6 +46,7 @@ class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     mode: str | None = None
     open_for: str | None = None
     max_delay: str | None = None
+    fallback: str | None = None
     expires: str | None = None
     by: str = ""
     at: str = ""
@@ -89,11 +91,17 @@ def live(stored: StoredOverride) -> Override:
         open_for_ns=read(stored.open_for, parse_duration),
         max_delay_ns=read(stored.max_delay, parse_duration),
         mode=stored.mode,
+        fallback=stored.fallback,
         expires_at=read(stored.expires, parse_time),
         by=stored.by,
         at=parse_time(stored.at) if stored.at else 0.0,
         reason=stored.reason,
     )
+
+
+def has_expired(stored: Stored | None, now: float) -> bool:
+    end = live(stored).expires_at if isinstance(stored, StoredOverride) else None
+    return end is not None and end <= now
 
 
 def format_time(seconds: float) -> str:
@@ -176,6 +184,16 @@ class State:
     def changes(self, edits: Iterable[Edit]) -> list[Change]:
         """What `edits` would do, as the history tells it."""
         return [Change(target, as_json(self.get(target)), as_json(after)) for target, after in edits]
+
+    def first_end(self) -> float:
+        """When (seconds since 1970) the first live change ends, whether or not it holds; infinity where none does."""
+        ends = (live(stored).expires_at for stored in (*self.keys.values(), *self.rules.values()))
+        return min((end for end in ends if end is not None), default=math.inf)
+
+    def expired(self, now: float) -> list[Edit]:
+        """What removes every live change that has ended by `now`."""
+        changes = {**self.keys, **{rule_target(name): stored for name, stored in self.rules.items()}}
+        return [(target, None) for target, stored in changes.items() if has_expired(stored, now)]
 
     def __repr__(self) -> str:
         quotas = "none" if self.quotas is None else self.quotas.sha256[:8]

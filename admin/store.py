@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ from admin.files import FileSystem
 from admin.files import replace as replace_file
 from admin.journal import ROTATE_AT, Entry
 from admin.snapshots import KEEP, Publication, Snapshots
-from admin.state import Edit, State, StateError, Stored, StoredOverride, encode_state, format_time, from_json, key_of, live, rule_target
+from admin.state import Edit, State, StateError, Stored, encode_state, format_time, from_json, has_expired, key_of, live
 from limiter.rules import RuleError, RuleSet
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ SYSTEM: Final = "sluice"  # who changes what nobody asked for: expiry
 EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
 
 
+class _NothingExpiredError(Exception):
+    """Ends a change that has become pointless."""
+
+
 class Store:
     """The state directory, open. One process has it at a time (a lock file sees to that)."""
 
@@ -68,6 +73,7 @@ class Store:
         self._turn = trio.Lock()
         self._quotas: Mapping[TopicName, Quota] = {}
         self._to_void: list[tuple[int, str]] = []  # sequences of lines to be taken back, and why
+        self._first_end: tuple[State | None, float] = (None, math.inf)  # of which state, and its `first_end`
         self.enforce: Callable[[RuleSet], None] | None = None  # told of every new set of rules
         self.warnings: list[str] = []
         self.write_failures = 0
@@ -114,14 +120,12 @@ class Store:
 
     @property
     def next_expiry(self) -> float | None:
-        """When (seconds since 1970) the first live change in the current rules expires; `rules` then leaves it out."""
+        """When (seconds since 1970) the first live change in the current rules expires; see `lapse`."""
         return self._rules.next_expiry
 
     def rules(self) -> RuleSet:
-        """All rules as they hold now. The same object until something changes or expires."""
-        expiry = self._rules.next_expiry
-        if expiry is not None and expiry <= self._wall_clock():
-            self._rules = self._build(self.state)
+        """All rules as they hold now, which are those in force. The same object until something changes or expires."""
+        self.lapse()
         return self._rules
 
     def replace_file_rules(self, rules: tuple[Rule, ...]) -> RuleSet:
@@ -214,19 +218,36 @@ class Store:
                 self.enforce(self._rules)
             return Plan(self.state, plan.changes, self._rules)
 
-    async def expire(self) -> None:
-        """Remove what has expired from the state; it does not hold any more whether or not this can be written."""
+    def lapse(self) -> None:
+        """Let what has expired hold no more, for the limiter as for everybody who looks. Cheap where nothing has.
+
+        The gateway calls this and `remove_expired` several times a second, and nobody else has to.
+        """
+        expiry = self._rules.next_expiry
+        if expiry is not None and expiry <= self._wall_clock():
+            self._rules = self._build(self.state)
+            if self.enforce is not None:
+                self.enforce(self._rules)
+
+    async def remove_expired(self) -> str:
+        """Remove what has expired from the state, with a line in the history. Cheap where nothing has. Why it failed, or ""."""
 
         def edit() -> tuple[Sequence[Edit], None]:
-            gone: list[Edit] = [(target, None) for target, stored in self.state.keys.items() if self._expired(stored)]
-            return gone + [(rule_target(name), None) for name, stored in self.state.rules.items() if self._expired(stored)], None
+            gone = self.state.expired(self._wall_clock())
+            if not gone:
+                raise _NothingExpiredError  # somebody else has changed it meanwhile
+            return gone, None
 
-        if edit()[0]:
-            await self.change(edit, Author(SYSTEM), "expiry", "expired")
-
-    def _expired(self, stored: Stored | None) -> bool:
-        expires_at = live(stored).expires_at if isinstance(stored, StoredOverride) else None
-        return expires_at is not None and expires_at <= self._wall_clock()
+        if self._first_end[0] is not self.state:
+            self._first_end = (self.state, self.state.first_end())
+        if self._first_end[1] <= self._wall_clock():
+            try:
+                await self.change(edit, Author(SYSTEM), "expiry", "expired")
+            except WriteFailedError as error:
+                return str(error)
+            except _NothingExpiredError:
+                pass
+        return ""
 
     async def note(self, author: Author, action: str, outcome: str, detail: str = "", reason: str = "") -> bool:
         """Write a journal line that changes nothing: what was refused or failed, or done elsewhere. Whether it could be written."""
@@ -308,12 +329,13 @@ class Store:
         entries = await self.entries(range(revision + 1, now + 1))
         if len(entries) != now - revision:
             return None
+        wall_clock = self._wall_clock()
         before: dict[str, Stored | None] = {}
         for entry in entries:  # the oldest change after `revision` knows what was before
             for change in entry.changes:
                 if change.target not in before:
                     stored = from_json(change.target, change.before)
-                    before[change.target] = None if self._expired(stored) else stored
+                    before[change.target] = None if has_expired(stored, wall_clock) else stored
         return [(target, stored) for target, stored in before.items() if self.state.get(target) != stored]
 
     # ---- opening -------------------------------------------------------------------------------------------------------

@@ -30,13 +30,21 @@ class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """A limit in use, now. Rates are those of the topic (null at other levels); totals count since the limit came into use."""
+    """A limit in use, now. Rates are those of the topic (null at other levels); totals count messages since the limit came into use.
+
+    `over_limit`: found it used up, each once, whatever became of them. `held`: waited for it at least once. `refused`: did not pass
+    because of it (told so, dropped, or their channel or connection was closed). `shadow_refused`: would have been over it, were it not in
+    shadow mode. A message over several limits is held or refused by the one that it would have to wait for longest. `last_refused`: when a
+    message was over it last.
+    """
 
     fill: float
     breaker: str
     wait_ms: float
     admitted: int
     admitted_bytes: int
+    over_limit: int
+    held: int
     refused: int
     shadow_refused: int
     last_refused: str | None
@@ -47,7 +55,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default."""
+    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default. `operation`: produce or consume."""
 
     per: str
     thing: str
@@ -60,15 +68,20 @@ class Level(msgspec.Struct, frozen=True):
     mode: str
     open_for: str
     max_delay: str
+    fallback: str
     by: str = ""
     at: str | None = None
     reason: str = ""
     expires: str | None = None
     usage: Usage | None = None
+    operation: str = "produce"
 
 
 class KeyLimit(msgspec.Struct, frozen=True):
-    """The limits of one key: what holds per level, and its live change if there is one."""
+    """The limits of one key: what holds per level (of an AMQP queue also for consuming), and its live change if there is one.
+
+    `topic` ends in `.#` where that is a group of keys (a rule's routing_key_words): the key's own, or the one the path names with `.%23`.
+    """
 
     protocol: str
     topic: str
@@ -113,6 +126,7 @@ class RuleView(msgspec.Struct, frozen=True):
     fallback: str
     file_limit: LimitText
     origin: str
+    routing_key_words: int | None = None
     override: StoredOverride | None = None
     unfit: str | None = None
 
@@ -217,7 +231,7 @@ def limit_text(limit: Limit) -> LimitText:
     )
 
 
-def level_of(effective: Effective, usage: Usage | None = None) -> Level:
+def level_of(effective: Effective, usage: Usage | None = None, operation: str = "produce") -> Level:
     rule = effective.rule
     return Level(
         per=effective.per,
@@ -231,11 +245,13 @@ def level_of(effective: Effective, usage: Usage | None = None) -> Level:
         mode=rule.mode,
         open_for=format_duration(rule.breaker_ns()),
         max_delay=format_duration(rule.max_delay_ns),
+        fallback=rule.fallback,
         by=effective.by,
         at=format_time(effective.at) if effective.at else None,
         reason=effective.reason,
         expires=None if effective.expires_at is None else format_time(effective.expires_at),
         usage=usage,
+        operation=operation,
     )
 
 
@@ -252,6 +268,8 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
         wait_ms=round(state.wait_ns / 1e6, 3),
         admitted=state.admitted,
         admitted_bytes=state.admitted_bytes,
+        over_limit=state.over_limit,
+        held=state.held,
         refused=state.refused,
         shadow_refused=state.shadow_refused,
         last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
@@ -264,7 +282,7 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
 
 def in_use(state: LimitState, usage: Usage) -> LimitInUse:
     path = None if state.name is None else f"/v1/{key_target(state.name)}"
-    return LimitInUse(state.protocol, path, state.overflow, level_of(state.effective, usage), state.operation)
+    return LimitInUse(state.protocol, path, state.overflow, level_of(state.effective, usage, state.operation), state.operation)
 
 
 def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit: str | None) -> RuleView:
@@ -284,6 +302,7 @@ def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit:
         fallback=rule.fallback,
         file_limit=limit_text(file_rule.limit),
         origin="override" if stored is not None and unfit is None else "file",
+        routing_key_words=rule.routing_key_words,
         override=stored,
         unfit=unfit,
     )

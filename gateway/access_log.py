@@ -4,6 +4,9 @@ Lines are made on the loop's thread once a second from the counters that `Accoun
 per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and
 shows as a gap in `seq`, because numbers are given before the queue.
 
+`max_100ms_messages` is the largest number of messages offered within 100 ms, or more: where one line stands for several keys (a bucket
+per connection), their peaks are added as if they had come at once. It never exceeds the messages offered in that second.
+
 Files: `dt=YYYY-MM-DD/hr=HH/GATEWAY-BOOT-NNNNNN.jsonl`, named `.open` until closed; rolled by age, by size, and at every full hour (UTC),
 so a file holds lines of one hour only. A file left `.open` by a crash is closed at the next start by the same gateway name.
 """
@@ -26,6 +29,7 @@ from limiter.keys import Key, Tally
 QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
 
 Counts = list[int]
+Peaks = dict[Key, int]  # of one second, by key: several keys of one line (connections, listeners) peak independently
 Place = tuple[str, str, str, str | None, str | None, str]  # protocol, topic, client, user, group, operation
 
 
@@ -51,7 +55,7 @@ class AccessLog:
         self.seq = 0
         self.revision = 0  # of the limits in force
         self.lost_lines = 0
-        self._second: dict[Place, Counts] = {}
+        self._second: dict[Place, tuple[Counts, Peaks]] = {}
         self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", rolling)
 
     def start(self) -> None:
@@ -64,27 +68,28 @@ class AccessLog:
         place = (origin.protocol, key.text, origin.client, origin.user, group, key.operation)
         new = [
             tally.messages, tally.bytes, tally.refused, tally.refused_bytes,
-            tally.delayed, tally.dropped, tally.bypassed, tally.shadow_refused,
+            tally.delayed, tally.dropped, tally.bypassed, tally.shadow_refused, tally.received,
         ]  # fmt: skip
-        counts = self._second.get(place)
-        if counts is None:
-            self._second[place] = [*new, tally.peak_100ms]
+        found = self._second.get(place)
+        if found is None:
+            self._second[place] = (new, {key: tally.peak_100ms})
             return
+        counts, peaks = found
         for index, value in enumerate(new):
             counts[index] += value
-        counts[-1] = max(counts[-1], tally.peak_100ms)
+        peaks[key] = max(peaks.get(key, 0), tally.peak_100ms)
 
     def close_second(self, second: int) -> None:
         """The second that began at `second` (epoch, UTC) is over: write its lines and the heartbeat."""
         head = {"v": 1, "ts": second, "gateway": self.gateway, "boot": self.boot}
         lines = []
-        for (protocol, topic, client, user, group, operation), counts in self._second.items():
+        for (protocol, topic, client, user, group, operation), (counts, peaks) in self._second.items():
             line = {
                 **head, "seq": self.seq, "protocol": protocol, "topic": topic, "client": client, "user": user, "group": group,
                 "operation": operation, "messages": counts[0], "bytes": counts[1],
                 "refused_messages": counts[2], "refused_bytes": counts[3],
                 "delayed_messages": counts[4], "dropped_messages": counts[5], "bypassed_messages": counts[6],
-                "shadow_refused_messages": counts[7], "max_100ms_messages": counts[8], "revision": self.revision,
+                "shadow_refused_messages": counts[7], "max_100ms_messages": min(sum(peaks.values()), counts[8]), "revision": self.revision,
             }  # fmt: skip
             self.seq += 1
             lines.append(json.dumps(line, separators=(",", ":")))

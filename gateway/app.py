@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin.ports import ReloadFailedError
-from gateway import log, metrics, session_view, view
-from gateway.accepting.doors import listeners_of, put_tls, read_tls
+from gateway import log, metrics, scrape, session_view, view
+from gateway.accepting.doors import changed_tls, listeners_of, put_tls, read_tls, say_ending
 from gateway.accepting.listeners import Arrival, Listener
+from gateway.accepting.refusals import SHARED, Refusal
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
 from gateway.assembly import Shared
@@ -36,10 +37,10 @@ from gateway.drain import drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
 from gateway.histogram import Histogram
-from gateway.housekeeping import every_second, every_tick, keep_fills, probe_brokers, probe_lag
+from gateway.housekeeping import Rounds, every_second, every_tick, expire_changes, keep_fills, probe_brokers, probe_lag
 from gateway.limit_events import LimitEvents
 from gateway.session import Session
-from gateway.session_end import say_farewell
+from gateway.session_end import dismiss
 from gateway.sweep import Sweeper, now_ns
 from gateway.tls.certificates import TlsFileError
 from limiter.executor import Executor
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from limiter.rules import RuleSet
 
 BACKLOG_BYTES: Final = 262_144  # per side and connection: one read; above it the other side waits
+ADMIN_AGAIN_S: Final = 1.0  # after a fault that ended the admin server
 GC_THRESHOLDS: Final = (50_000, 50, 1000)  # defaults paused 195 ms at 4,000 connections (reliability.md 0.3)
 
 
@@ -64,6 +66,7 @@ class Gateway:
         self.boot = secrets.token_hex(4)
         self.started = time.monotonic()
         self.draining = False
+        self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
         self.last_reload_ok = True
         self.last_reload_at = time.time()
@@ -120,9 +123,9 @@ class Gateway:
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
-        self.sweeper.add(session, now_ns())
         if self.draining:
             session.begin_drain()
+        self.sweeper.add(session, now_ns())
         self.event_loop.wake()
 
     def _session_over(self, session: Session, error: BaseException | None) -> None:
@@ -145,6 +148,9 @@ class Gateway:
         }
         if error is not None:
             log.failure("session_failed", error, **fields)
+        elif session.cause in SHARED:
+            refusal = Refusal(session.cause, session.detail, user=session.conversation.user)
+            listener.refusals.add(refusal, (circumstances.client, circumstances.client_port), now)
         elif session.cause in ("client", "broker", "drain", "admin", "shutdown"):
             log.event(logging.DEBUG, "connection_closed", **fields)
         else:
@@ -159,13 +165,16 @@ class Gateway:
         return view.status(self)
 
     def ready(self) -> list[str]:
-        """A listener whose broker was unreachable at the last dial makes the gateway not ready: health must not lie."""
+        """Ready is who has reached the broker of each listener, at the last dial: health must not lie."""
         if self.draining:
             return ["draining"]
         reasons = [f"listener {x.name} is not open" for x in self.listening.values() if x.sock is None]
-        reasons += [
-            f"listener {x.name}: broker {x.upstream.text} is unreachable" for x in self.listening.values() if x.upstream.ok is False
-        ]
+        for listener in self.listening.values():
+            upstream = listener.upstream
+            if upstream.ok is None:
+                reasons.append(f"listener {listener.name}: broker {upstream.text} has not been dialled yet")
+            elif not upstream.ok:
+                reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable")
         return reasons
 
     def listeners(self) -> list[dict[str, object]]:
@@ -179,7 +188,8 @@ class Gateway:
         session = self.sweeper.sessions.get(connection)
         if session is None:
             return False
-        say_farewell(session, f"closed by an operator: {reason}" if reason else "closed by an operator", "admin", now_ns())
+        words = f"closed by an operator: {reason}" if reason else "closed by an operator"
+        self.sweeper.attempt(session, partial(dismiss, session, words, "admin", now_ns()))
         self.sweeper.end(session)
         self.event_loop.wake()
         return True
@@ -188,38 +198,49 @@ class Gateway:
         return view.topics(self)
 
     def metrics(self) -> Iterator[str]:
-        return metrics.pieces(view.metric_lines(self))
+        return metrics.pieces(scrape.metric_lines(self))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
 
-    def reload(self) -> dict[str, object]:
-        """Read the configuration and the files of TLS again; rules and TLS take effect, the rest is named where it needs a restart."""
+    def reload(self, *, dry_run: bool = False) -> dict[str, object]:
+        """Read the configuration and the files of TLS again; rules and TLS take effect, the rest is named where it needs a restart.
+
+        A dry run says the same and changes nothing, the outcome of the last reload included.
+        """
         from gateway.settings import ConfigError
 
-        self.last_reload_at = time.time()
         try:
             settings = self.settings.reload()
-            protection = read_tls(settings)
+            merged = self.settings.with_rules(settings).with_tls(settings)
+            protection = read_tls(merged)  # not of the new settings as they are: an upstream of another name needs a restart
+            difference = self.settings.diff(settings)
+            if dry_run:
+                return {**difference, "in_force": difference["in_force"] + changed_tls(self.listening, protection), "dry_run": True}
         except (ConfigError, TlsFileError) as error:
+            faults = error.errors if isinstance(error, ConfigError) else [error]
+            if dry_run:
+                raise ReloadFailedError([str(fault) for fault in faults]) from error
+            self.last_reload_at = time.time()
             self.last_reload_ok = False
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
-            faults = error.errors if isinstance(error, ConfigError) else [error]
             raise ReloadFailedError([str(fault) for fault in faults]) from error
-        difference = self.settings.diff(settings)
-        self.settings = self.settings.with_rules(settings).with_tls(settings)
+        self.last_reload_at = time.time()
+        self.settings = merged
         self.store.replace_file_rules(settings.rules)
         self.enforce(self.store.rules())
         difference["in_force"] += put_tls(self.listening, protection)
         self.last_reload_ok = True
         log.event(logging.INFO, "reloaded", **difference)
+        say_ending(merged)
         return {**difference}
 
     def enforce(self, rules: RuleSet) -> None:
-        self.judge.replace(rules)
-        if rules.by_connection:
-            for session in self.sweeper.sessions.values():
-                session.conversation.rules_changed()
+        if not self.limits_lifted:
+            self.judge.replace(rules, now_ns())
+            if rules.by_connection:
+                for session in list(self.sweeper.sessions.values()):
+                    self.sweeper.attempt(session, session.conversation.rules_changed)
         if self.access_log is not None:
             self.access_log.revision = rules.revision
 
@@ -230,17 +251,15 @@ class Gateway:
 
     async def run(self) -> None:
         """Open, serve, and drain when asked to. Raises OSError when an address cannot be bound."""
-        from admin.app import serve
-
         for listener in self.listening.values():
             listener.open()
         if self.access_log is not None:
             self.access_log.start()
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve, self.settings.admin.bind, self, self.store, tokens=self.settings.admin.tokens))
+            await nursery.start(self._administer)
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(self.event_loop.run)
-                for task in (every_tick, every_second, keep_fills, probe_lag, probe_brokers):
+                for task in (every_tick, every_second, expire_changes, keep_fills, probe_lag, probe_brokers):
                     nursery.start_soon(task, self)
                 nursery.start_soon(self._watch_signals)
                 for listener in self.listening.values():
@@ -252,15 +271,33 @@ class Gateway:
             await drain(self)
             nursery.cancel_scope.cancel()
 
+    async def _administer(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """The admin API. Once it is up no fault in it ends the gateway: it is begun again."""
+        from admin.app import serve
+
+        begin = partial(serve, self.settings.admin.bind, self, self.store, tokens=self.settings.admin.tokens)
+        rounds = Rounds("admin", "admin_failed")
+        up = False
+        while True:
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(begin)
+                    if not up:
+                        up = True
+                        task_status.started()
+            except Exception as error:
+                if not up:
+                    raise
+                rounds.fail(error)
+            await trio.sleep(ADMIN_AGAIN_S)
+
     def _say_started(self) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         for listener in self.listening.values():
-            log.event(
-                logging.INFO, "listening", listener=listener.name, protocol=listener.protocol,
-                bind=view.address(*listener.address), upstream=listener.upstream.text,
-            )  # fmt: skip
+            log.event(logging.INFO, "listening", **view.listening(listener))
+        say_ending(self.settings)
         log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind)
 
     async def _watch_signals(self) -> None:
@@ -271,6 +308,8 @@ class Gateway:
                         self.reload()
                     except ReloadFailedError:
                         continue  # logged where it happened; the last good configuration stays
+                    except Exception as error:  # a fault in reading a file must not end what serves
+                        log.failure("reload_failed", error)
                 else:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()

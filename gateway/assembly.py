@@ -70,6 +70,7 @@ class Place:
         handshake_ns: int,
         idle_ns: int = 0,
         others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: a record of numbers
+        sends_proxy: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         self.listener = listener
         self.protocol = protocol
@@ -77,6 +78,7 @@ class Place:
         self.handshake_ns = handshake_ns  # a client must have begun by then (`Conversation.begun`)
         self.idle_ns = idle_ns  # a connection on which nothing comes from either side for so long is closed; 0: never
         self.others_pass = others_pass  # other versions of the protocol pass opaquely
+        self.sends_proxy = sends_proxy  # a PROXY header goes to the broker before anything else
         self.flow = BrokerFlow()  # what its connections see of the broker's own flow control
 
 
@@ -105,8 +107,9 @@ def assemble(
 ) -> Assembly:
     """The pipeline decode → credit → rate-limit → forward for one client (number, address, the user of its certificate) and its broker."""
     circumstances = Circumstances(
-        shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection, seat, place.others_pass, user
-    )
+        shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection, seat, place.others_pass, user,
+        upstream.lends_certificate, place.sends_proxy,
+    )  # fmt: skip
     conversation = PROTOCOLS[place.protocol](circumstances)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait

@@ -36,6 +36,7 @@ class Channel:
         self.error: OSError | None = None  # reading failed: nothing more will come
         self.cut: OSError | None = None  # sending failed: nothing more can be sent, but what has come may still be read
         self.certificate_user: str | None = None  # whom the peer's certificate names, where TLS has verified one
+        self.lends_certificate = False  # a client's side of TLS, with a certificate of the gateway's own to show
         self.received = 0  # bytes
         self.received_at = 0  # monotonic ns of the last byte read; kept by the owner
         self.queued = 0

@@ -46,10 +46,12 @@ class Circumstances:
         "connection",
         "hold_bytes",
         "judge",
+        "lends_certificate",
         "listener",
         "max_frame",
         "others_pass",
         "seat",
+        "sends_proxy",
     )
 
     def __init__(
@@ -64,6 +66,8 @@ class Circumstances:
         seat: Seat | None = None,
         others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: one call, in assembly.py
         certificate_user: str | None = None,
+        lends_certificate: bool = False,  # noqa: FBT001, FBT002
+        sends_proxy: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -75,6 +79,8 @@ class Circumstances:
         self.seat = seat  # to be counted for its user, once the broker has authenticated him
         self.others_pass = others_pass  # other versions of the protocol pass opaquely, unlimited
         self.certificate_user = certificate_user  # whom the client's verified certificate names
+        self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own
+        self.sends_proxy = sends_proxy  # the broker has been sent a PROXY header first
 
 
 class Conversation:
@@ -86,6 +92,7 @@ class Conversation:
         self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
         self.held_messages = 0  # messages in held parts
         self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
+        self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
         self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
@@ -103,6 +110,7 @@ class Conversation:
         self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
         self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
         self.draining = False  # farewell was said: what the client still sends is not decoded
+        self.parting = ""  # why the client cannot stay, while it is still being told so (`part_with`)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -205,6 +213,14 @@ class Conversation:
         """Whether the client waits for nothing that was forwarded, as far as the protocol lets us know (used for draining)."""
         return True
 
+    def keeps_forgotten(self) -> bool:
+        """Whether something waits for the client here that its broker does not have any more: lost, if the connection ends now."""
+        return False
+
+    def take_forgotten(self) -> bytes:
+        """What waits here and the broker does not have any more, for the client, before a farewell; the rest of what waits is given up."""
+        return b""
+
     def knows_answers(self) -> bool:
         """Whether `settled` is exact; where it is not, draining waits for a quiet broker instead."""
         return False
@@ -217,6 +233,10 @@ class Conversation:
         """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""
         return b""
 
+    def part_with(self, data: bytes) -> bytes:
+        """What to answer to a client that is being told why it cannot stay. `parting` is empty when all is said."""
+        return b""
+
     def farewell(self, reason: str) -> tuple[bytes, bytes]:
         """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""
         return b"", b""
@@ -224,6 +244,10 @@ class Conversation:
     def ended(self) -> None:
         """The connection is over; give back what was taken from the judge."""
         raise NotImplementedError
+
+    def waits_for(self) -> Part | None:
+        """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
+        return None
 
     def describe(self) -> dict[str, object]:
         """For `GET /v1/connections`: what the protocol knows about itself (vhost, user, client properties, held, ...)."""

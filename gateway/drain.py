@@ -1,14 +1,15 @@
 """The graceful stop: no new clients, what is in flight goes its way, clients are told in their protocol, then the end.
 
-Held messages go on passing as their limits allow. Shortly before the deadline they pass without a limit: a burst of what memory could hold
-is a smaller harm than messages lost without a word. Who is left at the deadline is told all the same; what is abandoned then is counted
-and said.
+Held messages go on passing as their limits allow, and so do parked deliveries that the broker has forgotten (no-ack). Shortly before the
+deadline they pass without a limit: a burst of what memory could hold is a smaller harm than messages lost without a word. Who is left at
+the deadline is told all the same; what is abandoned then is counted and said.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,10 +21,12 @@ from limiter.rules import RuleSet
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
+    from gateway.session import Session
 
 DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second: over within 30 s (reliability.md A5), or a supervisor kills first
 RELEASE_S: Final = 2.0  # before the deadline: what is held passes
 FAREWELL_S: Final = 2.0  # for clients to close after they were told
+FAREWELL: Final = "the gateway is stopping"
 QUIET_NS: Final = 1_000_000_000  # RocketMQ: a broker that has said nothing for so long has answered what it was asked (a guess)
 
 
@@ -45,8 +48,7 @@ async def drain(gateway: Gateway) -> None:
             released = True
             release_held(gateway)
         for session in list(sessions.values()):
-            if session.drained(now, QUIET_NS):
-                say_farewell(session, "the gateway is stopping", "drain", now)
+            gateway.sweeper.attempt(session, partial(tell_drained, session, now))
             gateway.sweeper.end(session)
         gateway.event_loop.wake()
         if all(session.conversation.draining for session in sessions.values()):
@@ -65,13 +67,27 @@ async def drain(gateway: Gateway) -> None:
     log.event(level, "stopped", after_ms=round((now_ns() - started) / 1e6), abandoned=abandoned or None)
 
 
+def tell_drained(session: Session, now: int) -> None:
+    if session.drained(now, QUIET_NS):
+        say_farewell(session, FAREWELL, "drain", now)
+
+
+def tell_late(session: Session, now: int) -> None:
+    if not session.conversation.draining:
+        log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session_view.state(session, now))
+        say_farewell(session, FAREWELL, "drain", now)
+
+
 def release_held(gateway: Gateway) -> None:
     """Let everything held pass: it is judged again within a tenth of a second, and then no rule is in force."""
-    held = sum(session.conversation.held_messages for session in gateway.sweeper.sessions.values())
-    if held:
-        log.event(logging.WARNING, "held_messages_released", messages=held)
+    conversations = [session.conversation for session in gateway.sweeper.sessions.values()]
+    messages = sum(conversation.held_messages for conversation in conversations)
+    deliveries = sum(conversation.parked_messages for conversation in conversations)
+    if messages or deliveries:
+        log.event(logging.WARNING, "held_messages_released", messages=messages, deliveries=deliveries)
         gateway.fills.save()
         gateway.fills.frozen = True
+        gateway.limits_lifted = True
         gateway.judge.replace(RuleSet(()))
 
 
@@ -80,9 +96,7 @@ async def say_farewells(gateway: Gateway) -> None:
     sessions = gateway.sweeper.sessions
     now = now_ns()
     for session in list(sessions.values()):
-        if not session.conversation.draining:
-            log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session_view.state(session, now))
-            say_farewell(session, "the gateway is stopping", "drain", now)
+        gateway.sweeper.attempt(session, partial(tell_late, session, now))
         gateway.sweeper.end(session)
     gateway.event_loop.wake()
     with trio.move_on_after(FAREWELL_S):

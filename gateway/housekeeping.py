@@ -1,12 +1,14 @@
 """What a running gateway does beside carrying messages: deadlines several times a second, bookkeeping once a second.
 
-Each is a task of its own, so that one that waits (a broker that does not answer) keeps no other from its time.
+Each is a task of its own, so that one that waits (a broker that does not answer) keeps no other from its time; and a round that fails is
+a line in the log, never the end of the task or of the gateway (`Rounds`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -15,41 +17,80 @@ from gateway import log
 from gateway.sweep import now_ns
 
 if TYPE_CHECKING:
+    from gateway.accepting.upstream import Upstream
     from gateway.app import Gateway
 
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
 LAG_PROBE_S: Final = 0.05
 FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
 REDIAL_S: Final = 0.25  # how often it is asked whether an unreachable broker's next probe is due (`upstream.py`)
+EXPIRY_S: Final = 0.25  # how late, at most, a live change ceases to hold
+REMOVAL_RETRY_S: Final = 60.0  # between attempts to write down what has expired, where that fails (a guess; it does not hold meanwhile)
+FAULT_EVERY_S: Final = 10.0  # between log lines of a task that fails in every round (a guess)
+
+
+class Rounds:
+    """The rounds of one task, as a context manager: a fault ends its round and is logged, at most once in FAULT_EVERY_S; the next comes."""
+
+    def __init__(self, task: str, event: str = "housekeeping_failed") -> None:
+        self.task = task
+        self.event = event
+        self.failed = 0  # rounds, since the last line
+        self._said_at = -FAULT_EVERY_S
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):  # None, or cancelled
+            return False
+        self.fail(error)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        self.failed += 1
+        now = time.monotonic()
+        if now - self._said_at >= FAULT_EVERY_S:
+            log.failure(self.event, error, task=self.task, rounds=self.failed)
+            self._said_at = now
+            self.failed = 0
+
+    def __repr__(self) -> str:
+        return f"<Rounds {self.task} failed={self.failed}>"
 
 
 async def every_tick(gateway: Gateway) -> None:
     """Deadlines, heartbeats and the memory watermark."""
-    shared = gateway.shared
-    sweeper = gateway.sweeper
+    rounds = Rounds("tick")
     while True:
         await trio.sleep(TICK_S)
-        sweeper.tick(now_ns())
-        held = sum(session.buffered() for session in sweeper.sessions.values())
-        full = held >= gateway.settings.memory.high_watermark
-        if full != shared.memory_full:
-            shared.memory_full = full
-            log.event(logging.WARNING if full else logging.INFO, "memory_watermark", full=full, held_bytes=held)
-            sweeper.poke_all()
-        gateway.event_loop.wake()
+        with rounds:
+            tick(gateway)
+
+
+def tick(gateway: Gateway) -> None:
+    shared = gateway.shared
+    sweeper = gateway.sweeper
+    sweeper.tick(now_ns())
+    held = sweeper.buffered()
+    full = held >= gateway.settings.memory.high_watermark
+    if full != shared.memory_full:
+        shared.memory_full = full
+        log.event(logging.WARNING if full else logging.INFO, "memory_watermark", full=full, held_bytes=held)
+        sweeper.poke_all()
+    gateway.event_loop.wake()
 
 
 async def every_second(gateway: Gateway) -> None:
     """The access log's second, the topics' rates, limit events."""
+    rounds = Rounds("second", "bookkeeping_failed")
     second = int(time.time())
     previous = now_ns()
     while True:
         await trio.sleep(max(0.0, second + 1 - time.time()))
         now = now_ns()
-        try:
+        with rounds:
             close_second(gateway, second, max((now - previous) / 1e9, 1e-6), now)
-        except Exception as error:  # a fault in bookkeeping must not take the data plane down
-            log.failure("bookkeeping_failed", error)
         previous = now
         current = int(time.time())
         second = max(second + 1, current) if current >= second else current  # the wall clock may jump
@@ -65,11 +106,30 @@ def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int) -> N
         gateway.access_log.close_second(second)
 
 
+async def expire_changes(gateway: Gateway) -> None:
+    """Live changes with an end: they cease to hold when it has come, and are then removed from the state directory."""
+    rounds = Rounds("expiry")
+    store = gateway.store
+    remove_at = 0.0
+    while True:
+        with rounds:
+            store.lapse()
+            if trio.current_time() >= remove_at:
+                problem = await store.remove_expired()
+                if problem:
+                    remove_at = trio.current_time() + REMOVAL_RETRY_S
+                    remedy = "what expired does not hold, but is still on the disk"
+                    log.event(logging.ERROR, "state_write_failed", err=problem, remedy=remedy)
+        await trio.sleep(EXPIRY_S)
+
+
 async def keep_fills(gateway: Gateway) -> None:
     """Write the fill levels once a second, on a thread; less often where there are so many that it takes a noticeable part of that."""
+    rounds = Rounds("fill levels")
     while True:
         started = trio.current_time()
-        await trio.to_thread.run_sync(gateway.fills.save)
+        with rounds:
+            await trio.to_thread.run_sync(gateway.fills.save)
         await trio.sleep(max(1.0, FILLS_REST * (trio.current_time() - started)))
 
 
@@ -83,9 +143,15 @@ async def probe_lag(gateway: Gateway) -> None:
 
 
 async def probe_brokers(gateway: Gateway) -> None:
-    """Dial brokers that were unreachable."""
+    """Dial brokers that were never dialled or could not be reached, each in its own time: readiness waits for no client."""
+    async with trio.open_nursery() as nursery:
+        for listener in gateway.listening.values():
+            nursery.start_soon(probe_broker, listener.upstream)
+
+
+async def probe_broker(upstream: Upstream) -> None:
+    rounds = Rounds(f"probe of {upstream.text}")
     while True:
+        with rounds:
+            await upstream.probe()
         await trio.sleep(REDIAL_S)
-        async with trio.open_nursery() as nursery:
-            for listener in gateway.listening.values():
-                nursery.start_soon(listener.probe)

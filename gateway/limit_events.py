@@ -1,4 +1,10 @@
-"""Log events of limits: `limit_reached` when a key goes over its limit, `limit_recovered` after (`contract.md` 8)."""
+"""Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`contract.md` 8).
+
+One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is. `topic`, `client`, `user`, `listener`
+and `retry_after_ms` are those of the last message that was over the limit. `rate` is what the bucket was offered, in messages per second,
+since the tick before. `refused` counts the messages that this limit cost (told so, dropped, or their channel or connection closed for it),
+`delayed` those that it made wait; both since the line before, in `limit_recovered` since the first line.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +14,14 @@ from typing import Final
 from gateway import log
 from gateway.sweep import now_ns
 from limiter.keys import Key, Tally
-from limiter.limits import Limit
-from limiter.rules import Rule
+from limiter.ledger import OVERFLOW, Level
+from limiter.limits import SECOND, Limit
 from limiter.units import format_byte_rate, format_rate
 
 FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; the field is left out
 RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
-LINE_EVERY_NS: Final = 1_000_000_000
 
-Place = tuple[str, str, str, str | None, str]  # protocol, topic, client, user, operation
+Place = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
 
 
 def limit_text(limit: Limit) -> str:
@@ -25,57 +30,77 @@ def limit_text(limit: Limit) -> str:
     return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
 
 
+def place_of(level: Level, operation: str) -> Place:
+    """Which bucket, also after a change of its rule; all that share an overflow bucket of a rule are one."""
+    if level.state == OVERFLOW:
+        return level.effective.per, level.rule.name, "", "", operation
+    return (*level.effective.identity, operation)
+
+
 class Episode:
-    """One key over its limit, since its first refusal."""
+    """One bucket over its limit, since the first message that was."""
 
-    __slots__ = ("delayed", "last_line_at", "last_refused_at", "listener", "refused", "rule")
+    __slots__ = ("delayed", "key", "last_over_at", "level", "refused", "retry_after_ns")
 
-    def __init__(self, listener: str, rule: Rule) -> None:
-        self.listener = listener
-        self.rule = rule
-        self.refused = 0  # since the last line
-        self.delayed = 0  # since the last line
-        self.last_line_at = 0
-        self.last_refused_at = 0
+    def __init__(self, level: Level, key: Key) -> None:
+        self.level = level
+        self.key = key  # of the last message over the limit
+        self.delayed = 0  # messages, since it began
+        self.refused = 0  # messages, since it began
+        self.retry_after_ns = 0
+        self.last_over_at = 0  # monotonic ns
 
 
 class LimitEvents:
-    """At most one line a second and key, with the number refused since the line before."""
+    """At most one line a second and bucket."""
 
     def __init__(self) -> None:
         self._over: dict[Place, Episode] = {}
+        self._offered: dict[Level, int] = {}  # messages, since the last tick
+        self._ticked_at = 0
 
     def add(self, key: Key, tally: Tally) -> None:
         """An `Accounts` listener."""
-        rule = tally.refused_by
-        if rule is None:
-            return
-        now = now_ns()
-        origin = key.origin
-        place = (origin.protocol, key.text, origin.client, origin.user, key.operation)
-        episode = self._over.setdefault(place, Episode(origin.listener, rule))
-        episode.refused += tally.refused + tally.dropped
-        episode.delayed += tally.delayed
-        episode.last_refused_at = now
-        if now - episode.last_line_at < LINE_EVERY_NS or not episode.refused + episode.delayed:
-            return
-        episode.last_line_at = now
-        refused, episode.refused = episode.refused, 0
-        delayed, episode.delayed = episode.delayed, 0
-        wait = tally.retry_after_ns
-        log.event(
-            logging.WARNING, "limit_reached", listener=origin.listener, protocol=origin.protocol, topic=key.text, rule=rule.name,
-            limit=limit_text(rule.limit), rate=tally.received, refused=refused, delayed=delayed,
-            retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3), client=origin.client, user=origin.user,
-            operation=key.operation,
-        )  # fmt: skip
+        for level in key.levels:
+            self._offered[level] = self._offered.get(level, 0) + tally.received
+            if level.has_news():
+                self._note(level, key)
+        if tally.refused_by is not None:
+            self._note(tally.refused_by, key).retry_after_ns = tally.retry_after_ns
+
+    def _note(self, level: Level, key: Key) -> Episode:
+        episode = self._over.setdefault(place_of(level, key.operation), Episode(level, key))
+        episode.level = level  # the same, or one made anew for the same thing
+        episode.key = key
+        episode.last_over_at = now_ns()
+        return episode
 
     def tick(self, now: int) -> None:
-        """Once a second: keys without a refusal for RECOVERED_NS have recovered."""
-        for place in [place for place, episode in self._over.items() if now - episode.last_refused_at > RECOVERED_NS]:
-            episode = self._over.pop(place)
-            protocol, topic, client, user, operation = place
-            log.event(
-                logging.INFO, "limit_recovered", listener=episode.listener, protocol=protocol, topic=topic, rule=episode.rule.name,
-                limit=limit_text(episode.rule.limit), refused=episode.refused, client=client, user=user, operation=operation,
-            )  # fmt: skip
+        """Once a second: what is new is said; buckets without a refusal for RECOVERED_NS have recovered."""
+        elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
+        for place, episode in list(self._over.items()):
+            delayed, refused = episode.level.take_news()
+            episode.delayed += delayed
+            episode.refused += refused
+            wait = episode.retry_after_ns
+            if delayed or refused:
+                say(
+                    logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.level, 0) * SECOND / elapsed),
+                    refused=refused, delayed=delayed, retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3),
+                )  # fmt: skip
+            if now - episode.last_over_at > RECOVERED_NS:
+                del self._over[place]
+                say(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
+        self._offered.clear()
+        self._ticked_at = now
+
+
+def say(level: int, event: str, episode: Episode, **counts: float | None) -> None:
+    """Write the line of an event: whose bucket, which limit, `counts`, and who met it last."""
+    bucket, key = episode.level, episode.key
+    origin = key.origin
+    log.event(
+        level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, per=bucket.effective.per, thing=bucket.thing(),
+        rule=bucket.rule.name, limit=limit_text(bucket.rule.limit), **counts, client=origin.client, user=origin.user,
+        operation=key.operation,
+    )  # fmt: skip

@@ -1,13 +1,16 @@
 """Metrics: the Prometheus text exposition, made of what the rooms count anyway.
 
-Nothing is registered and nothing is updated on the hot path: a scrape reads plain attributes. It is yielded in pieces, so that the admin
-server gives the loop a turn in between (rendering 5,000 series at once with a library stalled a loop for 98 ms, `reliability.md` 0.4).
+Nothing is registered and nothing is updated on the hot path: a scrape reads plain attributes. It is one moment: whatever lives is read
+when the families are made (`family`, `histogram`, `topic_lines` take copies at once), and only then rendered. That is yielded in pieces,
+so that the admin server gives the loop a turn in between (rendering 5,000 series at once with a library stalled a loop for 98 ms,
+`reliability.md` 0.4).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gateway.accounts import OTHER, Accounts, TopicTotals
@@ -35,21 +38,28 @@ def line(name: str, labels: Labels, value: float) -> str:
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
-    """One metric: its help, its type and its samples, as lines."""
+    """One metric: its help, its type and its samples, as lines. The samples are taken now."""
+    return _lines(name, kind, text, list(samples))
+
+
+def _lines(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
     yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
     for labels, value in samples:
         yield line(name, labels, value)
 
 
 def histogram(name: str, text: str, *sources: tuple[Labels, Histogram]) -> Iterator[str]:
-    """One metric, its histograms told apart by their labels."""
+    """One metric, its histograms told apart by their labels. They are read now."""
+    return _histogram_lines(name, text, [(own, list(source.cumulative()), source.sum) for own, source in sources])
+
+
+def _histogram_lines(name: str, text: str, sources: list[tuple[Labels, list[tuple[float, int]], float]]) -> Iterator[str]:
     yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
-    for own, source in sources:
-        total = 0
-        for bound, total in source.cumulative():
+    for own, buckets, seconds in sources:
+        for bound, total in buckets:
             yield line(f"{name}_bucket", (*own, ("le", "+Inf" if bound == float("inf") else repr(bound))), total)
-        yield line(f"{name}_sum", own, source.sum)
-        yield line(f"{name}_count", own, total)
+        yield line(f"{name}_sum", own, seconds)
+        yield line(f"{name}_count", own, buckets[-1][1])
 
 
 class TopicMetric(NamedTuple):
@@ -81,33 +91,38 @@ TOPIC_METRICS: Final = (
 
 
 def shown(accounts: Accounts) -> list[TopicTotals]:
-    """The topics with series of their own, the busiest first, and the sum of all others."""
+    """The topics with series of their own, the busiest first, and the sum of all others: copies, which do not change any more."""
     topics = sorted(accounts.topics.values(), key=lambda totals: totals.received, reverse=True)
-    kept = topics[:TOPICS_SHOWN]
-    others: dict[tuple[str, str], TopicTotals] = {}
+    kept = [totals.copy() for totals in topics[:TOPICS_SHOWN]]
+    rest: dict[tuple[str, str], list[TopicTotals]] = {}
     for totals in topics[TOPICS_SHOWN:]:
-        place = (totals.protocol, totals.operation)
-        others.setdefault(place, TopicTotals(totals.protocol, OTHER, totals.operation)).merge(totals)
-    for totals in [totals for totals in kept if totals.text == OTHER and (totals.protocol, totals.operation) in others]:
-        others[totals.protocol, totals.operation].merge(totals)
+        rest.setdefault((totals.protocol, totals.operation), []).append(totals)
+    for totals in [totals for totals in kept if totals.text == OTHER and (totals.protocol, totals.operation) in rest]:
+        rest[totals.protocol, totals.operation].append(totals)
         kept.remove(totals)
-    return kept + list(others.values())
+    for (protocol, operation), several in rest.items():
+        others = TopicTotals(protocol, OTHER, operation)
+        others.merge(several)
+        kept.append(others)
+    return kept
 
 
 def topic_lines(accounts: Accounts) -> Iterator[str]:
-    """Every per-topic metric. `accounts` was folded just before."""
+    """Every per-topic metric, as of now. `accounts` was folded just before."""
     topics = shown(accounts)
-    for metric in TOPIC_METRICS:
-        samples = ((metric.series(t), metric.value(t)) for t in topics)
-        yield from family(metric.name, metric.kind, metric.text, samples)
+    return chain.from_iterable(
+        _lines(metric.name, metric.kind, metric.text, ((metric.series(t), metric.value(t)) for t in topics)) for metric in TOPIC_METRICS
+    )
 
 
 def process_lines() -> Iterator[str]:
     """`process_*` as every exporter has them."""
     with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123  -- a kernel file, not a path of ours
         resident = int(statm.read().split()[1]) * 4096
-    yield from family("process_resident_memory_bytes", "gauge", "Resident memory.", [((), resident)])
-    yield from family("process_cpu_seconds_total", "counter", "CPU time, user and system.", [((), time.process_time())])
+    return chain(
+        family("process_resident_memory_bytes", "gauge", "Resident memory.", [((), resident)]),
+        family("process_cpu_seconds_total", "counter", "CPU time, user and system.", [((), time.process_time())]),
+    )
 
 
 def pieces(lines: Iterable[str]) -> Iterator[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
+TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at a close pika drops what it has not handed out (a guess)
 
 
 class Session:
@@ -69,6 +70,8 @@ class Session:
         self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
         self.fin_to_broker = False
         self.draining = False
+        self.farewell_due = NEVER  # when to say farewell for the reason in `detail`, see `session_end.dismiss`
+        self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(place.flow, self.conversation, upstream)
 
@@ -174,9 +177,13 @@ class Session:
         return bytes(buffer[: offset + count])
 
     def _discard(self, buffer: memoryview) -> None:
-        """After the farewell: read the client only to see it close."""
-        if self.client.readable:
-            self.client.receive(buffer, 0)
+        """After the farewell: read the client only to see it close, or to go on telling it why it cannot stay."""
+        if not self.client.readable:
+            return
+        count = self.client.receive(buffer, 0)
+        if count and self.conversation.parting:
+            answer = self.conversation.part_with(bytes(buffer[:count]))
+            self.client.queue(answer, 0, len(answer))
 
     def _carry(self, batch: Batch, first: int) -> bool:
         self.batch = batch
@@ -206,7 +213,7 @@ class Session:
     def buffered(self) -> int:
         """All bytes this connection keeps in memory."""
         conversation = self.conversation
-        held = conversation.held_bytes + conversation.parked_bytes + conversation.reply_bytes
+        held = conversation.held_bytes + conversation.parked_bytes + conversation.reply_bytes + conversation.unanswered_bytes
         return held + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
 
     def _full(self) -> bool:
@@ -236,15 +243,21 @@ class Session:
         """Whether nothing is in flight any more: nothing with the judge, held or queued, no answer outstanding.
 
         Where the protocol does not let us know its answers, the broker must have been quiet for `quiet_ns` since anything went to it.
+        Deliveries that wait here may be lost if the broker still has them; if not, they must be with the client, for TAKE_IN_NS.
         """
+        if self.conversation.keeps_forgotten():
+            self.forgotten_at = now
+            return False
         unread = self.decode.pending or (self.client.hung_up and self.client.readable)
         return (
             self.batch is None
             and not unread
             and self.conversation.held_messages == 0
+            and self.conversation.frame_left == 0
             and self.client.backlog == 0
             and self.upstream.backlog == 0
             and self.conversation.settled()
+            and now - self.forgotten_at >= TAKE_IN_NS
             and (self.conversation.knows_answers() or now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns)
         )
 
@@ -261,9 +274,24 @@ class Session:
         self.detail = self.detail or detail
 
     def close(self) -> None:
-        """Count what is abandoned, give everything back, close both sockets. Called once, by the loop."""
-        if self.seat is not None:
-            self.seat.leave()  # first: whatever else may fail, the place is free again
+        """Count what is abandoned, give everything back, close both sockets: those whatever else may fail. Called once, by the loop."""
+        try:
+            if self.seat is not None:
+                self.seat.leave()  # first: whatever else may fail, the place is free again
+            self._count_abandoned()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        try:
+            self.conversation.ended()
+        finally:
+            try:
+                self.client.close()
+            finally:
+                self.upstream.close()
+
+    def _count_abandoned(self) -> None:
         conversation = self.conversation
         parts = conversation.abandon()
         if self.batch is not None:
@@ -272,9 +300,6 @@ class Session:
         self.deliveries.batch = None
         self.deliveries.count(self.upstream.received_at)
         self.abandon(parts)
-        conversation.ended()
-        self.client.close()
-        self.upstream.close()
 
     def abandon(self, parts: list[Part]) -> None:
         """Count messages that are given up."""

@@ -23,6 +23,8 @@ def tick(session: Session, now: int) -> None:
         session.first_end_at = now  # its end may stand behind bytes that are not read for now
     if session.conversation.tick():
         session.again = True
+    if session.farewell_due <= now:
+        say_farewell(session, session.detail, session.cause, now)
     silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
     if session.first_end_at:
         in_flight = client.backlog > 0 or upstream.backlog > 0
@@ -35,11 +37,11 @@ def tick(session: Session, now: int) -> None:
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
         session.client_dead = True
-        say_farewell(session, f"the client has been silent for {seconds} s", "heartbeat_timeout", now)
+        say_farewell(session, f"the client has been silent for {seconds} s", "heartbeat", now)
     elif silent == BROKER_SILENT:
         seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
         session.broker_dead = True
-        say_farewell(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat_timeout", now)
+        say_farewell(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
     elif client.backlog > 0 and now - client.sent_at > SLOWEST_READER_NS:
         say_farewell(session, "the client does not read", "client_stalled", now)
     elif not session.conversation.begun:
@@ -56,7 +58,7 @@ def _reads_client(session: Session) -> bool:
 def _hasten(session: Session, now: int) -> None:
     """The handshake is not over: close the session when its time is, however busily either side trickles."""
     accepted_at = session.opened_at if session.seat is None else session.seat.accepted_at
-    if session.draining or now - accepted_at <= session.place.handshake_ns:
+    if session.conversation.draining or now - accepted_at <= session.place.handshake_ns:
         return
     who = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
     reason = f"{who} within {session.place.handshake_ns / 1e9:g} s (handshake_timeout)"
@@ -69,7 +71,8 @@ def _close_idle(session: Session, now: int) -> None:
     client = session.client
     upstream = session.upstream
     heard_at = max(client.received_at, upstream.received_at)
-    busy = session.draining or session.batch is not None or session.conversation.held_messages > 0 or client.backlog + upstream.backlog > 0
+    waiting = session.conversation.held_messages + session.conversation.parked_messages
+    busy = session.draining or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
     if not busy and now - heard_at > session.place.idle_ns:
         seconds = session.place.idle_ns / 1e9
-        say_farewell(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle_timeout", now)
+        say_farewell(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle", now)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from gateway.messages import ProtocolError
-from gateway.session import Session
+from gateway.messages import NEVER, ProtocolError
+from gateway.session import TAKE_IN_NS, Session
 
 ANSWERS_NS: Final = 2_000_000_000  # how long the confirms are waited for, for a client that has finished sending (a guess; fsync: 0.2 s)
 
@@ -39,7 +39,7 @@ def pass_ends(session: Session, now: int) -> None:
         _lose_broker(session, now)
     if session.fin_to_broker or (client.eof and not upstream.shut and _through(session, now)):
         upstream.shut_down()
-    if session.fin_to_client or lost:
+    if (session.fin_to_client or lost) and not session.conversation.parting:
         client.shut_down()
     # Both are read to their end: closing with unread bytes sends a RST, which overtakes the last words to the client and takes the
     # last messages from the broker.
@@ -66,12 +66,15 @@ def _lose_broker(session: Session, now: int) -> None:
     words = b""
     if not session.client.eof:  # else it is the end the client began
         words = session.conversation.broker_lost("the broker behind this gateway closed the connection")
-    if words:
+    if session.upstream.cut is not None:
+        session.detail = session.detail or str(session.upstream.cut)
+    if session.conversation.parting:
+        session.cause = session.cause or "broker_closed_early"
+        session.detail = session.detail or session.conversation.parting
+    elif words:
         session.cause = session.cause or "broker_lost"
     if isinstance(session.upstream.cut, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
         session.cause = "tls"
-    if session.upstream.cut is not None:
-        session.detail = session.detail or str(session.upstream.cut)
     _say(session, words, b"", now)
 
 
@@ -93,11 +96,28 @@ def break_off(session: Session, error: ProtocolError, now: int) -> None:
     session.fin_to_client = session.fin_to_broker = True
 
 
+def dismiss(session: Session, reason: str, cause: str, now: int) -> None:
+    """Say farewell now, or, where the client must first get what its broker has forgotten, that now and farewell TAKE_IN_NS later."""
+    if session.over or session.conversation.draining or session.farewell_due < NEVER:
+        return
+    words = session.conversation.take_forgotten() if session.conversation.keeps_forgotten() else b""
+    if not words:
+        say_farewell(session, reason, cause, now)
+        return
+    session.begin_drain()
+    session.cause = cause
+    session.detail = session.detail or reason
+    session.farewell_due = now + TAKE_IN_NS
+    session.client.queue(words, 0, len(words))
+    session.client.flush(now)
+
+
 def say_farewell(session: Session, reason: str, cause: str, now: int) -> None:
     """Tell both sides in their protocol that the gateway closes this connection, then wait for them to close."""
     if session.over or session.conversation.draining:
         return
     session.cause = cause
+    session.detail = session.detail or reason
     to_client, to_broker = session.conversation.farewell(reason)
     _say(session, to_client, to_broker, now)
     session.first_end_at = session.first_end_at or now

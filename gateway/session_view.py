@@ -49,6 +49,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "user": conversation.user,
         "state": state(session, now),
         "bottleneck": bottleneck(session, now),
+        "held_by": _held_by(session),
         "age_seconds": _seconds(now - session.opened_at),
         "bytes_from_client": session.client.received,
         "bytes_to_client": session.client.sent,
@@ -66,6 +67,14 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "upstream_tls": session.upstream.encryption(),
         **conversation.describe(),
     }
+
+
+def _held_by(session: Session) -> dict[str, object] | None:
+    """The rule that holds something of this connection, and of which topic; one of them where there are more."""
+    part = session.conversation.waits_for()
+    if part is None or part.rule is None or part.key is None:
+        return None
+    return {"rule": part.rule.name, "topic": part.key.text, "operation": part.key.operation}
 
 
 def _seconds(ns: int) -> float:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from gateway import log
 from gateway.messages import NEVER, ProtocolError
 from gateway.pipeline import Batch
 from gateway.session import Session
@@ -76,8 +77,7 @@ class Sweeper:
             self._epoll.register(session.client.fd, EDGE)
             self._epoll.register(session.upstream.fd, EDGE)
         except OSError as error:  # ENOSPC (fs.epoll.max_user_watches), ENOMEM: this client only
-            session.abort("gateway_error", str(error))
-            self._remove(session, error)
+            self._crashed(session, error)
             return
         self.wake(session)
 
@@ -156,6 +156,7 @@ class Sweeper:
             due, number = heapq.heappop(timers)
             session = self.sessions.get(number)
             if session is not None and session.due == due:
+                session.timed = NEVER  # what is due next may be due at the same moment: that needs a timer of its own
                 self.wake(session)
 
     def _turn(self, session: Session, now: int, batches: list[Batch]) -> None:
@@ -229,6 +230,7 @@ class Sweeper:
         session.timed = due
 
     def _crashed(self, session: Session, error: Exception) -> None:
+        """Every fault of a session ends here; and so does the session, whatever else may fail on the way."""
         session.abort("gateway_error", f"{type(error).__name__}: {error}")
         self._remove(session, error)
 
@@ -238,13 +240,29 @@ class Sweeper:
             try:
                 tick(session, now)
             except Exception as error:  # let it crash: this session only
-                session.abort("gateway_error", f"{type(error).__name__}: {error}")
-                self._remove(session, error)
+                self._crashed(session, error)
                 continue
             if session.over:
                 self._remove(session, None)
             elif session.again or session.client.hung_up or session.conversation.draining:
                 self.wake(session)
+
+    def attempt(self, session: Session, what: Callable[[], None]) -> None:
+        """Do something with a session outside of its turn; should that fail, it is the end of this session only."""
+        try:
+            what()
+        except Exception as error:  # let it crash: this session only
+            self._crashed(session, error)
+
+    def buffered(self) -> int:
+        """Bytes all sessions keep in memory."""
+        total = 0
+        for session in list(self.sessions.values()):
+            try:
+                total += session.buffered()
+            except Exception as error:  # let it crash: this session only
+                self._crashed(session, error)
+        return total
 
     def poke_all(self) -> None:
         """Let every session take a turn: something all of them wait for has changed."""
@@ -263,8 +281,17 @@ class Sweeper:
             return
         self._clients.pop(session.client.fd, None)
         self._upstreams.pop(session.upstream.fd, None)
-        session.close()  # closing a descriptor takes it out of the epoll set
-        self.on_end(session, error)
+        try:
+            session.close()  # closing a descriptor takes it out of the epoll set
+        except Exception as fault:  # it is out of the set all the same, and nobody waits for it
+            if error is None:
+                error = fault
+            else:
+                log.failure("session_failed", fault, conn=session.number, while_closing=True)
+        try:
+            self.on_end(session, error)
+        except Exception as unsaid:
+            log.failure("session_failed", unsaid, conn=session.number, while_closing=True)
 
     def close(self) -> None:
         """End every session at once."""

@@ -43,26 +43,35 @@ def subject_of(key: Key) -> Subject:
 class Judge:
     """Judges requests by a rule set that can be swapped at any moment. Holds at most `max_keys` keys and as many levels."""
 
-    __slots__ = ("_generation", "_in_force", "_key_count", "_ledger", "_lock", "_max_keys", "_origins", "_rules", "_since")
+    __slots__ = (
+        "_generation", "_in_force", "_key_count", "_ledger", "_limited", "_lock", "_max_keys", "_ok", "_origins", "_replaced_at", "_rules",
+        "_shadowed", "_since",
+    )  # fmt: skip
 
     def __init__(self, rules: RuleSet, max_keys: int = 1_000_000) -> None:
         self._rules = rules
         self._in_force = rules  # the rules `decide` went by last
         self._generation = rules.generation
-        self._since = 0  # when they came into force (monotonic ns of the first decision after)
+        self._replaced_at: int | None = None  # when `_rules` were put in force (monotonic ns), where `replace` was told
+        self._since = 0  # when `_in_force` came into force: at `replace`, or at the first decision after
         self._ledger = Ledger(max_keys)
         self._lock = Lock()
         self._max_keys = max_keys
         self._key_count = 0
+        self._ok = self._shadowed = self._limited = 0  # messages, by first verdict
         self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
 
     @property
     def rules(self) -> RuleSet:
         return self._rules
 
-    def replace(self, rules: RuleSet) -> None:
-        """Put `rules` in force from the next `decide` on. Keys match anew when they are used; buckets keep their fill in proportion."""
+    def replace(self, rules: RuleSet, now: int | None = None) -> None:
+        """Put `rules` in force from the next `decide` on. Keys match anew when they are used; buckets keep their fill in proportion.
+
+        A bucket fills at its new rate from `now` (monotonic ns) on, however long nobody asks; without it from the next `decide` on.
+        """
         regroup = rules.groups_topics or self._rules.groups_topics
+        self._replaced_at = now  # first: who sees the new rules sees their time
         self._rules = rules
         if regroup:  # which topics share a key may be another now
             for origin in self._origins.values():
@@ -191,7 +200,11 @@ class Judge:
                     if level.state != IN_USE or now - level.touched > TOUCH_NS:
                         self._refresh(key, now)
                         break
-                self._judge(request, key.levels, now)
+                levels = key.levels
+                if levels:
+                    self._judge(request, levels, now)
+                else:
+                    request.passed = request.count
         finally:
             self._lock.release()
 
@@ -215,6 +228,11 @@ class Judge:
             self._refuse(request, levels, now)
         if shadows and passed > 0:
             self._judge_shadows(request, levels, now)
+        if not request.again:
+            shadowed = request.shadow_refused
+            self._ok += (passed - shadowed) * messages
+            self._shadowed += shadowed * messages
+            self._limited += (count - passed) * messages
 
     def _refuse(self, request: Request, levels: list[Level], now: int) -> None:
         """Say why and for how long. Every level that would not let one more pass has refused, not only the first."""
@@ -227,6 +245,7 @@ class Judge:
                 if wait > longest:
                     longest = wait
                     request.rule = level.rule
+                    request.level = level
         request.wait_ns = longest
 
     def _judge_shadows(self, request: Request, levels: list[Level], now: int) -> None:
@@ -243,7 +262,8 @@ class Judge:
         rules = self._rules
         self._in_force = rules
         self._generation = rules.generation
-        self._since = now
+        replaced_at = self._replaced_at
+        self._since = now if replaced_at is None else min(now, replaced_at)  # `now` may be of a submission made before
         self._ledger.new_rules(rules)
 
     def _match(self, key: Key, now: int) -> None:
@@ -285,12 +305,12 @@ class Judge:
                 self._adopt(now)
             return [LimitState(level, now) for level in self._ledger.all() if level.generation == self._generation or self._rematch(level)]
 
-    def state(self, name: TopicName, now: int) -> LimitState | None:
+    def state(self, name: TopicName, now: int, operation: str = "produce") -> LimitState | None:
         """The limit of one topic (level `topic`); None where nobody has used it yet: ask `rules.effective` then."""
         with self._lock:
             if self._rules is not self._in_force:
                 self._adopt(now)
-            for effective in self._in_force.effective(name):
+            for effective in self._in_force.effective(name, operation=operation):
                 level = self._ledger.get(effective.identity) if effective.per == "topic" else None
                 if level is not None and (level.generation == self._generation or self._rematch(level)):
                     return LimitState(level, now)
@@ -311,6 +331,15 @@ class Judge:
             if effective.identity == level.effective.identity and effective.rule.mode != "off":
                 return effective
         return None
+
+    def checks(self) -> dict[str, int]:
+        """Messages judged by at least one rule since the start, by their first verdict.
+
+        `ok`: passed; `limited_shadow`: passed, a rule in shadow mode would have refused it; `limited_enforced`: refused, whatever became
+        of it then. A message that is held and judged again is not counted again, one that no rule is for never is.
+        """
+        with self._lock:
+            return {"ok": self._ok, "limited_shadow": self._shadowed, "limited_enforced": self._limited}
 
     def usage(self) -> dict[str, int]:
         """How full the judge is: `keys`, `origins`, `levels`, `max_keys`, and since the start `forgotten` and `overflowed`."""

@@ -16,7 +16,6 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 if TYPE_CHECKING:
     from limiter.ledger import Level
-    from limiter.rules import Rule
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # RabbitMQ's management API writes the default exchange (empty name) like this
 
@@ -87,7 +86,7 @@ class Tally:
         self.bytes = 0  # bytes forwarded (message bodies as on the wire)
         self.refused = 0
         self.refused_bytes = 0
-        self.refused_by: Rule | None = None  # the rule of the last refusal
+        self.refused_by: Level | None = None  # whose limit was the last that something was over
         self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once
         self.dropped = 0
@@ -98,6 +97,13 @@ class Tally:
         self.window = 0  # number of the 100 ms window last counted in
         self.window_messages = 0
         self.peak_100ms = 0  # most messages offered within one 100 ms window
+
+    def following(self) -> Tally:
+        """The tally after this one: at zero, but in the same 100 ms window, so that a fold in the middle of one hides no peak."""
+        after = Tally()
+        after.window = self.window
+        after.window_messages = self.window_messages
+        return after
 
     def receive(self, messages: int, window: int) -> None:
         """Count `messages` offered in the 100 ms window number `window` (monotonic nanoseconds // 100,000,000)."""

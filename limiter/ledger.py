@@ -43,13 +43,17 @@ class Level:
         "bucket",
         "effective",
         "generation",
+        "held",
         "last_refused_at",
+        "over_limit",
         "refused",
         "rule",
         "shadow",
         "shadow_refused",
         "state",
         "subject",
+        "told_held",
+        "told_refused",
         "touched",
     )
 
@@ -66,9 +70,13 @@ class Level:
         self.touched = now
         self.admitted = 0  # messages
         self.admitted_bytes = 0
-        self.refused = 0  # messages; one that is held and judged again counts each time
+        self.over_limit = 0  # messages that found it used up, each once, whatever became of them
         self.shadow_refused = 0
-        self.last_refused_at = -1  # monotonic ns; -1: never
+        self.held = 0  # messages that waited for this limit; counted by the loop, as the next
+        self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
+        self.told_held = 0  # of `held`, what `take_news` has told
+        self.told_refused = 0
+        self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:
         """Go on under what holds since `since`; the fill keeps its proportion. A changed limit closes the breaker: the bucket decides."""
@@ -106,14 +114,40 @@ class Level:
         return max(self.breaker.remaining_ns(now), self.bucket.wait_ns(messages, size, now))
 
     def refuse(self, count: int, messages: int, size: int, now: int) -> None:
-        """Count `count` requests refused here, and let the breaker open."""
+        """Count `count` requests over the limit here, and let the breaker open."""
         if self.shadow:
             self.shadow_refused += count * messages
         else:
-            self.refused += count * messages
+            self.over_limit += count * messages
         self.last_refused_at = now
         if self.breaker.open_for_ns > 0:
             self.breaker.trip(now, self.bucket.full_in_ns(messages, size, now))
+
+    def has_news(self) -> bool:
+        """Whether something was held or refused that `take_news` has not told."""
+        return self.refused != self.told_refused or self.held != self.told_held
+
+    def take_news(self) -> tuple[int, int]:
+        """How many messages were held, and how many refused, since this was called before. On the loop's thread."""
+        held, refused = self.held - self.told_held, self.refused - self.told_refused
+        self.told_held, self.told_refused = self.held, self.refused
+        return held, refused
+
+    def thing(self) -> str:
+        """What the bucket is for, as text; nothing where it is for all that found no room."""
+        return "" if self.state == OVERFLOW else self.effective.thing
+
+    def whose(self) -> str:
+        """Whose bucket it is, in words: a topic is called by its name alone, others as `connection 17` or `user shop`."""
+        effective = self.effective
+        per = effective.per
+        if self.state == OVERFLOW:
+            return f"the overflow bucket per {per}"
+        if per == "topic":
+            return effective.thing
+        if per == "rule":
+            return f"rule {self.rule.name}"
+        return f"{per} {effective.thing}" if effective.thing else f"whoever has no {per}"
 
     def __repr__(self) -> str:
         state = ("", " forgotten", " overflow")[self.state]

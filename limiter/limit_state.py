@@ -7,11 +7,28 @@ from typing import TYPE_CHECKING
 from limiter.ledger import OVERFLOW
 
 if TYPE_CHECKING:
+    from limiter.keys import TopicName
     from limiter.ledger import Level
+    from limiter.matching import Subject
+    from limiter.rules import Effective
+
+
+def changeable(effective: Effective, subject: Subject) -> TopicName | None:
+    """The name by which the limit can be changed live: a topic's, or that of a group of topics; None: it has none."""
+    if effective.per != "topic" or subject.operation != "produce":
+        return None
+    if effective.thing == subject.text:
+        return subject.name
+    words = effective.rule.routing_key_words
+    return None if words is None else subject.group_of_topics(words)
 
 
 class LimitState:
-    """One limit at one moment. `last_refused_at` is monotonic ns, or None: the caller knows how to tell the time of day from it."""
+    """One limit at one moment. `last_refused_at` is monotonic ns, or None: the caller knows how to tell the time of day from it.
+
+    Of the messages it let through (`admitted`) some may have been `held` first. `over_limit` counts those that found it used up, each once,
+    whatever became of them; `refused` those that this limit cost in the end, being the one they would have had to wait longest for.
+    """
 
     __slots__ = (
         "admitted",
@@ -19,9 +36,11 @@ class LimitState:
         "breaker",
         "effective",
         "fill",
+        "held",
         "last_refused_at",
         "name",
         "operation",
+        "over_limit",
         "overflow",
         "per",
         "protocol",
@@ -36,16 +55,17 @@ class LimitState:
         self.effective = effective  # limit, origin, who and when, or the rule's place
         self.per = effective.per
         self.overflow = level.state == OVERFLOW  # shared by those that found no room in the ledger
-        self.thing = "" if self.overflow else effective.thing  # the topic, client, ... as text
+        self.thing = level.thing()  # the topic, client, ... as text
         self.operation = level.subject.operation  # "produce" or "consume"
-        own = effective.per == "topic" and self.thing == level.subject.text and self.operation == "produce"
-        self.name = level.subject.name if own else None  # of the key whose limit can be changed by its name
+        self.name = None if self.overflow else changeable(effective, level.subject)  # of the key, or group, to change its limit by
         self.protocol = level.subject.name.protocol if effective.per in {"topic", "exchange", "vhost"} else ""
         self.fill = level.bucket.fill(now)  # 0 to 1
         self.breaker = "open" if level.breaker.is_open(now) else "closed"
         self.wait_ns = level.wait_ns(1, 0, now)  # until one message (of no bytes) would pass
         self.admitted = level.admitted  # messages since the level came into use
         self.admitted_bytes = level.admitted_bytes
+        self.over_limit = level.over_limit
+        self.held = level.held
         self.refused = level.refused
         self.shadow_refused = level.shadow_refused
         self.last_refused_at = None if level.last_refused_at < 0 else level.last_refused_at

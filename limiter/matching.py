@@ -74,15 +74,15 @@ class Subject:
             return str(self.connection) if self.connection else ""
         return self.user or "" if per == "user" else ""
 
-    def group_of_topics(self, words: int) -> str:
-        """The topic and all others that agree with it in exchange and the first `words` words of the routing key.
+    def group_of_topics(self, words: int) -> TopicName | None:
+        """The name of all topics that agree in exchange and the first `words` words of the routing key: those, and a last word `#`.
 
-        Written with a last word `#`, which no topic's text has (it would be %23). A shorter key stands for itself.
+        A shorter key is in no group (None). A key whose own last word is `#` may bear the name of its group.
         """
         first = split_words(self.topic)
         if len(first) < words:
-            return self.text
-        return f"{self.thing('exchange')}/{encoded('.'.join(first[:words]))}.#"
+            return None
+        return self.name._replace(topic=".".join([*first[:words], "#"]).encode("utf-8", "surrogateescape"))
 
     def __repr__(self) -> str:
         return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"
@@ -171,6 +171,11 @@ class Matcher:
             and fits(self._group, subject.group)
             and fits(self._user, subject.user)
         )
+
+
+def group_text(group: TopicName) -> str:
+    """A group's name as text: its last word stays `#`, which no topic's text has (it would be %23)."""
+    return group.text().removesuffix("%23") + "#"
 
 
 def encoded(text: str) -> str:

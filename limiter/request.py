@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from limiter.keys import Key
+    from limiter.ledger import Level
     from limiter.rules import Rule
 
 
 class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
 
-    __slots__ = ("again", "bypassed", "count", "key", "messages", "passed", "rule", "shadow_refused", "size", "wait_ns")
+    __slots__ = ("again", "bypassed", "count", "key", "level", "messages", "passed", "rule", "shadow_refused", "size", "wait_ns")
 
     def __init__(self, key: Key | None, count: int, messages: int, size: int) -> None:
         self.key = key  # None: not limited, passes unseen
@@ -30,5 +31,6 @@ class Request:
         self.passed = 0  # how many of `count` pass: always the first ones
         self.wait_ns = 0  # true time until the first refused one would pass, if nobody else asked
         self.rule: Rule | None = None  # the rule that refused; its action says what happens now
+        self.level: Level | None = None  # whose bucket `rule` is about; of no meaning where nothing was refused
         self.shadow_refused = 0  # how many of `count` a rule in shadow mode would have refused
         self.bypassed = False  # passed without a verdict: limiter busy or failed

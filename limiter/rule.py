@@ -94,6 +94,8 @@ class Match:
         if amqp and (self.protocol == "rocketmq" or rocketmq):
             remedy = "RocketMQ's is topic" if amqp[0] in {"routing_key", "queue"} else "RocketMQ has none"
             raise RuleError(f"match.{amqp[0]}", f"{amqp[0]} is AMQP's; {remedy}")
+        if self.operation == "consume" and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
+            raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
         if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
             raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
         if self.client is not None:
@@ -163,6 +165,8 @@ class Rule:
             raise RuleError("per", f"RocketMQ has no {self.per}; say per: topic, client or rule")
         if self.match.operation == "consume":
             check_consume(self.match, self.per, self.action, self.fallback)
+            if self.routing_key_words is not None:
+                raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
         if self.routing_key_words is not None:
             check_words(self.routing_key_words, self.per, self.match.spoken())
         if self.reply != "flow_control" and self.match.spoken() == "amqp":
@@ -238,6 +242,7 @@ class Override:
     open_for_ns: int | None = None
     max_delay_ns: int | None = None
     mode: str | None = None
+    fallback: str | None = None
     expires_at: float | None = None
     by: str = ""
     at: float = 0.0
@@ -250,6 +255,8 @@ class Override:
             check_choice("reply", self.reply, REPLIES)
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
+        if self.fallback is not None:
+            check_choice("fallback", self.fallback, FALLBACKS)
         check_times(self.open_for_ns, self.max_delay_ns, "amqp")  # the rule or topic it is for may allow less: `RuleSet` checks that
         try:
             self.limit_over(UNLIMITED)
@@ -279,6 +286,7 @@ class Override:
             open_for_ns=rule.open_for_ns if self.open_for_ns is None else self.open_for_ns,
             max_delay_ns=rule.max_delay_ns if self.max_delay_ns is None else self.max_delay_ns,
             mode="off" if limit.limits_nothing() else mode,
+            fallback=rule.fallback if self.fallback is None else self.fallback,
         )
 
 

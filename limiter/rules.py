@@ -3,13 +3,17 @@
 A level is what a rule keeps a bucket for (`per:`). Levels add up: a message must pass one rule of each. Within a level the first of
 these that exists holds (`contract.md` 3):
 
-1. the live override of that exact topic               (level `topic` only; origin "override")
+1. the live override of that exact topic, or else of   (level `topic` only; origin "override")
+   the group it is in (`routing_key_words`)
 2. a rule that names the key exactly, in file order    (origin "file")
-3. the published quota of that topic                   (level `topic` only; origin "quota")
+3. the published quota of that topic, or else of its   (level `topic` only; origin "quota")
+   group
 4. the first rule whose pattern matches, in file order (origin "default")
 
 Overrides and quotas change the limit of what would hold otherwise and keep the rest of it (action, breaker, mode, ...); they are for
-`operation: produce` only. A rule changed live stays at its place, so a default changed live leaves overrides alone.
+`operation: produce` only. A rule changed live stays at its place, so a default changed live leaves overrides alone. One of a topic takes it
+out of its group. A group is called by the words its topics share and a last word `#`; a key that is spelt like that itself
+(`order.eu.#` of routing_key_words: 2) is in the group and cannot be changed alone.
 
 In file order a rule for everything would hide each rule after it, as `{protocol: rocketmq}` hides `topic: '%RETRY%*'` in the contract's own
 example. Hence a **bare** rule, whose match says nothing but protocol, listener and operation, is what holds when no pattern of the level
@@ -26,15 +30,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from limiter.limits import Limit
-from limiter.matching import Matcher, Subject
+from limiter.matching import Matcher, Subject, group_text
 from limiter.rule import MOST_DELAY_NS, Match, Override, Rule, RuleError, check_times, quota_over
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
     from limiter.snapshot import Quota
+
+T = TypeVar("T")
 
 __all__ = ["Effective", "Identity", "Match", "Override", "Rule", "RuleError", "RuleSet"]
 
@@ -87,6 +93,14 @@ def with_override(rule: Rule, override: Override) -> Rule:
         changed = override.over(rule)
     enforceable = rule is UNRULED and override.mode is None and not changed.limit.limits_nothing()
     return replace(changed, mode="enforce") if enforceable else changed
+
+
+def said_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName, T]) -> tuple[T | None, bool]:
+    """What `changes` says of a topic or else of the group it is in, and whether it says it of the topic alone."""
+    found = changes.get(name)
+    if group is None or (found is not None and name != group):
+        return found, True
+    return changes.get(group), False
 
 
 class LevelRules:
@@ -252,16 +266,23 @@ class RuleSet:
         rule = UNRULED if at < 0 else self.rules[at]
         change = None if at < 0 else self.rule_overrides.get(rule.name)
         own_buckets = rule.name if per == "rule" or (at >= 0 and self._matchers[at].narrows) else ""
+        words = rule.routing_key_words
+        group = None if words is None else subject.group_of_topics(words)
+        alone = False  # a change of this very topic holds
         if per == "topic" and subject.operation == "produce":
             if origin == "default":
-                quota = self.quotas.get(subject.name)
+                quota, of_topic = said_of(subject.name, group, self.quotas)
                 if quota is not None:
-                    rule, origin, change, own_buckets = with_quota(rule, quota), "quota", None, ""
-            override = self.overrides.get(subject.name)
+                    rule, origin, change, alone = with_quota(rule, quota), "quota", None, of_topic
+            override, of_topic = said_of(subject.name, group, self.overrides)
             if override is not None:
-                rule, origin, change, own_buckets = with_override(rule, override), "override", override, ""
-        if rule.routing_key_words is not None and origin in {"file", "default"}:
-            thing, own_buckets = subject.group_of_topics(rule.routing_key_words), rule.name
+                rule, origin, change, alone = with_override(rule, override), "override", override, of_topic
+        if alone:
+            own_buckets = ""
+        elif words is not None:
+            own_buckets = rule.name
+            if group is not None:
+                thing = group_text(group)
         if rule is UNRULED:
             return None
         identity = (per, own_buckets, subject.name.protocol if per == "topic" else "", thing)

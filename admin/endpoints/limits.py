@@ -13,7 +13,7 @@ from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
-from admin.views import KeyLimit, LimitInUse, LimitPage, Preview, in_use, level_of, usage_of
+from admin.views import KeyLimit, Level, LimitInUse, LimitPage, Preview, in_use, level_of, usage_of
 from limiter.keys import TopicName, amqp_topic, rocketmq_topic
 from limiter.rule import PROTOCOLS
 from limiter.rules import Effective
@@ -37,9 +37,16 @@ def key_of_request(context: Context) -> TopicName:
     return amqp_topic(names["vhost"], names["exchange"], names["routing_key"])
 
 
+def holding(context: Context, name: TopicName) -> list[tuple[str, Effective]]:
+    """What holds for a key, with its operation. A routing key of AMQP's default exchange is a queue's name, and queues are consumed."""
+    operations = ("produce", "consume") if name.protocol == "amqp" and not name.exchange else ("produce",)
+    rules = context.store.rules()
+    return [(operation, effective) for operation in operations for effective in rules.effective(name, operation=operation)]
+
+
 def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
     """What a key's ETag is made of."""
-    levels = [level_of(effective) for effective in context.store.rules().effective(name)]
+    levels = [level_of(effective, operation=operation) for operation, effective in holding(context, name)]
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
@@ -50,20 +57,24 @@ def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
 
 async def key_answer(context: Context, name: TopicName) -> Answer:
     rates = rates_of(context)
-    topic = (name.protocol, name.text(), "produce")
-    state = context.gateway.judge.state(name, context.request.now)
-    usage = None if state is None else usage_of(state, rates.get(topic), context.seconds_at)
+    found = holding(context, name)
+    things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
+    topic = next(things, name.text())  # or the group it names
 
-    def level(effective: Effective) -> Any:
-        return level_of(effective, usage if effective.per == "topic" else None)
+    def level(operation: str, effective: Effective) -> Level:
+        state = context.gateway.judge.state(name, context.request.now, operation) if effective.per == "topic" else None
+        if state is None:
+            return level_of(effective, operation=operation)
+        told = rates.get((name.protocol, effective.thing, operation))
+        return level_of(effective, usage_of(state, told, context.seconds_at), operation)
 
     view = KeyLimit(
         protocol=name.protocol,
-        topic=name.text(),
+        topic=topic,
         path=f"/v1/{key_target(name)}",
         revision=context.store.revision,
         override=context.store.state.keys.get(key_target(name)),
-        levels=[level(effective) for effective in context.store.rules().effective(name)],
+        levels=[level(operation, effective) for operation, effective in found],
     )
     return Answer(view, etag=etag(configured(context, name)))
 

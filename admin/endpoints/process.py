@@ -13,12 +13,12 @@ from admin.bodies import ConfirmBody, ReasonBody, decode
 from admin.context import Context
 from admin.ports import ReloadFailedError
 from admin.problems import Fault, ProblemError, invalid
-from admin.routing import Answer, Parameter, Route
+from admin.routing import DRY_RUN, Answer, Parameter, Route
 from admin.state import format_time
 from admin.views import Done, Live, Ready
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus 3 refuses a scrape without a type
-REASON: Final = Parameter("reason", "text", "why; kept in the audit")
+REASON: Final = Parameter("reason", "text", "why; kept in the audit (a body's own `reason` wins)")
 
 
 async def status(context: Context) -> Answer:
@@ -41,18 +41,27 @@ async def configuration(context: Context) -> Answer:
 
 
 async def reload(context: Context) -> Answer:
-    """Read the configuration and the token files again; the last good ones stay where the new ones cannot be used."""
-    decode(context.request.body, ReasonBody)
+    """Read the configuration and the token files again; the last good ones stay where the new ones cannot be used. A dry run puts
+    nothing in force and leaves the tokens alone.
+    """
+    body = decode(context.request.body, ReasonBody)
+    dry_run = context.request.flag("dry_run")
     try:
-        context.tokens.refresh()
-        done = context.gateway.reload()
+        if not dry_run:
+            context.tokens.refresh()
+        done = context.gateway.reload(dry_run=dry_run)
     except ReloadFailedError as error:
         raise invalid(
             "the configuration cannot be used; the last good one stays in force", [Fault("", text) for text in error.errors]
         ) from error
     except TokenError as error:
         raise ProblemError(422, "invalid", f"{error}; the tokens that were good stay good") from error
-    return Answer(done)
+    return Answer(done, reason=said(body.reason))
+
+
+def said(reason: object) -> str:
+    """A body's reason; "" where it gives none."""
+    return reason if isinstance(reason, str) else ""
 
 
 async def drain(context: Context) -> Answer:
@@ -60,7 +69,9 @@ async def drain(context: Context) -> Answer:
     if not body.confirm:
         raise invalid("draining ends the gateway", [Fault("/confirm", 'send {"confirm": true}; there is no way back')])
     context.gateway.drain()
-    return Answer(Done("draining: no new connections, what is in flight is finished, then the gateway ends"), status=202)
+    return Answer(
+        Done("draining: no new connections, what is in flight is finished, then the gateway ends"), status=202, reason=said(body.reason)
+    )
 
 
 async def livez(context: Context) -> Answer:
@@ -85,8 +96,9 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, and what to look at", answer=dict[str, Any]),
     Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any]),
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,
-          body_required=False, parameters=(REASON,)),
-    Route("POST", "/v1/drain", Role.ADMIN, drain, "Stop gracefully, as SIGTERM does", answer=Done, body=ConfirmBody, statuses=(202,)),
+          body_required=False, parameters=(DRY_RUN, REASON)),
+    Route("POST", "/v1/drain", Role.ADMIN, drain, "Stop gracefully, as SIGTERM does", answer=Done, body=ConfirmBody, statuses=(202,),
+          parameters=(REASON,)),
     Route("GET", "/livez", Role.NOBODY, livez, "Whether the process is alive", answer=Live),
     Route("GET", "/readyz", Role.NOBODY, readyz, "Whether traffic is served", answer=Ready, statuses=(200, 503)),
     Route("GET", "/metrics", Role.VIEWER, metrics, "Prometheus text exposition", answer_type=EXPOSITION),

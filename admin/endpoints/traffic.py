@@ -25,7 +25,9 @@ TOPIC_SORTS: Final = {
 
 
 def _words(item: JSONObject) -> list[str]:
-    return [value for value in item.values() if isinstance(value, str)]
+    """Every text in it, those of its objects (a client's own name, the rule that holds it) too."""
+    inner = [word for value in item.values() if isinstance(value, dict) for word in _words(value)]
+    return [value for value in item.values() if isinstance(value, str)] + inner
 
 
 def _page(context: Context, items: list[JSONObject], key: Any) -> Answer:
@@ -39,7 +41,7 @@ async def topics(context: Context) -> Answer:
     number = TOPIC_SORTS[context.request.query.get("sort", "name")]
 
     def key(item: JSONObject) -> SortKey:
-        return (-float(item.get(number) or 0) if number else 0.0), f"{item.get('protocol')} {item.get('topic')}"
+        return (-float(item.get(number) or 0) if number else 0.0), f"{item.get('protocol')} {item.get('topic')} {item.get('operation')}"
 
     return _page(context, context.gateway.topics(), key)
 

@@ -28,6 +28,7 @@ BY_DESCRIPTORS: Final = "overload"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS)
 RESERVED: Final = 128  # descriptors for the admin API, files, the loop itself (a guess; an idle gateway has about 25 open)
 TURNED_AWAY: Final = 64  # clients per listener that are told at a time why they cannot connect; they hold no seat, but a descriptor
+UNKNOWN_USER: Final = ""  # all whose login the gateway cannot read (mechanisms of plugins) count as one user
 SHOWN: Final = 64  # characters of a name or an address in a text: AMQP's reply texts have 255 bytes
 
 
@@ -109,6 +110,12 @@ class Admission:
         self.by_user: dict[str, int] = {}
         self._rate = None if caps.rate is None else TokenBucket(Limit(messages=caps.rate), now)
 
+    @property
+    def most(self) -> int | None:
+        """How many connections may be seated here; None: any number. Other listeners may take some of the places that all share."""
+        most = min(self.places.most, sys.maxsize if self.caps.connections is None else self.caps.connections)
+        return None if most == sys.maxsize else most
+
     def enter(self, address: str | None, now: int) -> Seat:
         """A seat for a connection just accepted; `address` is None where a PROXY header will tell it. Raises RefusedError.
 
@@ -164,7 +171,8 @@ class Admission:
         count = self.by_user.get(user, 0)
         if most is not None and count >= most:
             # Worded after RabbitMQ: "connection refused for user 'x': user connection limit (3) is reached" (rabbit_reader.erl).
-            text = f"connection refused for user {user[:SHOWN]!a}: {self._reached(BY_USER, most)}"
+            who = "a user this gateway cannot tell from others" if user == UNKNOWN_USER else f"user {user[:SHOWN]!a}"
+            text = f"connection refused for {who}: {self._reached(BY_USER, most)}"
             raise RefusedError(BY_USER, text)
         self.by_user[user] = count + 1
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import resource
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gateway import log
 from gateway.accepting.admission import Caps, Places, room_for_connections
 from gateway.accepting.listeners import Listener
 from gateway.accepting.upstream import Upstream
 from gateway.assembly import Place
-from gateway.settings.tls_files import hops
+from gateway.settings.tls_files import ending, hops
+from gateway.tls.certificates import TlsFileError
 from gateway.tls.context import Hop
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ def _listener(entry: Entry, places: Places) -> Listener:
         entry.handshake_timeout_ns,
         entry.idle_timeout_ns or 0,
         entry.other_protocols == "pass",
+        entry.send_proxy_protocol == "v2",
     )
     tls, upstream_tls = hops(entry)
     return Listener(
@@ -54,18 +59,37 @@ def read_tls(settings: Settings) -> dict[str, Protection]:
     return {entry.name: hops(entry) for entry in settings.listeners}
 
 
+def say_ending(settings: Settings) -> None:
+    """Log a warning of each of the gateway's certificates that is near its end or past it, as `sluice check` does."""
+    with suppress(TlsFileError):  # gone since it was read: the next reload says so
+        for problem in ending(settings):
+            log.event(logging.WARNING, "certificate_ending", setting=problem.path, err=problem.message, remedy=problem.remedy)
+
+
+def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
+    """Whose files are not those that new connections begin with now."""
+    return [
+        f"listeners.{name}.{key}: the files have changed"
+        for name, listener in listening.items()
+        for key, old, new in _pairs(listener, protection.get(name))
+        if old.fingerprint != new.fingerprint
+    ]
+
+
 def put_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
     """Let new connections begin with this; those that are there keep what they began with. Says whose files have changed."""
-    changed = []
+    changed = changed_tls(listening, protection)
     for name, listener in listening.items():
         if name not in protection:
             continue
-        tls, upstream_tls = protection[name]
-        for key, old, new in (("tls", listener.tls, tls), ("upstream_tls", listener.upstream.tls, upstream_tls)):
-            if old is not None and new is not None:
-                new.failures.update(old.failures)
-                if old.fingerprint != new.fingerprint:
-                    changed.append(f"listeners.{name}.{key}: the files have changed")
-        listener.tls = tls
-        listener.upstream.tls = upstream_tls
+        for _, old, new in _pairs(listener, protection[name]):
+            new.failures.update(old.failures)
+        listener.tls, listener.upstream.tls = protection[name]
     return changed
+
+
+def _pairs(listener: Listener, protection: Protection | None) -> list[tuple[str, Hop, Hop]]:
+    """The hops that are protected before and after: setting, old, new."""
+    tls, upstream_tls = protection or (None, None)
+    hops_ = (("tls", listener.tls, tls), ("upstream_tls", listener.upstream.tls, upstream_tls))
+    return [(key, old, new) for key, old, new in hops_ if old is not None and new is not None]

@@ -219,11 +219,6 @@ class Listener:
         finally:
             arrival.client.close()
 
-    async def probe(self) -> None:
-        """Dial a broker that is known to be down, so that readiness comes back without a client's help."""
-        if self.upstream.ok is False:
-            await self.upstream.probe()
-
     def close(self) -> None:
         """Stop accepting."""
         if self.sock is not None:

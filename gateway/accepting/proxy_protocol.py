@@ -36,7 +36,7 @@ HostPort = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The connection's two ends as the client's side has them; IP addresses of one family."""
+    """The connection's two ends as the client's side has them; IP addresses, as `plain` writes them."""
 
     source: HostPort
     destination: HostPort
@@ -65,7 +65,10 @@ def read(data: bytes) -> Header | int:
         return _read_v2(data)
     if data.startswith(b"PROXY "):
         return _read_v1(data)
-    raise MalformedHeaderError(f"the connection begins with {data[:SHORTEST]!r}, not with a PROXY header")
+    raise MalformedHeaderError(
+        f"the connection begins with {data[:SHORTEST]!r}, not with a PROXY header; let the balancer send one, or set "
+        "`accept_proxy_protocol: false` on the listener if clients connect directly"
+    )
 
 
 def _read_v1(data: bytes) -> Header | int:
@@ -85,8 +88,7 @@ def _read_v1(data: bytes) -> Header | int:
         raise MalformedHeaderError(f"not a PROXY line: {data[:end]!r}")
     _, family, source, destination, source_port, destination_port = fields
     read_address = _ipv4 if family == "TCP4" else _ipv6
-    ends = Ends((read_address(source), _port(source_port)), (read_address(destination), _port(destination_port)))
-    return Header(end + 2, ends)
+    return Header(end + 2, _ends((read_address(source), _port(source_port)), (read_address(destination), _port(destination_port))))
 
 
 def _read_v2(data: bytes) -> Header | int:
@@ -114,7 +116,12 @@ def _read_v2(data: bytes) -> Header | int:
     source_port = int.from_bytes(data[ports : ports + 2], "big")
     destination_port = int.from_bytes(data[ports + 2 : ports + 4], "big")
     ip = IPv4Address if family == TCP4 else IPv6Address
-    return Header(size, Ends((str(ip(source)), source_port), (str(ip(destination)), destination_port)))
+    return Header(size, _ends((str(ip(source)), source_port), (str(ip(destination)), destination_port)))
+
+
+def _ends(source: HostPort, destination: HostPort) -> Ends:
+    """As the rest of the gateway knows them: one client has one address, by whichever socket it came to the balancer."""
+    return Ends((plain(source[0]), source[1]), (plain(destination[0]), destination[1]))
 
 
 def write(ends: Ends | None) -> bytes:

@@ -1,7 +1,8 @@
 """Refusals: why a client did not get in, for itself, for the log and for the counters.
 
 Every error on the way in (`listeners.py`) becomes one `Refusal` here. Log lines: at once for the first of a cause, then one a second with
-how many there were; a flood of clients does not become a flood of lines.
+how many there were (one a minute for a broker that cannot be reached, which may last); a flood of clients does not become a flood of
+lines. Connections that end later for a cause that many share at a time (SHARED) are added here too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from gateway.protocols.amqp.frames import CONNECTION_FORCED
 from gateway.tls.handshake import TlsHandshakeError
 
 LINE_EVERY_NS: Final = 1_000_000_000
+LASTING: Final = {"upstream_unreachable": 60 * LINE_EVERY_NS}  # between two lines of a cause that stays for long
+SHARED: Final = frozenset({*CAUSES, "broker_lost", "broker_closed_early", "broker_heartbeat", "handshake_timeout", "idle"})
 UNREMARKABLE: Final = frozenset({"client"})  # a port scan or a probe of the port: no warning
 
 
@@ -33,6 +36,7 @@ class Refusal:
     code: int = 0
     last_words: bytes = b""
     error: Exception | None = None  # a fault of the gateway's own
+    user: str | None = None
 
 
 def refusal_of(error: Exception) -> Refusal:
@@ -74,21 +78,25 @@ class Refusals:
         line.count += 1
         line.client = client
         line.text = refusal.text
-        if now - line.said_at >= LINE_EVERY_NS:
+        line.user = refusal.user
+        if self._due(refusal.cause, line, now):
             self._say(refusal.cause, line, now)
 
     def tick(self, now: int) -> None:
         """Once a second: say what has come together since the last line."""
         for cause, line in self._lines.items():
-            if line.count and now - line.said_at >= LINE_EVERY_NS:
+            if line.count and self._due(cause, line, now):
                 self._say(cause, line, now)
+
+    def _due(self, cause: str, line: _Line, now: int) -> bool:
+        return line.said_at is None or now - line.said_at >= LASTING.get(cause, LINE_EVERY_NS)
 
     def _say(self, cause: str, line: _Line, now: int) -> None:
         event = "connections_refused" if cause in CAUSES or cause == "upstream_unreachable" else "connection_closed"
         host, port = line.client
         log.event(
             logging.DEBUG if cause in UNREMARKABLE else logging.WARNING, event, listener=self.listener, protocol=self.protocol,
-            client=f"{host}:{port}", cause=cause, detail=line.text, connections=line.count,
+            client=f"{host}:{port}", user=line.user, cause=cause, detail=line.text or None, connections=line.count,
         )  # fmt: skip
         line.count = 0
         line.said_at = now
@@ -100,10 +108,11 @@ class Refusals:
 class _Line:
     """What the next log line of a cause will say."""
 
-    __slots__ = ("client", "count", "said_at", "text")
+    __slots__ = ("client", "count", "said_at", "text", "user")
 
     def __init__(self) -> None:
         self.count = 0
-        self.said_at = -LINE_EVERY_NS
+        self.said_at: int | None = None
         self.client = ("", 0)
         self.text = ""
+        self.user: str | None = None

@@ -4,7 +4,8 @@ Every client is dialled for once and told the result; dialling again is the clie
 while the broker is known to be down: 2,000 clients a second then each wait for a timeout of their own, and the first packets a restarting
 broker sees are a storm. So while it is down, one dial at a time is a **probe** and everybody else is refused at once with the reason of
 the last one; probes are spaced by 0.1 s, doubling up to MOST_BACKOFF_S, each after a random part of that (full jitter). While the broker
-is up, at most DIALS_AT_ONCE dials are under way; more wait for one of them.
+is up, at most DIALS_AT_ONCE dials are under way; more wait for one of them. What those under way at the same time find out is one
+finding: a broker that goes while a hundred are dialled has failed once, and is probed as soon as after a single dial.
 
 IPv4 and IPv6 addresses of a name are tried side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
 """
@@ -34,6 +35,7 @@ LEAST_BACKOFF_S: Final = (
     0.1  # reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
 )
 MOST_BACKOFF_S: Final = 4.5
+SAY_EVERY_S: Final = 60.0  # how often the log says that it still cannot be reached
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -52,8 +54,11 @@ class Upstream:
         self.ok: bool | None = None  # whether the last dial succeeded; None before the first
         self.why = ""  # of the last failure
         self.dials: dict[str, int] = {"ok": 0, "failed": 0, "spared": 0}  # spared: refused without dialling
-        self._failures = 0  # in a row
+        self._failures = 0  # findings in a row
+        self._findings = 0  # since the start; a dial that began before the last one knows nothing newer
         self._retry_at = 0.0  # trio's clock
+        self._down_since = 0.0  # the same
+        self._said_at = 0.0
         self._probing = False
         self._places = trio.CapacityLimiter(DIALS_AT_ONCE)
 
@@ -67,16 +72,23 @@ class Upstream:
         async with self._places:
             if self._must_wait():  # those before this one have found out meanwhile
                 self._spare()
-            self._probing = self.ok is False
+            probes = self.ok is False  # then the only one under way that does
+            if probes:
+                self._probing = True
+            findings = self._findings
             try:
                 channel = await self._open(ends)
-            except OSError as error:
+            except Exception as error:  # also what a resolver or TLS makes of a name: to the client it is all the same
                 if _errno(error) in OUT_OF_DESCRIPTORS:  # nothing is known about the broker
                     raise
-                self._failed(error)
-                raise UnreachableError(self._unreachable()) from error
+                why = reason(error)
+                self.dials["failed"] += 1
+                if findings == self._findings:
+                    self._failed(why)
+                raise UnreachableError(self._unreachable(why)) from error
             finally:
-                self._probing = False
+                if probes:
+                    self._probing = False
         self._reached()
         return channel
 
@@ -85,10 +97,10 @@ class Upstream:
 
     def _spare(self) -> None:
         self.dials["spared"] += 1
-        raise UnreachableError(self._unreachable())
+        raise UnreachableError(self._unreachable(self.why))
 
-    def _unreachable(self) -> str:
-        return f"the broker behind this gateway ({self.text}) cannot be reached: {self.why}"
+    def _unreachable(self, why: str) -> str:
+        return f"the broker behind this gateway ({self.text}) cannot be reached: {why}"
 
     async def _open(self, ends: Ends | None) -> Channel:
         sock = await self._connect()
@@ -114,23 +126,38 @@ class Upstream:
     def _reached(self) -> None:
         self.dials["ok"] += 1
         if self.ok is False:
-            log.event(logging.INFO, "upstream_reachable", listener=self.listener, upstream=self.text)
+            away_s = round(trio.current_time() - self._down_since, 3)
+            log.event(logging.INFO, "upstream_reachable", listener=self.listener, upstream=self.text, unreachable_s=away_s)
         self.ok = True
         self.why = ""
         self._failures = 0
+        self._findings += 1
 
-    def _failed(self, error: OSError) -> None:
-        self.dials["failed"] += 1
+    def _failed(self, why: str) -> None:
+        first = self.ok is not False
         self.ok = False
-        self.why = reason(error)
+        self.why = why
+        self._findings += 1
         ceiling = min(MOST_BACKOFF_S, LEAST_BACKOFF_S * 2 ** min(self._failures, 16))
         self._retry_at = trio.current_time() + random.uniform(0, ceiling)  # noqa: S311  -- jitter
         self._failures += 1
-        log.event(logging.WARNING, "upstream_unreachable", listener=self.listener, upstream=self.text, err=self.why)
+        self._say_failed(trio.current_time(), first=first)
+
+    def _say_failed(self, now: float, *, first: bool) -> None:
+        """The change of state, and then a line a minute while it lasts; the naive way says every probe, for as long as a broker is away."""
+        if first:
+            self._down_since = now
+        elif now - self._said_at < SAY_EVERY_S:
+            return
+        self._said_at = now
+        log.event(
+            logging.WARNING, "upstream_unreachable", listener=self.listener, upstream=self.text, err=self.why,
+            since_s=round(now - self._down_since, 3), dials_failed=self.dials["failed"],
+        )  # fmt: skip
 
     async def probe(self) -> None:
-        """Find out whether the broker takes connections now, unless it is too early for that."""
-        if not self._must_wait():
+        """Find out whether the broker takes connections, where that is not known or it did not at last; unless it is too early for that."""
+        if self.ok is not True and not self._must_wait():
             with suppress(OSError, UnreachableError):  # known and logged by then
                 (await self.dial(None)).close()
 

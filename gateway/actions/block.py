@@ -6,6 +6,7 @@ has no more `patience_ns` than that allows, and then the part is rejected.
 
 from __future__ import annotations
 
+from gateway.actions.outcome import count_held
 from gateway.actions.reject import reject
 from gateway.actions.wait import due
 from gateway.conversation import Conversation
@@ -24,6 +25,6 @@ def block(conversation: Conversation, part: Part, now: int) -> None:
         part.again = True
         if first:
             part.deadline = deadline
-            key.tally.delayed += part.count * part.messages
+            count_held(part)
         return
     reject(conversation, part, now)

@@ -7,6 +7,7 @@ waiting unless the rule's `fallback` says otherwise.
 
 from __future__ import annotations
 
+from gateway.actions.outcome import count_held
 from gateway.actions.reject import reject
 from gateway.actions.wait import due
 from gateway.conversation import Conversation
@@ -25,6 +26,6 @@ def delay(conversation: Conversation, part: Part, now: int) -> None:
         part.again = True
         if first:
             part.deadline = deadline
-            key.tally.delayed += part.count * part.messages
+            count_held(part)
         return
     reject(conversation, part, now)

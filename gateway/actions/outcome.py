@@ -1,4 +1,4 @@
-"""What became of a refused part, and how it is counted. The common ground of the actions that end it."""
+"""What became of a refused part, and how it is counted: of its key, and of the limit it was over. The common ground of the actions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ def counted(part: Part, outcome: int) -> bool:
     key = part.key
     assert key is not None
     tally = key.tally
+    level = part.level
     if outcome == REFUSED:
         tally.refused += part.count * part.messages
         tally.refused_bytes += part.count * part.size
@@ -19,4 +20,16 @@ def counted(part: Part, outcome: int) -> bool:
         tally.dropped_bytes += part.count * part.size
     else:
         return False
+    if level is not None:
+        level.refused += part.count * part.messages
     return True
+
+
+def count_held(part: Part) -> None:
+    """Count `part` as held; once, however often it is judged again."""
+    key = part.key
+    assert key is not None
+    key.tally.delayed += part.count * part.messages
+    level = part.level
+    if level is not None:
+        level.held += part.count * part.messages

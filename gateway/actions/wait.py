@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.actions.outcome import count_held
 from gateway.conversation import Conversation
 from gateway.messages import NEVER, Part
 
@@ -27,7 +28,7 @@ def wait(conversation: Conversation, part: Part, now: int) -> None:
     assert key is not None
     part.again = True
     if part.deadline == 0:
-        key.tally.delayed += part.count * part.messages
+        count_held(part)
         part.deadline = NEVER
     held = conversation.hold(part, due(now, part.wait_ns))
     assert held, "a protocol that cannot refuse a request can hold it"

@@ -1,4 +1,4 @@
-"""`sluice history`: who changed what, when and why; and back."""
+"""`sluice history`: who changed what, when and why; and back. `sluice audit`: what was done, refused and failed besides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import path
-from gateway.cli.output import Column, brief, talk
-from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
+from gateway.cli.output import Column, brief, columns, talk
+from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
 
 
 def _targets(item: dict[str, Any]) -> object:
@@ -33,6 +33,7 @@ COLUMNS: Final[list[Column]] = [
     ("change", _became),
     ("reason", lambda item: item.get("reason")),
 ]
+AUDIT: Final[list[Column]] = columns("sequence", "at", "by", "role", "address", "action", "outcome", "reason", "detail")
 CHANGES: Final[list[Column]] = [
     ("what", lambda change: change.get("target")),
     ("before", lambda change: brief(change.get("before"))),
@@ -91,3 +92,11 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
     else:
         remote.emit([body.get("entry", {})], COLUMNS)
     said(change, f"returned to revision {revision}", f"return to revision {revision}")
+
+
+@click.command(cls=Verb, example="sluice audit --limit 20\nsluice audit -o json")
+@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, the latest first.")
+@remote
+def audit(remote: Remote, most: int) -> None:
+    """What was asked of the gateway to do, the latest first: changes, reloads, closed connections, drains; also what it refused."""
+    remote.emit(list(remote.client.items("/v1/audit", most=most)), AUDIT)

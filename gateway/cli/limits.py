@@ -13,7 +13,7 @@ from gateway.cli.client import AdminClient, Reply, listed, path
 from gateway.cli.exits import NOT_FOUND, USAGE, CommandError
 from gateway.cli.output import Column, brief, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
-from limiter.rule import ACTIONS, MODES, REPLIES
+from limiter.rule import ACTIONS, FALLBACKS, MODES, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_rate, parse_size
 
 
@@ -23,6 +23,7 @@ def _byte_burst(level: dict[str, Any]) -> object:
 
 
 LEVELS: Final[list[Column]] = [
+    column("operation", "operation"),
     column("per", "per"),
     column("for", "thing"),
     column("messages", "limit.messages"),
@@ -30,6 +31,7 @@ LEVELS: Final[list[Column]] = [
     column("bytes", "limit.bytes"),
     ("byte burst", _byte_burst),
     column("action", "action"),
+    column("fallback", "fallback"),
     column("mode", "mode"),
     column("origin", "origin"),
     column("rule", "rule"),
@@ -41,6 +43,7 @@ LEVELS: Final[list[Column]] = [
 ]
 IN_USE: Final[list[Column]] = [
     column("protocol", "protocol"),
+    column("operation", "operation"),
     column("per", "level.per"),
     column("for", "level.thing"),
     column("messages", "level.limit.messages"),
@@ -58,13 +61,16 @@ RULES: Final[list[Column]] = [
     column("rule", "name"),
     column("match", "match"),
     column("per", "per"),
+    column("key words", "routing_key_words"),
     column("messages", "limit.messages"),
     column("bytes", "limit.bytes"),
     column("action", "action"),
+    column("fallback", "fallback"),
     column("mode", "mode"),
     column("origin", "origin"),
     column("place", "place"),
     column("by", "override.by"),
+    column("until", "override.expires"),
     column("reason", "override.reason"),
 ]
 
@@ -99,6 +105,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="How many messages at once."),
         click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="How many bytes at once, e.g. 1MiB."),
         click.option("--action", type=click.Choice(ACTIONS), help="What happens to what is over the limit."),
+        click.option("--fallback", type=click.Choice(FALLBACKS), help="And where reject has no words: AMQP channels without confirms."),
         click.option("--reply", type=click.Choice(REPLIES), help="How RocketMQ clients are refused."),
         click.option("--mode", type=click.Choice(MODES), help="shadow: counted, never enforced."),
         click.option("--open-for", metavar="TIME", callback=_checked(parse_duration), help="The breaker's time; 0s: none."),

@@ -1,15 +1,15 @@
-"""`sluice topics`, `connections`, `health`, `reload`, `drain`: a running gateway, seen and told."""
+"""`sluice topics`, `connections`, `listeners`, `health`, `reload`, `drain`: a running gateway, seen and told."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from gateway.cli.client import AdminClient
-from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, USAGE, CommandError
+from gateway.cli.client import AdminClient, listed
+from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
 from gateway.cli.output import Column, clean, column, talk
-from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
+from gateway.cli.verbs import Change, Group, Remote, Verb, acting, remote, said
 
 TOPICS: Final[list[Column]] = [
     column("protocol", "protocol"),
@@ -30,10 +30,13 @@ CONNECTIONS: Final[list[Column]] = [
     column("id", "id"),
     column("listener", "listener"),
     column("client", "client"),
+    column("name", "client_properties.connection_name"),
     column("user", "user"),
     column("vhost", "vhost"),
     column("state", "state"),
     column("bottleneck", "bottleneck"),
+    column("rule", "held_by.rule"),
+    column("topic", "held_by.topic"),
     column("forwarded", "messages_forwarded"),
     column("held", "held_messages"),
     column("held bytes", "held_bytes"),
@@ -42,7 +45,39 @@ CONNECTIONS: Final[list[Column]] = [
     column("age s", "age_seconds"),
 ]
 
-RELOADED: Final = {"in_force": "in force", "needs_restart": "needs a restart"}
+
+def _reachable(item: dict[str, Any]) -> object:
+    """Whether its broker was there at the last dial; None before the first."""
+    if item.get("upstream_reachable") is False:
+        return f"unreachable: {item.get('upstream_error')}"
+    return "reachable" if item.get("upstream_reachable") else None
+
+
+def _guarded(hop: object, verified: str) -> object:
+    """A hop of TLS in a word or two: on, or what it means that the peer's certificate is verified. None where it is plain."""
+    if not isinstance(hop, dict):
+        return None
+    return verified if hop.get("peer_verified") else "on"
+
+
+LISTENERS: Final[list[Column]] = [
+    column("listener", "name"),
+    column("protocol", "protocol"),
+    column("bind", "bind"),
+    ("tls", lambda item: _guarded(item.get("tls"), "client certificates")),
+    ("proxy", lambda item: "accepted" if item.get("accept_proxy_protocol") else None),
+    column("seats", "seats.taken"),
+    column("of", "seats.most"),
+    column("per address", "max_connections_per_address"),
+    column("per user", "max_connections_per_user"),
+    column("rate", "max_connection_rate"),
+    ("refused", lambda item: sum((item.get("connections_refused") or {}).values())),
+    column("upstream", "upstream"),
+    ("upstream tls", lambda item: _guarded(item.get("upstream_tls"), "verified")),
+    column("proxy sent", "send_proxy_protocol"),
+    ("state", _reachable),
+]
+RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart": ("needs a restart", "would need a restart")}
 
 
 @click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
@@ -59,7 +94,9 @@ def connections() -> None:
 
 
 @connections.command("list", example="sluice connections list -q 10.0.0.7")
-@click.option("-q", "--query", metavar="TEXT", help="Only those whose client, user or listener has this in it.")
+@click.option(
+    "-q", "--query", metavar="TEXT", help="Only those whose client, name, user, virtual host, listener, rule or topic has this in it."
+)
 @remote
 def list_(remote: Remote, query: str | None) -> None:
     """Connections, each with its state, what holds it up, and how long its broker has been blocked or slow to take bytes."""
@@ -68,17 +105,22 @@ def list_(remote: Remote, query: str | None) -> None:
 
 @connections.command("close", example="sluice connections close 42 --reason 'runaway job'")
 @click.argument("connection", metavar="ID", type=click.IntRange(min=1))
-@changing
+@acting
 @remote
 def close(remote: Remote, change: Change, connection: int) -> None:
     """Close one connection, in its protocol's words; the reason is told to the client. `list` shows the IDs."""
-    if change.if_version is not None:
-        raise CommandError(USAGE, "closing a connection takes no --if-version: there is nothing to compare")
     change.confirm(f"Close connection {connection} of the gateway at {remote.url}?")
     body = remote.client.ask("DELETE", f"/v1/connections/{connection}", query=change.query()).body
     if remote.form != "table":
         remote.emit(body)
     said(change, f"connection {connection} is being closed", f"close connection {connection}")
+
+
+@click.command(cls=Verb, example="sluice listeners\nsluice listeners -o yaml")
+@remote
+def listeners(remote: Remote) -> None:
+    """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last."""
+    remote.emit(listed(remote.client.ask("GET", "/v1/listeners").body), LISTENERS)
 
 
 @click.command(cls=Verb, example="sluice health && echo ready")
@@ -117,20 +159,16 @@ def _client(remote: Remote) -> AdminClient:
         return AdminClient(remote.url, None, remote.timeout_s)
 
 
-@click.command(cls=Verb, example="sluice reload --reason 'rule for invoices'")
-@changing
+@click.command(cls=Verb, example="sluice reload --dry-run\nsluice reload --reason 'rule for invoices'")
+@acting
 @remote
 def reload(remote: Remote, change: Change) -> None:
     """Have the gateway read its configuration again. Rules are in force at once, what needs a restart is named.
 
     A bad file changes nothing: exit 3, with every mistake in it.
     """
-    if change.dry_run or change.if_version is not None:
-        raise CommandError(
-            USAGE, "a reload takes neither --dry-run nor --if-version; `sluice check -c FILE` tells whether the file is good"
-        )
     try:
-        reply = remote.client.ask("POST", "/v1/config:reload", query={"reason": change.reason or ""})
+        reply = remote.client.ask("POST", "/v1/config:reload", query=change.query())
     except CommandError as error:
         if error.status == 422:
             error.code = INVALID
@@ -138,19 +176,20 @@ def reload(remote: Remote, change: Change) -> None:
     if remote.form != "table" or not isinstance(reply.body, dict):
         remote.emit(reply.body)
         return
-    lines = [f"{said}: {line}" for name, said in RELOADED.items() for line in reply.body.get(name, [])]
+    lines = [f"{words[change.dry_run]}: {line}" for name, words in RELOADED.items() for line in reply.body.get(name, [])]
     for line in lines:
         click.echo(clean(line))
-    talk("configuration read again" if lines else "configuration read again: nothing changed")
+    if change.dry_run:
+        talk("dry run, the configuration in force stays" if lines else "dry run: nothing would change")
+    else:
+        talk("configuration read again" if lines else "configuration read again: nothing changed")
 
 
 @click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'")
-@changing
+@acting
 @remote
 def drain(remote: Remote, change: Change) -> None:
     """Have the gateway stop gracefully: no new connections, what is in flight is finished, then it ends."""
-    if change.if_version is not None:
-        raise CommandError(USAGE, "draining takes no --if-version: there is nothing to compare")
     change.confirm(f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere.")
     if change.dry_run:
         status = remote.client.ask("GET", "/v1/status").body

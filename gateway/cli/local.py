@@ -106,6 +106,8 @@ def show(settings: Settings, origin: bool, form: str) -> None:  # noqa: FBT001  
     described = settings.describe()
     if origin:
         rows = [{"setting": path, "value": value, "from": str(settings.origin(path))} for path, value in leaves(described, "")]
+        if form == "table":  # as the file takes it, not as `yes` and `no`
+            rows = [{**row, "value": str(row["value"]).lower()} if isinstance(row["value"], bool) else row for row in rows]
         emit(form, rows)
     else:
         described.pop("rules_file", None)  # its rules are shown

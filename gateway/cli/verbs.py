@@ -162,16 +162,29 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def changing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of verbs that change something; the command gets `change: Change`."""
+    """Options of verbs that change limits, rules or quotas; the command gets `change: Change`."""
+    version = click.option("--if-version", metavar="ETAG", help="Only if it is still this version (as shown by -o json, or an ETag).")
+    return _with_change(command, "history", version)
 
-    @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
-    @click.option("--if-version", metavar="ETAG", help="Only if it is still this version (as shown by -o json, or an ETag).")
-    @click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
-    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+def acting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of verbs that act on the process: nothing has a version there. The command gets `change: Change`."""
+    return _with_change(command, "audit (`sluice audit`)")
+
+
+def _with_change(command: Callable[..., Any], kept: str, *more: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
-    def wrapped(*args: Any, dry_run: bool, if_version: str | None, reason: str | None, yes: bool, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, dry_run: bool, reason: str | None, yes: bool, if_version: str | None = None, **kwargs: Any) -> Any:
         return command(*args, change=Change(dry_run, if_version, reason, yes), **kwargs)
 
+    options = (
+        click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
+        *more,
+        click.option("--reason", metavar="TEXT", help=f"Why; kept in the {kept}."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+    )
+    for option in reversed(options):
+        option(wrapped)
     return wrapped
 
 

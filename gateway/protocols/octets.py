@@ -26,3 +26,16 @@ def u32(data: bytes, at: i64) -> i64:
 def u64(data: bytes, at: i64) -> i64:
     """Unsigned values of 2**63 and above come out negative: callers treat a negative size as too large."""
     return (u32(data, at) << 32) | u32(data, at + 4)
+
+
+def same(data: bytes, one: i64, other: i64, size: i64) -> bool:
+    """Whether `size` bytes at `one` are the same as at `other`."""
+    while size >= 8:
+        size -= 8
+        if u64(data, one + size) != u64(data, other + size):
+            return False
+    while size > 0:
+        size -= 1
+        if data[one + size] != data[other + size]:
+            return False
+    return True

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv6Address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.settings.document import Node, Scalar, kind_of
 from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
 from gateway.settings.problems import quoted
+
+NAME: Final = 253
+LABEL: Final = 63
+NAME_PATTERN: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62})(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62}))*"
 
 
 class Address(NamedTuple):
@@ -57,8 +61,8 @@ class HostPort(ScalarKind[Address]):
                 raise Invalid(f"{quoted(host)} is not an IPv6 address", f"write it like {self.example}")
         elif ":" in host:
             raise Invalid(f"{quoted(text)} is not host:port", f'an IPv6 address stands in brackets: "[{host}]:{port}"')
-        elif not _is_host(host):
-            raise Invalid(f"{quoted(host)} is not a host", f"write it like {self.example}")
+        elif fault := host_fault(host):
+            raise Invalid(f"{quoted(host)} {fault}", f"write it like {self.example}")
         if int(port) > 65535:
             raise Invalid(f"{port} is not a port", "ports go up to 65535")
         if int(port) == 0 and not self.bind:
@@ -69,8 +73,35 @@ class HostPort(ScalarKind[Address]):
         return str(value)
 
     def schema(self) -> dict[str, JSON]:
-        host = r"(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))"
+        host = rf"(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]|{NAME_PATTERN}\.?)"
         return {"type": "string", "pattern": f"^{host}:[0-9]{{1,5}}$", "examples": [self.example]}
+
+
+class HostName(ScalarKind[str]):
+    """A host's name or IP address without a port, as it stands in a certificate; IPv6 without brackets."""
+
+    placeholder = ""
+    wanted = "a host name or an address"
+
+    def __init__(self, example: str) -> None:
+        self.example = example
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+        text = scalar.text
+        if ":" in text:
+            if "%" in text or not _is_ipv6(text):
+                raise Invalid(f"{quoted(text)} is not an IPv6 address", f"write it like {self.example}, without a port")
+        elif fault := host_fault(text):
+            raise Invalid(f"{quoted(text)} {fault}", f"write it like {self.example}")
+        elif text.endswith("."):
+            raise Invalid(f"{quoted(text)} ends with a dot", f"no certificate has it: write {text.removesuffix('.')}")
+        return text
+
+    def show(self, value: str) -> JSON:
+        return value
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "string", "pattern": rf"^(?:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*|{NAME_PATTERN})$", "examples": [self.example]}
 
 
 def _is_ipv6(host: str) -> bool:
@@ -81,9 +112,25 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-def _is_host(host: str) -> bool:
-    """An IPv4 address or a name; what looks like a number must be an address."""
+def host_fault(host: str) -> str:
+    """What is wrong with an IPv4 address or a name, as the end of a sentence; "" for a good one.
+
+    What looks like a number must be an address. The lengths are DNS's (RFC 1035, 2.3.4); beyond them resolver and TLS raise errors of
+    their own. A final dot (the root, which keeps a resolver from its search list) is allowed.
+    """
     if re.fullmatch("[0-9.]+", host):
         octets = host.split(".")
-        return len(octets) == 4 and all(re.fullmatch("0|[1-9][0-9]{0,2}", octet) and int(octet) < 256 for octet in octets)
-    return re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", host) is not None
+        good = len(octets) == 4 and all(re.fullmatch("0|[1-9][0-9]{0,2}", octet) and int(octet) < 256 for octet in octets)
+        return "" if good else "is not a host: an IPv4 address is four numbers up to 255, and a name has a letter"
+    if re.fullmatch("[A-Za-z0-9_.-]+", host) is None:
+        return "is not a host"
+    labels = host.removesuffix(".").split(".")
+    if not all(labels):
+        return "is not a host: it has a dot with nothing before it"
+    if any(len(label) > LABEL for label in labels):
+        return f"is not a host: a part between dots has {LABEL} characters at most"
+    if len(host) > NAME:
+        return f"is not a host: a name has {NAME} characters at most"
+    if any(label.startswith("-") or label.endswith("-") for label in labels):
+        return "is not a host: no part between dots begins or ends with a hyphen"
+    return ""

@@ -71,10 +71,15 @@ def shadowed_rules(settings: Settings) -> Iterator[ConfigProblem]:
 def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a rule that its action never looks at."""
     for number, rule in enumerate(settings.rules):
-        if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS and rule.action != "delay" and rule.fallback != "delay":
-            yield settings.problem(
-                f"rules[{number}].max_delay", f"has no effect with action: {rule.action}", "set action: delay, or remove it"
-            )
+        if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
+            path = f"rules[{number}].max_delay"
+            if rule.match.operation == "consume":
+                yield settings.problem(path, "has no effect with operation: consume: deliveries wait as long as it takes", "remove it")
+            elif rule.action != "delay":
+                yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
+        if rule.fallback != "delay" and rule.match.spoken() == "rocketmq":
+            message = "has no effect with protocol: rocketmq, where every refusal can be said"
+            yield settings.problem(f"rules[{number}].fallback", message, "remove it")
         if rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the others end in a refusal
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
@@ -112,6 +117,17 @@ def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
 
 
+def caps_beyond_caps(settings: Settings) -> Iterator[ConfigProblem]:
+    """A cap on the connections of one that is above the cap on all."""
+    for number, listener in enumerate(settings.listeners):
+        most = listener.max_connections
+        for key in ("max_connections_per_address", "max_connections_per_user"):
+            cap = getattr(listener, key)
+            if most is not None and cap is not None and cap > most:
+                message = f"has no effect: max_connections is {most} in all"
+                yield settings.problem(f"listeners[{number}].{key}", message, "lower it, or raise max_connections")
+
+
 def caps_beyond_files(settings: Settings) -> Iterator[ConfigProblem]:
     """More connections allowed than there are descriptors for."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -128,12 +144,13 @@ def few_files(settings: Settings) -> Iterator[ConfigProblem]:
     """A hard limit of open files that leaves room for few connections."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
-        message = f"the hard limit of open files is {hard}: room for about {max(0, hard - 64) // 2} connections"
+        message = f"the hard limit of open files is {hard}: room for {room_for_connections(hard, len(settings.listeners))} connections"
         yield ConfigProblem("ulimit -n", 0, 0, "", message, "raise it (systemd: LimitNOFILE=65536)")
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, shadowed_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
+    caps_beyond_caps,
 )  # fmt: skip
 
 

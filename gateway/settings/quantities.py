@@ -56,8 +56,18 @@ def MessageRate() -> Quantity[Rate]:  # noqa: N802
     return Quantity("a rate of messages", "500/s", parse_rate, format_rate, f"^\\s*{_NUMBER}\\s*[kM]?{_PER}")
 
 
+class Some(Quantity[Rate]):
+    """A rate that is more than nothing."""
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Rate:
+        rate = super().parse(scalar, place, reading)
+        if not rate.amount:
+            raise Invalid(f"{scalar.text} lets nobody in", "leave it out for no cap")
+        return rate
+
+
 def ConnectionRate() -> Quantity[Rate]:  # noqa: N802
-    return Quantity("a rate of new connections", "100/s", parse_rate, format_rate, f"^\\s*{_NUMBER}\\s*[kM]?{_PER}")
+    return Some("a rate of new connections", "100/s", parse_rate, format_rate, f"^\\s*(?=[0-9.]*[1-9]){_NUMBER}\\s*[kM]?{_PER}")
 
 
 def ByteRate() -> Quantity[Rate]:  # noqa: N802

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gateway.settings.document import Mapping, Node, Scalar, Sequence, kind_of
-from gateway.settings.kinds import JSON, Invalid, Kind, NotYets, Reading
+from gateway.settings.kinds import JSON, Invalid, Kind, NotYets, Reading, ScalarKind
 from gateway.settings.problems import NOWHERE, suggestion
 
 T = TypeVar("T")
@@ -93,7 +93,8 @@ class Section(Kind[T]):
             if not known.required:
                 reading.origins[path] = NOWHERE
                 return default_of(known, path, reading)
-            reading.problems.add(node.place, path, "is missing", f"add {key}: {known.doc}")
+            example = known.kind.example if isinstance(known.kind, ScalarKind) else known.doc
+            reading.problems.add(node.place, path, "is missing", f"add {key}: {example}")
             return known.kind.placeholder
         reading.origins[path] = child.place
         try:
@@ -202,13 +203,18 @@ class OrElse(Kind[Any]):
 
 
 class Off(Kind[None]):
-    """The word `off`."""
+    """The word `off`. `on` is what to write where all defaults are wanted, for messages."""
 
     placeholder = None
 
+    def __init__(self, on: str = "") -> None:
+        self.on = on
+
     def read(self, node: Node, path: str, reading: Reading) -> None:
         if not isinstance(node, Scalar) or node.text != "off":
-            raise Invalid(f"expected a mapping or off, got {kind_of(node)}", "write off, or the keys of the section")
+            raise Invalid(
+                f"expected a mapping or off, got {kind_of(node)}", f"write {self.on and self.on + ', '}off, or the keys of the section"
+            )
 
     def show(self, value: None) -> JSON:
         return "off"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.settings.kinds import Reading
 from gateway.settings.problems import NOWHERE, ConfigProblem
 from gateway.settings.types import Listener, ListenerTls, UpstreamTls
-from gateway.tls.certificates import TlsFileError, Validity, validities
+from gateway.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
 if TYPE_CHECKING:
     from gateway.settings.load import Settings
@@ -39,7 +39,7 @@ def _client_hop(tls: ListenerTls) -> Hop:
 def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
     from gateway.tls.context import upstream_hop
 
-    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify)
+    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host.removesuffix("."), tls.verify)
 
 
 def usable(reading: Reading) -> None:
@@ -60,28 +60,60 @@ def usable(reading: Reading) -> None:
             reading.problems.add(reading.origins.get(inner, NOWHERE), inner, error.message, error.remedy)
 
 
+def ending(settings: Settings) -> Iterator[ConfigProblem]:
+    """The gateway's own certificates, and those that vouch for them, that are near their end, past it, or hold not yet."""
+    for number, listener in enumerate(settings.listeners):
+        for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
+            if tls is not None and tls.certificate is not None:
+                found = validities(tls.certificate, "certificate")
+                path = f"listeners[{number}].{name}.certificate"
+                yield from _ending(settings, path, tls.certificate, min(found, key=lambda each: each.until))
+
+
 def risky(settings: Settings) -> Iterator[ConfigProblem]:
-    """Certificates at their end, keys others can read, brokers that are not verified, and what EXTERNAL means behind a gateway."""
+    """Certificates at their end, CAs that are none, keys others can read, brokers not verified, what EXTERNAL means behind a gateway."""
+    yield from ending(settings)
     for number, listener in enumerate(settings.listeners):
         for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
             if tls is None:
                 continue
             path = f"listeners[{number}].{name}"
-            if tls.certificate is not None:
-                found = validities(tls.certificate, "certificate")
-                yield from _ending(settings, f"{path}.certificate", tls.certificate, min(found, key=lambda each: each.until))
             if tls.key is not None and stat.S_IMODE(tls.key.stat().st_mode) & 0o007:
                 yield settings.problem(f"{path}.key", f"{tls.key} can be read by others", f"chmod o= {tls.key}")
         upstream = listener.upstream_tls
+        client_ca = None if listener.tls is None else listener.tls.client_ca
+        for key, file in (("tls.client_ca", client_ca), ("upstream_tls.ca", None if upstream is None else upstream.ca)):
+            if file is not None and not _cas(file):
+                message = f"{file} holds a certificate that is no CA's: nobody is trusted for it"
+                yield settings.problem(f"listeners[{number}].{key}", message, "name the certificate of the CA that has signed theirs")
         if upstream is not None and upstream.verify != "full":
             path = f"listeners[{number}].upstream_tls.verify"
             what = "is not verified" if upstream.verify == "none" else "may be for any host"
             remedy = "set verify: full, with ca and server_name where the broker's certificate needs them"
             yield settings.problem(path, f"the broker's certificate {what}: who can redirect the connection can read it", remedy)
-        if listener.protocol == "amqp" and listener.tls and listener.tls.client_ca and upstream and upstream.certificate:
-            message = "to the broker, every client that logs in with SASL EXTERNAL is the user of this certificate"
-            remedy = "let clients log in with PLAIN inside TLS, or leave certificate and key out: then the broker offers no EXTERNAL"
-            yield settings.problem(f"listeners[{number}].upstream_tls.certificate", message, remedy)
+        if upstream is not None and upstream.certificate is not None:
+            yield settings.problem(f"listeners[{number}].upstream_tls.certificate", *_lent(listener))
+
+
+def _lent(listener: Listener) -> tuple[str, str]:
+    """What it means that the broker sees the gateway's certificate behind every client; and the way out."""
+    verified = listener.tls is not None and listener.tls.client_ca is not None
+    if listener.protocol != "amqp":
+        message = "to the broker, every client of this listener is the holder of this certificate"
+        return message, "let only clients in that may be, with tls.client_ca or by the network, and keep the broker's own ACL"
+    if verified:
+        message = "to the broker, every client that logs in with SASL EXTERNAL is the user of this certificate"
+        return message, "let clients log in with PLAIN inside TLS, or leave certificate and key out: then the broker offers no EXTERNAL"
+    message = "the broker sees this certificate behind every client; SASL EXTERNAL is refused here to clients that show none of their own"
+    return message, "let clients log in with PLAIN; leave certificate and key out if the broker does not ask for them"
+
+
+def _cas(file: Path) -> bool:
+    """Whether every certificate in the file is a CA's; true where that cannot be read, for OpenSSL has read the file already."""
+    try:
+        return all(vouches(der) for der in certificates(file, "ca"))
+    except ValueError:
+        return True
 
 
 def _ending(settings: Settings, path: str, file: Path, validity: Validity) -> Iterator[ConfigProblem]:

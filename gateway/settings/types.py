@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from gateway.settings.addresses import Address, HostPort
-from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Text, Whole, YesNo
+from gateway.settings.addresses import Address, HostName, HostPort
+from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Whole, YesNo
 from gateway.settings.quantities import ConnectionRate, Duration, Size
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
 from limiter.limits import Rate
@@ -53,7 +53,7 @@ class UpstreamTls:
     certificate: Path | None = setting(PathName("tls/gateway.pem"), None, "The gateway's own certificate, where the broker wants one.")
     key: Path | None = setting(PathName("tls/gateway.key"), None, "Its private key, without a password.")
     server_name: str | None = setting(
-        Text("broker.example", "[A-Za-z0-9_.:-]{1,253}", "a host name or an address"),
+        HostName("broker.example"),
         None,
         "Name in the broker's certificate, also asked for (SNI); default: the host of upstream.",
     )
@@ -77,7 +77,9 @@ class Listener:
     )
     upstream: Address = setting(HostPort("127.0.0.1:5673", bind=False), REQUIRED, "Address of the broker, host:port.")
     tls: ListenerTls | None = setting(OrElse(Section(ListenerTls), Off()), None, "TLS towards clients, or off.")
-    upstream_tls: UpstreamTls | None = setting(OrElse(Section(UpstreamTls), Off()), None, "TLS towards the broker, or off.")
+    upstream_tls: UpstreamTls | None = setting(
+        OrElse(Section(UpstreamTls), Off("{} (for the system's CAs)")), None, "TLS towards the broker, or off."
+    )
     accept_proxy_protocol: bool = setting(
         YesNo(),
         False,

@@ -17,7 +17,10 @@ _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE---
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0  # [0] EXPLICIT, absent in version 1
+_EXTENSIONS: Final = 0xA3  # [3] EXPLICIT, absent before version 3
+_BOOLEAN: Final = 0x01
 _UTC_TIME: Final = 0x17
+_BASIC_CONSTRAINTS: Final = bytes.fromhex("551d13")  # 2.5.29.19
 
 
 class TlsFileError(Exception):
@@ -53,32 +56,67 @@ def read_text(file: Path, setting: str) -> str:
 
 def validities(file: Path, setting: str) -> list[Validity]:
     """Of every certificate in a PEM file, in its order; at least one. Raises TlsFileError."""
+    try:
+        return [validity(der) for der in certificates(file, setting)]
+    except ValueError as error:
+        raise TlsFileError(setting, f"{file} holds a broken certificate: {error}", "write it again") from None
+
+
+def certificates(file: Path, setting: str) -> list[bytes]:
+    """The DER of every certificate in a PEM file; at least one. Raises TlsFileError, and ValueError where one is not even base64."""
     from ssl import PEM_cert_to_DER_cert
 
     text = read_text(file, setting)
     blocks = _PEM.findall(text)
     if not blocks:
         der = " (it looks like DER: `openssl x509 -inform der` converts it)" if text[:1] == "\x30" else ""
-        raise TlsFileError(setting, f"{file} holds no certificate in PEM form{der}", "it begins with -----BEGIN CERTIFICATE-----")
-    try:
-        return [validity(PEM_cert_to_DER_cert(block)) for block in blocks]
-    except ValueError as error:
-        raise TlsFileError(setting, f"{file} holds a broken certificate: {error}", "write it again") from None
+        raise TlsFileError(
+            setting, f"{file} holds no certificate in PEM form{der}", "a certificate begins with -----BEGIN CERTIFICATE-----"
+        )
+    return [PEM_cert_to_DER_cert(block) for block in blocks]
 
 
 def validity(der: bytes) -> Validity:
     """Of one certificate. Raises ValueError where it is none."""
     try:
-        certificate = next(_elements(der, 0, len(der), _SEQUENCE))
-        to_be_signed = next(_elements(der, *certificate[1:], _SEQUENCE))
-        fields = list(_elements(der, *to_be_signed[1:]))
-        if fields[0][0] == _VERSION:
-            del fields[0]
-        _serial, _algorithm, _issuer, times = fields[:4]
+        _serial, _algorithm, _issuer, times = _fields(der)[:4]
         since, until = _elements(der, *times[1:])
         return Validity(_time(der, *since), _time(der, *until))
     except (IndexError, StopIteration, ValueError) as error:
         raise ValueError(f"it is not an X.509 certificate ({error})") from None
+
+
+def vouches(der: bytes) -> bool:
+    """Whether a certificate that is trusted lets others in that it has signed, or itself: a CA's, or one that its own key has signed.
+
+    A CA's says so (basicConstraints, RFC 5280, 4.2.1.9); those of version 1 cannot. Raises ValueError where it is none.
+    """
+    try:
+        fields = _fields(der)
+        issuer, subject = fields[2], fields[4]
+        if der[issuer[1] : issuer[2]] == der[subject[1] : subject[2]]:
+            return True
+        extensions = next((field for field in fields if field[0] == _EXTENSIONS), None)
+        if extensions is None:
+            return False
+        (listed,) = _elements(der, *extensions[1:], _SEQUENCE)
+        for _, start, end in _elements(der, *listed[1:], _SEQUENCE):
+            name, *_critical, value = _elements(der, start, end)
+            if der[name[1] : name[2]] == _BASIC_CONSTRAINTS:
+                (constraints,) = _elements(der, *value[1:], _SEQUENCE)
+                said = list(_elements(der, *constraints[1:]))
+                return bool(said) and said[0][0] == _BOOLEAN and der[said[0][1]] != 0
+    except (IndexError, StopIteration, ValueError) as error:
+        raise ValueError(f"it is not an X.509 certificate ({error})") from None
+    return False
+
+
+def _fields(der: bytes) -> list[tuple[int, int, int]]:
+    """The fields of a certificate from its serial number on: algorithm, issuer, validity, subject, key, and what may follow."""
+    certificate = next(_elements(der, 0, len(der), _SEQUENCE))
+    to_be_signed = next(_elements(der, *certificate[1:], _SEQUENCE))
+    fields = list(_elements(der, *to_be_signed[1:]))
+    return fields[1:] if fields[0][0] == _VERSION else fields
 
 
 def _elements(data: bytes, start: int, end: int, expected: int = 0) -> Iterator[tuple[int, int, int]]:

@@ -81,7 +81,7 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path) -> Validity
     found = validities(certificate, "certificate")
     text = read_text(key, "key")
     if "PRIVATE KEY-----" not in text:
-        raise TlsFileError("key", f"{key} holds no private key in PEM form", "it begins with -----BEGIN PRIVATE KEY-----")
+        raise TlsFileError("key", f"{key} holds no private key in PEM form", "a private key begins with -----BEGIN PRIVATE KEY-----")
     if "ENCRYPTED" in text:
         raise _password(key)
 
@@ -154,6 +154,9 @@ _VERIFICATION: Final = {
     62: ("wrong_host", "the peer's certificate is for another host"),
     64: ("wrong_host", "the peer's certificate is for another address"),
 }
+REASONS: Final = tuple(  # every label there is
+    sorted({"certificate", "closed", "other", "timeout", *(label for label, _ in (*_REASONS.values(), *_VERIFICATION.values()))})
+)
 
 
 def explain(error: ssl.SSLError) -> tuple[str, str]:

@@ -80,6 +80,8 @@ async def _protect(sock: socket.socket, hop: Hop, early: bytes) -> TlsChannel:
     channel = TlsChannel(sock, tls, incoming, outgoing)
     if hop.server_side:
         channel.certificate_user = common_name(tls.getpeercert())
+    else:
+        channel.lends_certificate = hop.own is not None
     return channel
 
 

@@ -81,8 +81,8 @@ class Tokens:
         return -((self._level - need) // self._amount) + self._last - now
 
     def is_full(self, now: int) -> bool:
-        self.refill(now)
-        return self._level == self._full
+        """Does not `refill`: another rate may turn out to hold since before `now`."""
+        return self._level + max(0, now - self._last) * self._amount >= self._full
 
     def fill(self, now: int) -> float:
         if self._full == 0:

@@ -8,6 +8,8 @@ import pytest
 import trio
 
 from limiter.keys import amqp_topic, rocketmq_topic
+from limiter.limits import Limit, Rate
+from limiter.rules import Match, Rule
 from support.admin_client import Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"
@@ -131,6 +133,17 @@ async def test_an_action_of_its_own_for_one_topic(api: Control, action: str) -> 
     assert (answer.status, answer.json()["override"]["action"]) == (200, action)
 
 
+async def test_a_fallback_of_its_own_for_one_topic(api: Control) -> None:
+    path = "/v1/limits/amqp/%2F/orders/x"
+    answer = await api.ask("PUT", f"{path}?force=1", {"messages": "5/s", "fallback": "drop"})
+    assert (answer.status, answer.json()["override"]["fallback"]) == (200, "drop")
+    assert next((level["per"], level["fallback"]) for level in answer.json()["levels"]) == ("topic", "drop")
+    preview = (await api.ask("PUT", f"{path}?dry_run=1&force=1", {"messages": "5/s", "fallback": "close"})).json()
+    assert preview["topics_affected"] == 1
+    wrong = await api.ask("PUT", f"{path}?force=1", {"messages": "5/s", "fallback": "reject"})
+    assert (wrong.status, wrong.json()["errors"][0]["pointer"]) == (422, "/fallback")
+
+
 async def test_rocketmqs_clients_do_not_wait_for_8_s(api: Control) -> None:
     answer = await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "5/s", "max_delay": "8s"})
     assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/max_delay")
@@ -230,7 +243,7 @@ async def test_a_change_can_be_for_a_time(api: Control, expires: str) -> None:
     assert api.store.next_expiry == api.clock.now + 1800
     api.clock.now += 1800
     assert (await api.ask("GET", ORDERS)).json()["levels"][0]["origin"] == "default"
-    await api.store.expire()
+    await api.store.remove_expired()
     entry = (await api.ask("GET", "/v1/history/2")).json()["entry"]
     assert (entry["by"], entry["reason"], api.store.state.keys) == ("sluice", "expired", {})
 
@@ -242,9 +255,7 @@ async def test_what_expired_while_nothing_ran_does_not_hold(tmp_path: Path) -> N
         await put(api, "/v1/limits/rocketmq/other", messages="6/s")
     async with control(tmp_path) as api:
         assert (await api.ask("GET", ORDERS)).json()["levels"][0]["origin"] == "default"
-        with trio.fail_after(2):
-            while api.store.revision < 3:
-                await trio.sleep(0.01)
+        assert (await api.store.remove_expired(), api.store.revision) == ("", 3)
         assert list(api.store.state.keys) == ["limits/rocketmq/other"]
 
 
@@ -266,6 +277,59 @@ async def test_the_list_shows_what_is_in_use_and_what_is_changed(api: Control) -
     assert items["cold"]["level"]["usage"]["last_refused"] is None
     assert items["hot"]["path"] == "/v1/limits/rocketmq/hot"
     assert items["%2F/orders/order.x"]["level"]["usage"] is None
+
+
+GROUP = "/v1/limits/amqp/%2F/words/order.eu.%23"
+BY_WORDS = Rule("words", Match(exchange="words"), limit=Limit(messages=Rate(50)), routing_key_words=2, place="limits.yaml:9")
+
+
+async def test_a_group_of_keys_is_changed_by_its_name_and_is_one_row_of_the_list(tmp_path: Path) -> None:
+    async with control(tmp_path, rules=(BY_WORDS,)) as api:
+        one, other, short = (amqp_topic(b"/", b"words", key) for key in (b"order.eu.1", b"order.eu", b"order"))
+        assert api.gateway.flood(one, 90, 10**9) == 50
+        await put(api, GROUP, messages="2/s")
+        assert api.gateway.flood(other, 90, 100 * 10**9) == 2
+        assert api.gateway.flood(short, 90, 100 * 10**9) == 50
+        items = (await api.ask("GET", "/v1/limits")).json()["items"]
+        assert [(item["level"]["thing"], item["path"]) for item in items] == [
+            ("%2F/words/order", "/v1/limits/amqp/%2F/words/order"),
+            ("%2F/words/order.eu.#", GROUP),
+        ]
+        view = (await api.ask("GET", GROUP)).json()
+        assert (view["topic"], view["path"], view["override"]["messages"]) == ("%2F/words/order.eu.#", GROUP, "2/s")
+        assert (view["levels"][0]["usage"]["admitted"], view["levels"][0]["origin"]) == (52, "override")
+        assert (await api.ask("DELETE", f"{GROUP}?force=1")).json()["levels"][0]["origin"] == "default"
+
+
+async def test_the_usage_of_a_key_in_a_group_is_the_groups(tmp_path: Path) -> None:
+    async with control(tmp_path, rules=(BY_WORDS,)) as api:
+        api.gateway.flood(amqp_topic(b"/", b"words", b"order.eu.1"), 90, 10**9)
+        group = {"protocol": "amqp", "topic": "%2F/words/order.eu.#", "operation": "produce", "received_per_second": 90.0}
+        api.gateway.seen_topics = [group, group | {"topic": "%2F/words/order.eu.2", "received_per_second": 1.0}]
+        (level,) = (await api.ask("GET", "/v1/limits/amqp/%2F/words/order.eu.2")).json()["levels"]
+        assert (level["usage"]["admitted"], level["usage"]["received_per_second"]) == (50, 90.0)
+
+
+async def test_a_queue_shows_what_holds_for_consuming_from_it_too(tmp_path: Path) -> None:
+    jobs = Match(queue="jobs", operation="consume")
+    rules = (
+        Rule("publish", Match(protocol="amqp"), limit=Limit(messages=Rate(50))),
+        Rule("consume", jobs, limit=Limit(messages=Rate(7)), place="limits.yaml:9"),
+    )
+    async with control(tmp_path, rules=rules) as api:
+        queue, exchange = "/v1/limits/amqp/%2F/amq.default/jobs", "/v1/limits/amqp/%2F/orders/jobs"
+        api.gateway.flood(amqp_topic(b"/", b"", b"jobs"), 20, 10**9, operation="consume")
+        consumed = {"protocol": "amqp", "topic": "%2F/amq.default/jobs", "operation": "consume", "received_per_second": 20.0}
+        api.gateway.seen_topics = [consumed, consumed | {"operation": "produce", "received_per_second": 3.0}]
+        answer = await api.ask("GET", queue)
+        produce, consume = answer.json()["levels"]
+        assert (produce["operation"], produce["rule"], produce["usage"]) == ("produce", "publish", None)
+        assert (consume["operation"], consume["rule"], consume["limit"]["messages"]) == ("consume", "consume", "7/s")
+        assert (consume["usage"]["admitted"], consume["usage"]["received_per_second"]) == (7, 20.0)
+        assert [level["operation"] for level in (await api.ask("GET", exchange)).json()["levels"]] == ["produce"]
+        (item,) = (await api.ask("GET", "/v1/limits")).json()["items"]
+        assert (item["operation"], item["level"]["operation"]) == ("consume", "consume")
+        assert (await api.ask("PUT", queue, {"messages": "1/s"}, headers={"If-Match": answer.etag})).status == 200
 
 
 async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:

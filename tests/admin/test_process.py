@@ -62,6 +62,32 @@ async def test_reload(api: Control) -> None:
     assert (failed.status, [fault["message"] for fault in failed.json()["errors"]]) == (422, api.gateway.reload_errors)
 
 
+async def test_a_dry_run_of_a_reload_puts_nothing_in_force_and_is_no_deed(api: Control) -> None:
+    assert (await api.ask("POST", "/v1/config:reload?dry_run=1")).json() == {"changed": [], "needs_restart": []}
+    assert api.gateway.reloads == 0
+    assert (await api.ask("GET", "/v1/audit")).json()["items"] == []
+    await api.ask("POST", "/v1/config:reload?dry_run=0")
+    assert api.gateway.reloads == 1
+    assert len((await api.ask("GET", "/v1/audit")).json()["items"]) == 1, "what was done is kept, however it was asked for"
+
+
+async def test_a_bodys_reason_is_kept_in_the_audit(api: Control) -> None:
+    await api.ask("POST", "/v1/config:reload?reason=query", {"reason": "body"})
+    await api.ask("POST", "/v1/config:reload?reason=query")
+    await api.ask("POST", "/v1/drain", {"confirm": True, "reason": "upgrade"})
+    found = [(entry["action"], entry.get("reason")) for entry in (await api.ask("GET", "/v1/audit")).json()["items"]]
+    assert found == [("POST /v1/drain", "upgrade"), ("POST /v1/config:reload", "query"), ("POST /v1/config:reload", "body")]
+
+
+async def test_connections_are_found_by_their_own_names_too(api: Control) -> None:
+    api.gateway.open_connections = [
+        {"id": 1, "client_properties": {"connection_name": "checkout"}, "held_by": None, "user": "ann"},
+        {"id": 2, "client_properties": {}, "held_by": {"rule": "bulk", "topic": "//x/jobs"}, "user": "bob"},
+    ]
+    for word, found in (("checkout", [1]), ("bulk", [2]), ("jobs", [2]), ("bob", [2]), ("nobody", [])):
+        assert [item["id"] for item in (await api.ask("GET", f"/v1/connections?q={word}")).json()["items"]] == found
+
+
 async def test_draining_must_be_meant(api: Control) -> None:
     for body in ({}, {"confirm": False}, {"confirm": "yes"}, {"confirm": True, "x": 1}):
         assert (await api.ask("POST", "/v1/drain", body)).status == 422
@@ -86,6 +112,25 @@ async def test_connections(api: Control) -> None:
     assert (done["action"], done["reason"]) == ("DELETE /v1/connections/3", "runaway job")
     for path in ("/v1/connections/3", "/v1/connections/x", "/v1/connections/-1"):
         assert (await api.ask("GET", path)).status == 404
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+async def test_no_page_of_topics_loses_one_that_is_produced_and_consumed(api: Control, most: int) -> None:
+    api.gateway.seen_topics = [
+        {"protocol": "amqp", "topic": f"%2F/amq.default/{name}", "operation": operation, "received_per_second": 5.0}
+        for operation in ("consume", "produce")
+        for name in "abc"
+    ]
+    for sort in ("name", "rate"):
+        seen: list[tuple[str, str]] = []
+        cursor = ""
+        while True:
+            page = (await api.ask("GET", f"/v1/topics?limit={most}&sort={sort}{cursor}")).json()
+            seen += [(item["topic"], item["operation"]) for item in page["items"]]
+            if page["next"] is None:
+                break
+            cursor = f"&cursor={page['next']}"
+        assert seen == sorted((item["topic"], item["operation"]) for item in api.gateway.seen_topics)
 
 
 async def test_topics_sorted_by_what_hurts(api: Control) -> None:

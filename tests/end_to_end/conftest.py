@@ -49,11 +49,16 @@ def rocketmq_client(request: pytest.FixtureRequest, rocketmq: RocketMQ, tmp_path
 
 @pytest.fixture
 def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
-    """A function that starts gateways: `start_gateway(listeners, rules, **settings)`. At the end each must exit 0 on SIGTERM."""
+    """A function that starts gateways: `start_gateway(listeners, rules, **settings)`. At the end each must exit 0 on SIGTERM.
+
+    It returns once the gateway is ready; with `until="/livez"` already when it serves, for one whose broker is not there.
+    """
     with ExitStack() as running:
 
-        def start(listeners: list[dict[str, object]], rules: list[dict[str, object]], **settings: object) -> Gateway:
-            gateway = Gateway(tmp_path / f"gateway-{len(list(tmp_path.iterdir()))}", listeners, rules, settings)
+        def start(
+            listeners: list[dict[str, object]], rules: list[dict[str, object]], *, until: str = "/readyz", **settings: object
+        ) -> Gateway:
+            gateway = Gateway(tmp_path / f"gateway-{len(list(tmp_path.iterdir()))}", listeners, rules, settings, until)
             return running.enter_context(gateway)
 
         yield start

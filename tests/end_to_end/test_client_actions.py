@@ -173,7 +173,7 @@ def check_channel(report: Report, key: str, closed: str | None) -> None:
     assert report.channel["class"] == closed
     assert report.channel["code"] == (None if closed in WITHOUT_CODE else 506)
     if closed not in WITHOUT_TEXT:
-        assert f"RESOURCE_ERROR - RATE_LIMITED %2F/amq.default/{key} is over its limit of 1/min of rule " in report.channel["text"]
+        assert f"RESOURCE_ERROR - RATE_LIMITED - %2F/amq.default/{key} is over its limit of 1/min of rule " in report.channel["text"]
 
 
 def check_blocked(report: Report, library: str, key: str, situation: Situation) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish
 from support.gateways import Answer, Gateway, amqp_listener, limit_path
-from support.processes import LOOPBACK, free_ports
+from support.processes import LOOPBACK, free_ports, wait_until
 from support.queues import Queue
 from support.rates import passed_between
 
@@ -73,6 +73,22 @@ def test_a_default_changed_live_leaves_overrides_alone(rabbitmq: RabbitMQ, start
     assert passed_per_second(of_special.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(600, rel=0.15)
     assert passed_per_second(of_ordinary.acked_per_100ms, before - 1.0, 1.0) == pytest.approx(1000, rel=0.15)
     assert passed_per_second(of_ordinary.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(300, rel=0.15)
+
+
+def test_an_override_that_expires_lets_messages_pass_again(rabbitmq: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1000/s")])
+    with Queue(rabbitmq.url, "expires") as queue:
+        path = limit_path("amqp", "/", "amq.default", queue.name)
+        gateway.put(path, {"messages": "0/s", "reason": "test"})
+        refused = go_publish(gateway.amqp_url(), "", queue.name, "during", count=10).result()
+        assert (refused.count("A"), refused.sent) == (0, 10)
+        gateway.put(path, {"messages": "0/s", "expires": "1s", "reason": "test"})
+        wait_until(lambda: gateway.get(path)["override"] is None, within=5, what="the override is gone")
+        published = go_publish(gateway.amqp_url(), "", queue.name, "after", count=10).result()
+        assert (published.count("A"), published.sent) == (10, 10)
+    wait_until(lambda: gateway.get("/v1/status")["revision"] == 3, within=5, what="it is removed from the state")
+    (line, *_) = gateway.get("/v1/history")["items"]
+    assert (line["by"], line["reason"]) == ("sluice", "expired")
 
 
 class Operator(threading.Thread):
@@ -149,9 +165,10 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_
         tmp_path / "gateway",
         [{"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{listener}", "upstream": f"{LOOPBACK}:{broker}"}],
         [{"name": "default", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "2000/s"}}],
+        until="/livez",
     )
     numbers = itertools.count(1)
-    starts = [gateway.start(until="/livez")]
+    starts = [gateway.start()]
     before = {"limit": 0, "quotas": 0}
     changes = 0
     for _ in range(50):
@@ -163,7 +180,7 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_
         gateway.kill()
         operator.join(5)
         assert operator.surprise is None
-        starts.append(gateway.start(until="/livez"))
+        starts.append(gateway.start())
         now = number_in_force(gateway)
         for what, number in now.items():
             assert number in {operator.acknowledged[what], operator.tried[what]}, (

@@ -92,7 +92,7 @@ def test_close_ends_the_channel_with_506_and_its_number_can_be_used_again_at_onc
                 publish_and_read(channel, queue.name, 1, 2, 3, commit=mode == "transaction")
             assert caught.value.reply_code == 506
             assert caught.value.reply_text.startswith(
-                "RESOURCE_ERROR - RATE_LIMITED %2F/amq.default/limited-close is over its limit of 1/min of rule hard, wait "
+                "RESOURCE_ERROR - RATE_LIMITED - %2F/amq.default/limited-close is over its limit of 1/min of rule hard, wait "
             )
             publish(other, free.name, attempt)
         assert connection.is_open

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway)
 
 def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noticed(rabbitmq: RabbitMQ, start_gateway) -> None:
     port = free_ports(1)[0]
-    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}")], [])
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}")], [], until="/livez")
     for _ in range(5):
         text, seconds = refusal(gateway)
         assert (
@@ -215,3 +216,18 @@ def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ
         client.sendall(b"AMQP\x00\x01\x00\x00")
         assert exactly(client, 8) == b"AMQP\x00\x01\x00\x00"
         assert len(gateway.get("/v1/connections")["items"]) == 1
+
+
+def test_a_proxy_header_the_broker_misses_or_does_not_expect_is_told_to_the_client_and_in_the_log(
+    start_gateway: Any, believing: RabbitMQ, rabbitmq: RabbitMQ
+) -> None:
+    """Both ways round the naive gateway shows a bare end, and nobody knows whose setting is wrong."""
+    for port, sent in ((believing.port, "none"), (rabbitmq.port, "v2")):
+        gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}", send_proxy_protocol=sent)], [])
+        text, _ = refusal(gateway)
+        assert f"does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?" in text
+        wait_until(lambda gateway=gateway: shown(gateway)["connections_active"] == 0, within=5, what="the connection is gone")
+        assert shown(gateway)["connections_closed"] == {"broker_closed_early": 1}
+        (line,) = [line for line in map(json.loads, gateway.log().splitlines()) if line.get("cause") == "broker_closed_early"]
+        assert (line["event"], line["connections"], line["level"]) == ("connection_closed", 1, "warning")
+        assert line["detail"] in text

@@ -178,7 +178,7 @@ def test_a_stopped_broker_costs_its_clients_a_close_in_words_after_heartbeats(mo
     channel.confirm_delivery()
     channel.basic_publish("", "nobody-listens", b"x")
     patient.close()
-    wait_until(lambda: closed_total(gateway, "broker_heartbeat_timeout") == 1, within=15, what="the session of the dead broker is over")
+    wait_until(lambda: closed_total(gateway, "broker_heartbeat") == 1, within=15, what="the session of the dead broker is over")
 
 
 def test_a_silent_client_is_closed_and_the_broker_told_in_words(mortal: RabbitMQ, gateway: Gateway) -> None:
@@ -189,7 +189,7 @@ def test_a_silent_client_is_closed_and_the_broker_told_in_words(mortal: RabbitMQ
         heard = client.until("Connection.Close", within=4 * AGREED + 10)
     assert time.monotonic() - begun >= 2 * AGREED - 0.1, "silence may last twice what was agreed on"
     assert heard[-1].value.reply_text.startswith("CONNECTION_FORCED - the client has been silent for ")
-    wait_until(lambda: closed_total(gateway, "heartbeat_timeout") == 1, within=15, what="the session is over")
+    wait_until(lambda: closed_total(gateway, "heartbeat") == 1, within=15, what="the session is over")
     assert "missed heartbeats" not in log.read_text()[seen:], "the broker saw an orderly close"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.access_log import AccessLog, LogWriter, Rolling
+from gateway.accounts import Accounts
 from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
 
 ROLLING = Rolling(300, 1 << 20, 0)
@@ -40,8 +41,9 @@ def open_log(directory: Path, roll_every_s: int = 300, roll_bytes: int = 1 << 20
 def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.revision = 42
-    log.add(key(), tally(messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
-    log.add(key(), tally(messages=12, bytes=3210, peak_100ms=12))
+    orders = key()
+    log.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
+    log.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
     log.stop(NOON, 5)
     assert lines(tmp_path) == [
         {
@@ -52,6 +54,38 @@ def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> No
         },
         {"v": 1, "ts": NOON, "gateway": "orders-sidecar", "boot": "6f1c", "seq": 1, "heartbeat": True, "revision": 42},
     ]  # fmt: skip
+
+
+def peaks(directory: Path) -> list[int]:
+    return [line["max_100ms_messages"] for line in lines(directory) if "topic" in line]
+
+
+def test_the_peak_is_an_upper_bound_where_a_line_stands_for_several_keys(tmp_path: Path) -> None:
+    """As with a bucket per connection: one line, a key for each connection."""
+    log = open_log(tmp_path)
+    connections = [key() for _ in range(10)]
+    for each in connections:
+        log.add(each, tally(received=20, peak_100ms=20))
+    log.close_second(NOON)
+    for each in connections:  # folded twice within the second, once in the middle of the 100 ms
+        log.add(each, tally(received=5, peak_100ms=5))
+        log.add(each, tally(received=15, peak_100ms=9))
+    log.close_second(NOON + 1)
+    log.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
+    log.stop(NOON + 2, 5)
+    assert peaks(tmp_path) == [200, 90, 3]
+
+
+def test_a_fold_in_the_middle_of_100_ms_hides_no_peak() -> None:
+    accounts = Accounts()
+    found: list[int] = []
+    accounts.listeners.append(lambda _, tally: found.append(tally.peak_100ms))
+    orders = key()
+    for messages, window in ((6, 70), (7, 70), (2, 71)):
+        accounts.note(orders)
+        orders.tally.receive(messages, window)
+        accounts.fold(1)
+    assert found == [6, 13, 2]
 
 
 def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Path) -> None:

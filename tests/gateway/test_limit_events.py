@@ -6,70 +6,131 @@ import logging
 
 import pytest
 
-from gateway.limit_events import LINE_EVERY_NS, RECOVERED_NS, LimitEvents
+from gateway.actions.outcome import count_held, counted
+from gateway.conversation import REFUSED
+from gateway.limit_events import RECOVERED_NS, LimitEvents
+from gateway.messages import REQUEST, Part
 from gateway.sweep import now_ns
-from limiter.keys import Key, Origin, Tally, amqp_topic
-from limiter.limits import NEVER, Limit, Rate
-from limiter.rules import Rule
+from limiter.judge import Judge
+from limiter.keys import Key, Tally, amqp_topic
+from limiter.limits import SECOND, Limit, Rate
+from limiter.rules import Match, Rule, RuleSet
 
-RULE = Rule("orders", limit=Limit(messages=Rate(500), bytes=Rate(10 << 20)))
-KEY = Key(Origin("amqp", "rabbit", "10.0.0.7", "shop", b"/"), amqp_topic(b"/", b"orders", b"created"), None, "produce")
-
-
-def tally(refused: int = 0, delayed: int = 0, retry_after_ns: int = 1_500_000) -> Tally:
-    made = Tally()
-    made.received = 700
-    made.refused = refused
-    made.delayed = delayed
-    made.refused_by = RULE
-    made.retry_after_ns = retry_after_ns
-    return made
+LIMIT = Limit(messages=Rate(500), bytes=Rate(10 << 20))
+PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0)
+PER_CONNECTION = Rule("each", Match(protocol="amqp"), per="connection", limit=LIMIT, open_for_ns=0)
+NOTHING = Rule("none", Match(protocol="amqp"), limit=Limit(messages=Rate(0)), open_for_ns=0)
 
 
-def fields(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:
-    return [(record.getMessage(), record.fields) for record in caplog.records]  # type: ignore[attr-defined]
+class Over:
+    """A judge whose refusals are settled, counted and folded as the gateway does it."""
+
+    def __init__(self, rule: Rule, caplog: pytest.LogCaptureFixture) -> None:
+        self.judge = Judge(RuleSet((rule,)))
+        self.events = LimitEvents()
+        self.now = now_ns()
+        self.caplog = caplog
+        self.origin = self.judge.origin("amqp", "rabbit", "10.0.0.7", "shop", b"/", 17)
+
+    def key(self, routing_key: bytes = b"created") -> Key:
+        return self.judge.key(self.origin, routing_key, amqp_topic(b"/", b"orders", routing_key))
+
+    def ask(self, count: int, *, key: Key | None = None, hold: bool = False) -> None:
+        """`count` messages of `key`; what is over the limit is refused, or held."""
+        key = key or self.key()
+        part = Part(REQUEST, 1, b"", 0, 0, key, count, 1, 10)
+        self.judge.decide([part], self.now)
+        key.tally.received += count
+        if part.passed < count:
+            part.count -= part.passed
+            key.tally.refused_by, key.tally.retry_after_ns = part.level, part.wait_ns
+            if hold:
+                count_held(part)
+            else:
+                counted(part, REFUSED)
+
+    def fold(self, *keys: Key) -> None:
+        for key in keys or (self.key(),):
+            tally, key.tally = key.tally, Tally()
+            self.events.add(key, tally)
+
+    def said(self) -> list[tuple[str, dict[str, object]]]:
+        return [(record.getMessage(), record.fields) for record in self.caplog.records]  # type: ignore[attr-defined]
 
 
-@pytest.fixture
-def events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> LimitEvents:
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("sluice"), "propagate", True)
     caplog.set_level(logging.INFO, logger="sluice")
-    return LimitEvents()
 
 
-def test_the_first_refusal_is_said_at_once_and_names_everything(events: LimitEvents, caplog: pytest.LogCaptureFixture) -> None:
-    events.add(KEY, tally(refused=200))
-    assert fields(caplog) == [
+def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.ask(700)
+    over.fold()
+    over.events.tick(over.now)
+    assert over.said() == [
         (
             "limit_reached",
             {
-                "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "rule": "orders", "limit": "500/s, 10MiB/s",
-                "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 1.5, "client": "10.0.0.7", "user": "shop",
-                "operation": "produce",
+                "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "per": "topic", "thing": "%2F/orders/created",
+                "rule": "orders", "limit": "500/s, 10MiB/s", "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0,
+                "client": "10.0.0.7", "user": "shop", "operation": "produce",
             },
         )
     ]  # fmt: skip
 
 
-def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(events: LimitEvents, caplog: pytest.LogCaptureFixture) -> None:
-    events.add(KEY, tally(delayed=5))
-    for _ in range(10):
-        events.add(KEY, tally(refused=3))
-        events.add(KEY, tally())
-    assert len(caplog.records) == 1
+def test_all_topics_that_draw_from_one_bucket_are_one_event_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_CONNECTION, caplog)
+    keys = [over.key(b"k%d" % number) for number in range(5)]
+    for key in keys:
+        over.ask(200, key=key)
+    over.fold(*keys)
+    over.events.tick(over.now)
+    ((name, fields),) = over.said()
+    assert (name, fields["per"], fields["thing"], fields["topic"]) == ("limit_reached", "connection", "17", "%2F/orders/k4")
+    assert (fields["rate"], fields["refused"]) == (1000, 500)
 
 
-def test_a_limit_of_nothing_gives_no_time(events: LimitEvents, caplog: pytest.LogCaptureFixture) -> None:
-    events.add(KEY, tally(refused=1, retry_after_ns=NEVER))
-    assert "retry_after_ms" not in fields(caplog)[0][1]
+def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.ask(505, hold=True)
+    for _ in range(10):  # folded at every scrape of the metrics
+        over.ask(3)
+        over.fold()
+    over.events.tick(over.now)
+    over.key().tally.refused_by = over.key().levels[0]  # judged again, and still held
+    over.fold()
+    over.events.tick(over.now + SECOND)
+    assert [(fields["refused"], fields["delayed"]) for _, fields in over.said()] == [(30, 5)]
 
 
-def test_recovery_is_said_once_with_what_was_refused_since_the_last_line(events: LimitEvents, caplog: pytest.LogCaptureFixture) -> None:
-    events.add(KEY, tally(refused=1))
-    events.add(KEY, tally(refused=30))
-    events.tick(now_ns() + LINE_EVERY_NS)
-    assert len(caplog.records) == 1
-    events.tick(now_ns() + RECOVERED_NS + 1_000_000_000)
-    events.tick(now_ns() + 2 * RECOVERED_NS)
-    name, said = fields(caplog)[-1]
-    assert (name, said["refused"], said["rule"], said["listener"], len(caplog.records)) == ("limit_recovered", 30, "orders", "rabbit", 2)
+def test_the_rate_is_per_second_however_late_the_tick(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.events.tick(over.now)
+    over.ask(900)
+    over.fold()
+    over.events.tick(over.now + 3 * SECOND)
+    assert over.said()[0][1]["rate"] == 300
+
+
+def test_a_limit_of_nothing_gives_no_time(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(NOTHING, caplog)
+    over.ask(1)
+    over.fold()
+    over.events.tick(over.now)
+    assert "retry_after_ms" not in over.said()[0][1]
+
+
+def test_recovery_is_said_once_with_what_was_refused_in_all(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    for second, count in enumerate((501, 30)):
+        over.ask(count)
+        over.fold()
+        over.events.tick(over.now + second * SECOND)
+    assert len(over.said()) == 2
+    over.events.tick(now_ns() + RECOVERED_NS + SECOND)
+    over.events.tick(now_ns() + 2 * RECOVERED_NS)
+    name, fields = over.said()[-1]
+    assert (name, fields["refused"], fields["rule"], fields["listener"], len(over.said())) == ("limit_recovered", 31, "orders", "rabbit", 3)

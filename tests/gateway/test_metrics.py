@@ -45,6 +45,38 @@ def test_received_is_what_became_of_it_for_every_topic() -> None:
         assert parts[1] == 2
 
 
+def test_a_scrape_is_one_moment_whatever_happens_while_it_is_written() -> None:
+    """Even the topics summed under __other__, and topics that come while it is written."""
+    accounts = account(metrics.TOPICS_SHOWN + 20)
+    histogram = metrics.Histogram((0.1,))
+    histogram.observe(0.05)
+    closed = {"client": 1}
+    lines = [
+        metrics.topic_lines(accounts),
+        metrics.histogram("h", "help", ((), histogram)),
+        metrics.family("closed", "counter", "help", (((("cause", cause),), count) for cause, count in closed.items())),
+    ]
+    written = []
+    for part in lines:
+        for number, text in enumerate(part):
+            written.append(text)
+            for totals in accounts.topics.values() if number % 500 == 0 else ():
+                totals.received += 3
+                totals.forwarded += 2
+            accounts.totals("rocketmq", f"new{number}").received += 1
+            histogram.observe(0.05)
+            closed[f"cause{number}"] = number
+    found = read("".join(written))
+    waiting = {labels["topic"]: value for labels, value in found["sluice_messages_waiting"]}
+    assert len(waiting) == metrics.TOPICS_SHOWN + 1
+    assert sum(value for _, value in found["sluice_messages_received_total"]) == sum(10 + number for number in range(520))
+    for labels, received in found["sluice_messages_received_total"]:
+        names = ("forwarded", "refused", "dropped", "abandoned")
+        gone = [{each["topic"]: value for each, value in found[f"sluice_messages_{name}_total"]} for name in names]
+        assert received == sum(each[labels["topic"]] for each in gone) + waiting[labels["topic"]]
+    assert (found["h_count"], found["h_sum"], found["closed_total"]) == ([({}, 1)], [({}, 0.05)], [({"cause": "client"}, 1)])
+
+
 def test_topics_beyond_the_cap_are_summed_under_other() -> None:
     topics = metrics.TOPICS_SHOWN + 25
     found = read("".join(metrics.topic_lines(account(topics))))["sluice_messages_received_total"]

@@ -179,6 +179,20 @@ def test_what_is_held_is_abandoned_and_counted_when_the_client_goes_away_for_goo
         assert (totals["forwarded"], totals["abandoned"], totals["waiting"]) == (10, 20, 0)
 
 
+def test_what_holds_a_connection_is_shown_until_it_has_passed() -> None:
+    with Wires(limited(rate=20, action="delay", max_delay_ns=2_000_000_000)) as wires:
+        client, _ = wires.connect("rocketmq")
+
+        def held_by() -> object:
+            return session_view.describe(wires.session(), time.monotonic_ns())["held_by"]
+
+        client.sendall(b"".join(send("flood", opaque=number) for number in range(30)))
+        wires.until(lambda: wires.session().conversation.held_messages > 0)
+        assert held_by() == {"rule": limited().name, "topic": "flood", "operation": "produce"}
+        wires.until(lambda: wires.session().conversation.held_messages == 0)
+        assert held_by() is None
+
+
 def test_delayed_requests_pass_when_tokens_come_and_others_are_not_kept_waiting() -> None:
     with Wires(limited(rate=500, action="delay", max_delay_ns=2_000_000_000)) as wires:
         client, broker = wires.connect("rocketmq")

@@ -82,6 +82,8 @@ def test_a_channel_without_confirms_waits_and_the_others_go_on() -> None:
         assert [frame.name for channel, frame in found if channel == 2] == ["Basic.Publish", "Basic.Qos"]
         assert session_view.state(wires.session(), now_ns()) == "throttled"
         assert session_view.bottleneck(wires.session(), now_ns()) == "limit"
+        held_by = session_view.describe(wires.session(), now_ns())["held_by"]
+        assert held_by == {"rule": rule().name, "topic": "%2F/orders/flood", "operation": "produce"}
 
 
 def test_what_waits_passes_in_order_as_tokens_come_and_a_close_waits_for_it() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 from pamqp import commands
 
+from gateway import session_view
 from gateway.access_log import AccessLog, Rolling
+from gateway.assembly import Place
+from gateway.session_end import dismiss, say_farewell
 from gateway.sweep import now_ns
 from limiter.limits import Limit, Rate
 from limiter.request import Request
@@ -22,11 +26,13 @@ def limit(rate: int = 1, burst: int = 5) -> Rule:
     return Rule("jobs", Match(queue="jobs", operation="consume"), limit=Limit(messages=Rate(rate), messages_burst=burst))
 
 
-def consuming(wires: Wires, queue: str = "jobs", *, confirms: tuple[int, ...] = ()) -> tuple[socket.socket, socket.socket]:
-    client, broker = wires.connect("amqp")
-    client.sendall(amqp.greeting(channels=(1,), confirms=confirms, heartbeat=2))
+def consuming(
+    wires: Wires, queue: str = "jobs", *, confirms: tuple[int, ...] = (), no_ack: bool = False, place: Place | None = None
+) -> tuple[socket.socket, socket.socket]:
+    client, broker = wires.connect("amqp", place=place)
+    client.sendall(amqp.greeting(channels=(1,), confirms=confirms, heartbeat=0 if place else 2))
     broker.sendall(amqp.broker_start() + amqp.method(0, commands.Connection.OpenOk()))
-    client.sendall(amqp.method(1, commands.Basic.Consume(queue=queue, consumer_tag="c", nowait=True)))
+    client.sendall(amqp.method(1, commands.Basic.Consume(queue=queue, consumer_tag="c", nowait=True, no_ack=no_ack)))
     wires.run()
     wires.received(client)
     wires.received(broker)
@@ -78,6 +84,8 @@ def test_what_waits_comes_as_the_limit_allows_and_at_once_when_it_is_raised() ->
         wires.judge.replace(RuleSet((limit(rate=1),)))
         broker.sendall(deliveries(26, 60))
         wires.until(lambda: wires.session().conversation.parked_messages > 10)
+        held_by = session_view.describe(wires.session(), now_ns())["held_by"]
+        assert held_by == {"rule": limit().name, "topic": QUEUE, "operation": "consume"}
         wires.judge.replace(RuleSet((limit(rate=100_000, burst=1000),)))
         wires.until(lambda: wires.session().conversation.parked_messages == 0)
         assert wires.received(client) == deliveries(26, 60)
@@ -184,6 +192,116 @@ def test_a_slow_judge_reorders_nothing_and_a_failing_one_lets_pass() -> None:
         assert wires.received(client) == deliveries(1, 50)
         totals = wires.totals("amqp", QUEUE, "consume")
         assert (totals["bypassed"], totals["forwarded"]) == (50, 50)
+
+
+def test_a_cancel_while_the_judge_looks_costs_nobody_the_connection() -> None:
+    looks = threading.Event()
+    goes_on = threading.Event()
+
+    def slow(decide: Decide) -> Decide:
+        def judge(requests: list[Request], now: int) -> None:
+            looks.set()
+            assert goes_on.wait(5)
+            decide(requests, now)
+
+        return judge
+
+    with Wires(limit(), threads=1, wrap=slow) as wires:
+        client, broker = consuming(wires)
+        client.sendall(amqp.method(1, commands.Basic.Consume(queue="jobs", consumer_tag="d", nowait=True)))
+        wires.run()
+        wires.received(broker)
+        mine, other = deliveries(1, 20), b"".join(amqp.deliver(1, b"x", tag=tag, consumer_tag="d") for tag in range(21, 24))
+        broker.sendall(mine + other)
+        wires.until(looks.is_set)
+        client.sendall(amqp.method(1, commands.Basic.Cancel("c")))
+        wires.until(lambda: "Basic.Cancel" in amqp.names(wires.received(broker)))
+        assert wires.received(client) == b""
+        goes_on.set()
+        wires.run()
+        assert wires.ended == []
+        assert wires.received(client) == mine
+
+
+# ---- the end of the connection -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_drain_waits_for_what_the_broker_has_forgotten_and_gives_the_client_time_to_take_it_in(no_ack: bool) -> None:
+    with Wires(limit()) as wires:
+        client, broker = consuming(wires, no_ack=no_ack)
+        broker.sendall(deliveries(1, 20))
+        wires.run()
+        session = wires.session()
+        session.begin_drain()
+        assert session.drained(wires.now(), 0) is not no_ack
+        wires.enforce(RuleSet(()))
+        wires.until(lambda: session.conversation.parked_messages == 0)
+        wires.run()
+        assert wires.received(client) == deliveries(1, 20)
+        assert session.drained(wires.now(), 0) is not no_ack
+        wires.stand_still(1)
+        assert session.drained(wires.now(), 0)
+
+
+def test_an_operator_who_closes_a_connection_does_not_cost_its_client_what_the_broker_has_forgotten() -> None:
+    with Wires(limit(rate=0)) as wires:
+        client, broker = consuming(wires, no_ack=True)
+        broker.sendall(deliveries(1, 20))
+        wires.run()
+        dismiss(wires.session(), "closed by an operator", "admin", wires.now())
+        wires.run()
+        assert wires.received(client) == deliveries(1, 20)
+        wires.elapse(0.5)
+        assert wires.received(client) == b""
+        wires.elapse(1)
+        (close,) = amqp.read(wires.received(client))
+        assert isinstance(close.value, commands.Connection.Close)
+        assert "closed by an operator" in close.value.reply_text
+        totals = wires.totals("amqp", QUEUE, "consume")
+        assert (totals["forwarded"], totals["abandoned"], totals["waiting"]) == (20, 0, 0)
+
+
+def test_what_a_farewell_does_not_pass_is_abandoned() -> None:
+    with Wires(limit(rate=0)) as wires:
+        client, broker = consuming(wires)
+        broker.sendall(deliveries(1, 60))
+        wires.run()
+        say_farewell(wires.session(), "the gateway is stopping", "drain", wires.now())
+        client.close()
+        broker.close()
+        wires.until(lambda: bool(wires.ended))
+        totals = wires.totals("amqp", QUEUE, "consume")
+        assert (totals["received"], totals["forwarded"], totals["abandoned"], totals["waiting"]) == (60, 0, 60, 0)
+
+
+def test_what_waits_is_no_idleness() -> None:
+    place = Place("here", "amqp", 1 << 24, 10_000_000_000, idle_ns=2_000_000_000)
+    with Wires(limit(rate=0)) as wires:
+        client, broker = consuming(wires, place=place)
+        broker.sendall(deliveries(1, 3))
+        wires.run()
+        wires.elapse(5)
+        assert not wires.session().conversation.draining
+        wires.enforce(RuleSet(()))
+        wires.elapse(5)
+        assert wires.received(client).startswith(deliveries(1, 3))
+        assert wires.session().conversation.draining
+
+
+def test_a_refused_content_that_is_kept_for_its_return_counts_as_memory() -> None:
+    refusing = Rule("orders", Match(routing_key="orders", operation="produce"), limit=Limit(messages=Rate(0)), open_for_ns=0)
+    with Wires(refusing) as wires:
+        client, _ = consuming(wires, confirms=(1,))
+        session = wires.session()
+        content = amqp.publish(1, "orders", b"x" * 200_000, mandatory=True, cut=50_000)
+        client.sendall(content[:150_100])
+        wires.run()
+        assert session.buffered() >= 150_000
+        client.sendall(content[150_100:])
+        wires.run()
+        assert amqp.names(wires.received(client))[-1] == "Basic.Nack"
+        assert session.buffered() == 0
 
 
 def test_publishes_and_deliveries_of_one_client_are_judged_side_by_side() -> None:

@@ -7,7 +7,7 @@ import socket
 import pytest
 from pamqp import commands
 
-from gateway.accepting.admission import Admission, Caps, Places, Seat
+from gateway.accepting.admission import UNKNOWN_USER, Admission, Caps, Places, Seat
 from gateway.assembly import Place
 from support import amqp
 from support.rocketmq import heartbeat, send
@@ -103,6 +103,23 @@ def test_a_name_counts_only_once_the_broker_has_believed_it_however_the_client_h
         assert late.close_of_client()[0] == 530
 
 
+def test_clients_whose_user_cannot_be_known_count_as_one_user() -> None:
+    door = admission(per_user=1)
+    start_ok = amqp.method(0, commands.Connection.StartOk({}, "ANONYMOUS", "", "en_US"))
+    with Wires() as wires:
+        first, second = Pair(wires, door.enter("10.0.0.7", 0)), Pair(wires, door.enter("10.0.0.8", 0))
+        for pair in (first, second):
+            pair.step(pair.client, amqp.PROTOCOL_HEADER)
+            pair.step(pair.broker, START)
+            pair.step(pair.client, start_ok)
+            pair.step(pair.broker, TUNE)
+            pair.step(pair.client, TUNE_OK_AND_OPEN)
+        code, text = second.close_of_client()
+        assert code == 530
+        assert text.startswith("NOT_ALLOWED - connection refused for a user this gateway cannot tell from others: max_connections_per_user")
+        assert door.by_user == {UNKNOWN_USER: 1}
+
+
 @pytest.mark.parametrize("how", ["crash", "reset"])
 def test_a_seat_is_free_again_whatever_ends_the_session(how: str) -> None:
     door = admission(per_user=1)
@@ -187,7 +204,8 @@ def test_an_idle_connection_is_closed_in_its_protocol_and_any_byte_of_either_sid
         pair.client.close()
         pair.broker.close()
         wires.until(lambda: not wires.sweeper.sessions)
-        assert wires.ended[0][0].cause == "idle_timeout"
+        assert wires.ended[0][0].cause == "idle"
+        assert wires.ended[0][0].detail == "nothing was received from either side for 30 s (idle_timeout)"
 
 
 def test_an_idle_rocketmq_connection_is_closed() -> None:

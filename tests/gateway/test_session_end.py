@@ -123,6 +123,36 @@ def test_before_the_connection_is_open_a_bare_end_stays_one(wires: Wires) -> Non
     assert client.recv(1) == b""
 
 
+@pytest.mark.parametrize(("answer", "sends_proxy", "told"), [(b"", False, "none"), (amqp.PROTOCOL_HEADER, True, "v2")])
+def test_a_broker_that_does_not_even_begin_is_told_to_the_client_with_the_likely_reason(
+    wires: Wires, answer: bytes, sends_proxy: bool, told: str
+) -> None:
+    """RabbitMQ with proxy_protocol closes without a word where no PROXY header comes; without, it answers one with its own header."""
+    (client, ours_client), (broker, ours_upstream) = wires.tcp_pair(), wires.tcp_pair()
+    place = Place("here", "amqp", 1 << 24, 10_000_000_000, sends_proxy=sends_proxy)
+    wires.sweeper.add(Session(1, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), place, wires.shared), wires.now())
+    client.sendall(amqp.PROTOCOL_HEADER)
+    wires.run()
+    broker.recv(100)
+    broker.sendall(answer)
+    broker.close()
+    wires.run()
+    heard = wires.received(client)
+    client.sendall(amqp.greeting()[len(amqp.PROTOCOL_HEADER) :])
+    wires.run()
+    heard += wires.received(client)
+    frames = amqp.read(heard)
+    assert [frame.name for frame in frames] == ["Connection.Start", "Connection.Tune", "Connection.Close"]
+    text = f"the broker closed before connection.start; does send_proxy_protocol ({told}) fit the broker's proxy_protocol?"
+    assert (frames[2].value.reply_code, frames[2].value.reply_text) == (320, f"CONNECTION_FORCED - {text}")
+    client.sendall(CLOSE_OK)
+    wires.run()
+    assert client.recv(1) == b""
+    client.close()
+    wires.run()
+    assert [(session.cause, session.detail) for session, _ in wires.ended] == [("broker_closed_early", text)]
+
+
 @pytest.mark.parametrize("who", ["broker", "client"])
 def test_who_has_been_told_already_is_not_told_again(wires: Wires, who: str) -> None:
     link = Link(wires)

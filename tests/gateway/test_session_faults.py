@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from gateway.accepting.admission import Admission, Caps, Places, Seat
 from gateway.accepting.listeners import Listener
 from gateway.accepting.upstream import Upstream
 from gateway.assembly import Place
@@ -358,3 +359,74 @@ def test_a_failing_add_does_not_reach_the_accept_nursery():
         d.close()
         assert raised is None
         assert left == 0
+
+
+# ---- a fault in cleaning up ------------------------------------------------------------------------------------------
+
+
+class BadSocket(socket.socket):
+    """Cannot be closed without complaint."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.EIO, "cannot close")
+
+
+class BadSeat(Seat):
+    """A place that cannot be given back."""
+
+    def leave(self) -> None:
+        raise RuntimeError("cannot leave")
+
+
+def faulty(w: Wires, fault: str) -> tuple[socket.socket, socket.socket]:
+    """A session that cannot be cleaned up: (the client's end, the broker's end)."""
+    if fault == "seat":
+        return w.connect("rocketmq", seat=BadSeat(Admission("here", Caps(), Places.unbounded(), now_ns()), now_ns()))
+    if fault == "listener":
+
+        def refuse(session: Session, error: BaseException | None) -> None:
+            raise RuntimeError("cannot count")
+
+        w.at_end = refuse
+        return w.connect("rocketmq")
+    client, ours_client = w.tcp_pair()
+    broker, ours_upstream = w.tcp_pair()
+    bad = BadSocket(fileno=(ours_client if fault == "client" else ours_upstream).detach())
+    w.join("rocketmq", Channel(bad if fault == "client" else ours_client), Channel(bad if fault == "upstream" else ours_upstream))
+    return client, broker
+
+
+@pytest.mark.parametrize("fault", ["seat", "client", "upstream", "listener"])
+def test_a_session_that_cannot_be_cleaned_up_ends_alone_with_both_connections(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Wires(threads=0) as w:
+        client, broker = faulty(w, fault)
+        w.run()
+        session = w.session()
+        other, others_broker = w.connect("rocketmq")
+        w.run()
+        client.close()
+        broker.close()
+        w.until(lambda: list(w.sweeper.sessions) == [2])
+        assert (session.client.closed, session.upstream.closed) == (True, True)
+        ((_, error),) = w.ended
+        said = error if fault != "listener" else caplog.records[-1].exc_info[1]  # type: ignore[index]
+        assert "cannot" in str(said)
+        other.sendall(send("orders"))
+        w.run()
+        assert others_broker.recv(1 << 16) == send("orders")
+
+
+def test_a_fault_outside_of_a_turn_ends_that_session_only() -> None:
+    with Wires(threads=0) as w:
+        w.connect("rocketmq")
+        w.connect("rocketmq")
+        w.run()
+
+        def fail() -> None:
+            raise RuntimeError("boom")
+
+        w.sweeper.attempt(w.session(1), fail)
+        ((session, error),) = w.ended
+        assert (session.cause, session.detail, str(error), list(w.sweeper.sessions)) == ("gateway_error", "RuntimeError: boom", "boom", [2])
+        assert w.sweeper.buffered() == 0

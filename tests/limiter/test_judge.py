@@ -81,7 +81,7 @@ def test_a_refusal_at_one_level_spends_nothing_at_another() -> None:
     assert ask(judge, third_client, BEGIN, count=10).passed == 10
     state = judge.state(rocketmq_topic(b"orders"), BEGIN)
     assert state is not None
-    assert (state.admitted, state.refused) == (30, 0)  # 40 were refused for their client, none of them charged to the topic
+    assert (state.admitted, state.over_limit) == (30, 0)  # 40 were refused for their client, none of them charged to the topic
 
 
 def test_the_rule_named_is_the_one_that_makes_wait_longest() -> None:
@@ -93,6 +93,33 @@ def test_the_rule_named_is_the_one_that_makes_wait_longest() -> None:
     assert refused.passed == 1
     assert refused.rule is not None
     assert (refused.rule.name, refused.wait_ns) == ("clients", 10 * SECOND)
+    assert refused.level is not None
+    assert refused.level.whose() == "client 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("per", "whose"),
+    [
+        ("topic", "%2F/orders/order.1"), ("exchange", "exchange %2F/orders"), ("vhost", "vhost %2F"), ("listener", "listener tcp"),
+        ("client", "client 10.0.0.1"), ("user", "user shop"), ("connection", "connection 17"), ("rule", "rule r"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_whose_bucket_was_empty(per: str, whose: str) -> None:
+    judge = judge_of(Rule("r", Match(protocol="amqp"), per=per, limit=Limit(messages=Rate(1)), open_for_ns=0))
+    origin = judge.origin("amqp", "tcp", "10.0.0.1", "shop", b"/", 17)
+    name = orders(routing_key=b"order.1")
+    refused = ask(judge, judge.key(origin, b"raw", name), BEGIN, count=2)
+    assert refused.level is not None
+    assert refused.level.whose() == whose
+
+
+def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
+    judge = Judge(RuleSet((Rule("r", per="user", limit=Limit(messages=Rate(1))),)), 1)
+    for user, whose in ((None, "whoever has no user"), ("shop", "the overflow bucket per user")):
+        origin = judge.origin("rocketmq", "tcp", "10.0.0.1", user)
+        refused = ask(judge, judge.key(origin, b"raw", rocketmq_topic(b"orders")), BEGIN, count=2)
+        assert refused.level is not None
+        assert refused.level.whose() == whose
 
 
 def test_what_no_rule_matches_passes() -> None:
@@ -129,7 +156,7 @@ def test_shadow_counts_and_never_refuses() -> None:
     assert (request.passed, request.shadow_refused, request.rule) == (25, 15, None)
     state = judge.state(rocketmq_topic(b"orders"), BEGIN)
     assert state is not None
-    assert (state.admitted, state.refused, state.shadow_refused, state.breaker) == (10, 0, 15, "open")
+    assert (state.admitted, state.over_limit, state.shadow_refused, state.breaker) == (10, 0, 15, "open")
 
 
 def test_a_shadow_sees_what_the_enforced_levels_let_pass() -> None:
@@ -168,6 +195,34 @@ def test_a_new_limit_holds_from_the_next_batch_and_keeps_the_fill() -> None:
     assert ask(judge, key, BEGIN, count=750).passed == 750
     judge.replace(RuleSet((per_topic(100, open_for_ns=0),)))
     assert ask(judge, key, BEGIN, count=1000).passed == 25
+
+
+def test_a_new_limit_counts_from_the_moment_it_came_into_force_however_long_nobody_asks() -> None:
+    judge = judge_of(per_topic(0, open_for_ns=0))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, BEGIN, count=10).passed == 0
+    judge.replace(RuleSet((per_topic(100, open_for_ns=0),)), BEGIN + SECOND)
+    assert ask(judge, key, BEGIN + SECOND + SECOND // 2, count=100).passed == 50
+    late = judge_of(per_topic(0, open_for_ns=0))
+    key = key_of(late, "orders")
+    assert ask(late, key, BEGIN, count=10).passed == 0
+    late.replace(RuleSet((per_topic(100, open_for_ns=0),)), BEGIN + SECOND)
+    assert ask(late, key, BEGIN + SECOND // 2, count=10).passed == 0, "a submission of before that"
+    assert ask(late, key, BEGIN + SECOND, count=100).passed == 50
+
+
+def test_making_room_credits_no_time_twice() -> None:
+    """A level that is looked at, not taken from, between a change of rules and its next use."""
+
+    def rules(rate: Rate) -> RuleSet:
+        return RuleSet((Rule("r", limit=Limit(messages=rate, messages_burst=100), open_for_ns=0),))
+
+    judge = Judge(rules(Rate(30, 60 * SECOND)), 1)
+    orders, other = (key_of(judge, topic) for topic in ("orders", "other"))
+    assert ask(judge, orders, BEGIN, count=100).passed == 100
+    judge.replace(rules(Rate(1)), BEGIN)
+    ask(judge, other, BEGIN + 4 * SECOND)  # looks whether the first is full, to take its place
+    assert ask(judge, orders, BEGIN + 4 * SECOND, count=100).passed == 4
 
 
 def test_raising_the_limit_closes_an_open_breaker() -> None:
@@ -224,7 +279,7 @@ def test_states_show_what_holds_now_even_for_topics_nobody_used_since() -> None:
         "incident 12",
         1000.0,
     )
-    assert (state.thing, state.per, state.admitted, state.refused, state.last_refused_at) == ("orders", "topic", 100, 50, BEGIN)
+    assert (state.thing, state.per, state.admitted, state.over_limit, state.last_refused_at) == ("orders", "topic", 100, 50, BEGIN)
     judge.replace(RuleSet(()))
     assert judge.states(BEGIN) == []
 
@@ -306,7 +361,8 @@ def test_names_with_ids_in_them_cost_one_bucket() -> None:
     passed = [ask(judge, key_of(judge, orders(routing_key=b"order.%d" % number)), BEGIN).passed for number in range(300)]
     assert passed == [1] * 100 + [0] * 200
     (state,) = judge.states(BEGIN)
-    assert (state.thing, state.name, state.admitted) == ("%2F/orders/order.#", None, 100)
+    assert (state.thing, state.admitted) == ("%2F/orders/order.#", 100)
+    assert state.name == orders(routing_key=b"order.#")  # by which its limit can be changed
 
 
 def test_topics_of_a_group_share_a_key_and_an_override_takes_its_topic_out() -> None:
@@ -324,6 +380,17 @@ def test_topics_of_a_group_share_a_key_and_an_override_takes_its_topic_out() -> 
     assert ask(judge, key_of(judge, orders(routing_key=b"order.2")), BEGIN, count=500).passed == 100
     judge.replace(RuleSet((per_topic(7),)))
     assert key_of(judge, orders(routing_key=b"order.2")).text == "%2F/orders/order.2"
+
+
+def test_an_override_of_a_groups_name_is_in_force_at_once_and_its_one_bucket_keeps_its_fill() -> None:
+    rules = (Rule("by-words", match=Match(protocol="amqp"), limit=Limit(messages=Rate(100)), routing_key_words=1, open_for_ns=0),)
+    judge = Judge(RuleSet(rules))
+    assert ask(judge, key_of(judge, orders(routing_key=b"order.1")), BEGIN, count=50).passed == 50
+    judge.replace(RuleSet(rules, overrides={orders(routing_key=b"order.#"): Override(messages=Rate(10))}))
+    assert ask(judge, key_of(judge, orders(routing_key=b"order.2")), BEGIN, count=50).passed == 5
+    (state,) = judge.states(BEGIN)
+    assert (state.thing, state.effective.origin, state.admitted) == ("%2F/orders/order.#", "override", 55)
+    assert judge.state(orders(routing_key=b"order.#"), BEGIN) is not None
 
 
 def test_an_origin_with_too_many_topics_begins_afresh() -> None:
@@ -380,4 +447,41 @@ def test_what_was_held_and_is_refused_again_is_counted_once() -> None:
     request.again = True
     judge.decide([request], BEGIN + 1)
     (state,) = judge.states(BEGIN + 1)
-    assert state.refused == 2
+    assert (state.over_limit, state.refused) == (2, 0)  # what becomes of them is not the judge's to count
+
+
+# ---- what has been judged ----------------------------------------------------------------------------------------------
+
+
+def checks_of(judge: Judge) -> tuple[int, int, int]:
+    found = judge.checks()
+    assert list(found) == ["ok", "limited_shadow", "limited_enforced"]
+    return found["ok"], found["limited_shadow"], found["limited_enforced"]
+
+
+def test_a_message_is_counted_by_its_first_verdict_and_only_once() -> None:
+    judge = judge_of(per_topic(10, open_for_ns=0))
+    key = key_of(judge, "orders")
+    request = ask(judge, key, BEGIN, count=6, messages=2)
+    assert (request.passed, checks_of(judge)) == (5, (10, 0, 2))
+    request.again = True  # held, and judged again until it passes
+    for later in range(3):
+        judge.decide([request], BEGIN + later * SECOND)
+    assert (request.passed, checks_of(judge)) == (5, (10, 0, 2))
+
+
+def test_what_a_shadow_would_have_refused_has_passed_but_is_not_ok() -> None:
+    judge = judge_of(
+        Rule("enforced", limit=Limit(messages=Rate(10)), open_for_ns=0),
+        Rule("shadow", per="client", limit=Limit(messages=Rate(4)), open_for_ns=0, mode="shadow"),
+    )
+    assert ask(judge, key_of(judge, "orders"), BEGIN, count=15).passed == 10
+    assert checks_of(judge) == (4, 6, 5)
+
+
+def test_what_no_rule_is_for_is_not_counted_as_judged() -> None:
+    judge = judge_of(Rule("orders", Match(topic="orders"), limit=Limit(messages=Rate(1))))
+    assert ask(judge, key_of(judge, "others"), BEGIN, count=50).passed == 50
+    assert ask(judge, None, BEGIN, count=50).passed == 50
+    assert checks_of(judge) == (0, 0, 0)
+    assert checks_of(judge_of()) == (0, 0, 0)

@@ -30,6 +30,12 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, match=Match(operation="consume")), "match.operation", "say protocol: amqp as well"),
         (lambda: Rule("r", limit=FIVE, match=Match(topic="a", operation="consume")), "match.operation", "not supported yet for RocketMQ"),
         (lambda: Rule("r", limit=FIVE, match=Match(vhost="/", exchange="x", operation="consume")), "match.exchange", "say queue: NAME"),
+        (lambda: Match(queue="q", exchange="x", operation="consume"), "match.exchange", "leave exchange out"),
+        (
+            lambda: Rule("r", limit=FIVE, match=Match(protocol="amqp", operation="consume"), routing_key_words=1),
+            "routing_key_words",
+            "known by its queue",
+        ),
         (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), per="exchange"), "per", "say per: topic"),
         (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="drop"), "action", "only ever held"),
         (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="close"), "action", "leave it out"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.keys import TopicName, amqp_topic
+from limiter.keys import TopicName, amqp_topic, parse_topic
 from limiter.limits import SECOND
 from limiter.rules import Effective
 from limiter.snapshot import Quota
@@ -319,6 +319,47 @@ def test_an_override_takes_its_topic_out_of_a_group_of_topics() -> None:
     name = orders(routing_key=b"order.1")
     (one,) = RuleSet((by_words,), overrides={name: Override(messages=Rate(9))}).effective(name)
     assert (one.origin, one.thing, one.identity) == ("override", "%2F/orders/order.1", ("topic", "", "amqp", "%2F/orders/order.1"))
+
+
+GROUP = orders(routing_key=b"order.eu.#")
+BY_WORDS = Rule("by-words", match=Match(exchange="orders"), limit=Limit(messages=Rate(5)), routing_key_words=2)
+IN_GROUP = [b"order.eu.4711", b"order.eu", b"order.eu.#", b"order.eu.#.x"]
+
+
+@pytest.mark.parametrize("routing_key", IN_GROUP)
+def test_an_override_of_a_groups_name_is_for_all_its_topics_and_keeps_their_bucket(routing_key: bytes) -> None:
+    name = orders(routing_key=routing_key)
+    (before,) = RuleSet((BY_WORDS,)).effective(name)
+    (one,) = RuleSet((BY_WORDS,), overrides={GROUP: Override(messages=Rate(2))}).effective(name)
+    assert (one.origin, one.thing, one.limit.messages) == ("override", "%2F/orders/order.eu.#", Rate(2))
+    assert one.identity == before.identity
+
+
+@pytest.mark.parametrize("routing_key", [b"order.us.1", b"order", b""])
+def test_an_override_of_a_groups_name_is_for_no_other_topic(routing_key: bytes) -> None:
+    name = orders(routing_key=routing_key)
+    (one,) = RuleSet((BY_WORDS,), overrides={GROUP: Override(messages=Rate(2))}).effective(name)
+    assert (one.origin, one.limit.messages) == ("default", Rate(5))
+
+
+def test_an_override_of_a_topic_holds_over_that_of_its_group() -> None:
+    name = orders(routing_key=b"order.eu.1")
+    rules = RuleSet((BY_WORDS,), overrides={GROUP: Override(messages=Rate(2)), name: Override(messages=Rate(9))})
+    (one,) = rules.effective(name)
+    assert (one.thing, one.limit.messages) == ("%2F/orders/order.eu.1", Rate(9))
+
+
+def test_a_key_spelt_like_a_group_is_no_group_where_no_rule_groups() -> None:
+    plain = Rule("plain", match=Match(exchange="orders"), limit=Limit(messages=Rate(5)))
+    rules = RuleSet((plain,), overrides={GROUP: Override(messages=Rate(2))})
+    assert [one.origin for one in rules.effective(orders(routing_key=b"order.eu.1"))] == ["default"]
+    assert [(one.origin, one.thing) for one in rules.effective(GROUP)] == [("override", "%2F/orders/order.eu.%23")]
+
+
+def test_a_quota_of_a_groups_name_is_for_all_its_topics() -> None:
+    quotas = {parse_topic("amqp", "%2F/orders/order.eu.#"): Quota("amqp", "%2F/orders/order.eu.#", messages=(7, 9))}
+    (one,) = RuleSet((BY_WORDS,), quotas=quotas).effective(orders(routing_key=b"order.eu.1"))
+    assert (one.origin, one.thing, one.limit.messages) == ("quota", "%2F/orders/order.eu.#", Rate(7))
 
 
 def test_the_identity_of_a_bucket_leaves_out_the_listener_and_the_limit() -> None:

@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests python -m suites.compare [SUITE ...]
 
-Exit codes: 0 no difference, 1 a difference or an error in the gateway's log (each is listed), 2 a suite could not be run. A test that
-differs is run once more on both sides: what agrees then is reported as flaky, what differs again is a difference.
+Exit codes: 0 no difference, 1 a difference or an error in the gateway's log (each is listed), 2 a suite could not be run, or so many of
+its tests did not pass directly that it proves nothing. What differs is run RERUNS times more on both sides: a test that fails directly too,
+now and then, is reported as flaky; one that only ever failed through the gateway is a difference.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from suites.catalogue import SUITES, Suite
-from suites.outcomes import Comparison, Outcomes, SuiteError, differences
+from suites.outcomes import MISSING, PASSED, Comparison, Outcome, Outcomes, SuiteError, differences, is_flaky
 from suites.sides import PortTakenError, Side, both_sides
 from support.brokers.rabbitmq import RabbitMQMissingError
 from support.environments import PackagesUnreachableError
+
+RERUNS: Final = 5  # of what differed: a test that fails directly in a third of its runs is taken for a difference in one case of eight
 
 
 def run_both(suite: Suite, sides: tuple[Side, Side]) -> tuple[Outcomes, Outcomes, dict[str, float]]:
@@ -35,18 +39,24 @@ def run_both(suite: Suite, sides: tuple[Side, Side]) -> tuple[Outcomes, Outcomes
 
 
 def compare(suite: Suite, sides: tuple[Side, Side]) -> Comparison:
-    """Run a suite on both sides, and what differs once more. Raises SuiteError, also when not as many tests ran as there are."""
+    """Run a suite on both sides, and what differs some times more. Raises SuiteError, also when too few tests ran or passed directly."""
     complained = len(sides[1].complaints())
     direct, gateway, seconds = run_both(suite, sides)
     if len(direct) != suite.tests:
         raise SuiteError(f"{suite.name}: {len(direct)} tests ran directly, version {suite.version} has {suite.tests}")
     result = Comparison(suite.name, direct, gateway, seconds)
+    if result.count("direct", PASSED) < suite.passes:
+        raise SuiteError(
+            f"{suite.name}: {result.count('direct', PASSED)} tests passed directly, {suite.passes} at least must, or it proves nothing\n"
+            + "\n".join(f"  {test}: {outcome}" for test, outcome in direct.items() if outcome.word != PASSED)
+        )
     suspects = differences(direct, gateway)
     if suspects:
         names = [suspect.test for suspect in suspects]
-        again = {difference.test for difference in differences(*(suite.run(side, names) for side in sides))}
-        result.differences = [suspect for suspect in suspects if suspect.test in again]
-        result.flaky = [suspect for suspect in suspects if suspect.test not in again]
+        runs = [(direct, gateway), *((suite.run(sides[0], names), suite.run(sides[1], names)) for _ in range(RERUNS))]
+        for suspect in suspects:
+            mine, theirs = ([run[side].get(suspect.test, Outcome(MISSING)) for run in runs] for side in (0, 1))
+            (result.flaky if is_flaky(mine, theirs) else result.differences).append(suspect)
     result.complaints = sides[1].complaints()[complained:]
     return result
 

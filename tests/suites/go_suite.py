@@ -28,6 +28,7 @@ class GoSuite:
     module: str
     version: str
     tests: int  # how many this version has, subtests included
+    passes: int  # how many of them pass directly, at least
     tags: str
     settings: Callable[[Side], dict[str, str]]  # environment variables that lead the suite to its broker
     left_out: frozenset[str] = frozenset()  # names of tests that are not run

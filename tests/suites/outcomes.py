@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
@@ -52,8 +52,8 @@ class Comparison:
     direct: Outcomes
     gateway: Outcomes
     seconds: dict[str, float]
-    differences: list[Difference] = field(default_factory=list)  # the same when run again
-    flaky: list[Difference] = field(default_factory=list)  # differed once, agreed when run again
+    differences: list[Difference] = field(default_factory=list)  # only through the gateway, or every time
+    flaky: list[Difference] = field(default_factory=list)  # differed, but directly they do not always pass either
     complaints: list[str] = field(default_factory=list)  # errors the gateway logged meanwhile
 
     @property
@@ -71,7 +71,7 @@ class Comparison:
             counts = ", ".join(f"{self.count(side, word)} {word}" for word in (PASSED, FAILED, SKIPPED))
             lines.append(f"  {side:8} {counts} in {self.seconds[side]:.0f} s")
         lines += [f"  DIFFERENT  {difference}" for difference in self.differences]
-        lines += [f"  flaky      {difference} - agreed when run again" for difference in self.flaky]
+        lines += [f"  flaky      {difference} - also directly, when run again" for difference in self.flaky]
         lines += [f"  the gateway logged  {complaint[:600]}" for complaint in self.complaints]
         for test, outcome in self.direct.items():
             if outcome.word == FAILED and self.gateway.get(test, outcome).word == FAILED:
@@ -87,3 +87,14 @@ def differences(direct: Mapping[str, Outcome], gateway: Mapping[str, Outcome]) -
         if one.word != other.word:
             found.append(Difference(test, one, other))
     return found
+
+
+def is_flaky(direct: Sequence[Outcome], gateway: Sequence[Outcome]) -> bool:
+    """Whether a test that differed is uncertain in itself, by its outcomes in the same runs of both sides.
+
+    It is where it has not always passed directly either, and has once ended the same way on both sides. A test that only ever failed
+    through the gateway is a difference, however seldom it did.
+    """
+    always_passed = all(outcome.word == PASSED for outcome in direct)
+    agreed = {outcome.word for outcome in direct} & {outcome.word for outcome in gateway}
+    return bool(agreed) and not always_passed

@@ -25,6 +25,7 @@ class PytestSuite:
     project: str
     version: str
     tests: int  # how many this version has; another number means that the suite did not run as it should
+    passes: int  # how many of them pass directly, at least
     config: str  # the project's own file with pytest's settings; without it pytest would take ours, found further up
     paths: tuple[str, ...]
     settings: Callable[[Side], dict[str, str]]  # environment variables that lead the suite to its broker

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from suites.compare import compare
+from suites.catalogue import QUICK, SUITES, Suite
+from suites.compare import RERUNS, compare
 from suites.go_suite import read_log
 from suites.outcomes import FAILED, MISSING, PASSED, SKIPPED, Outcome, Outcomes, SuiteError, differences
 from suites.pytest_suite import read_report
@@ -17,12 +18,13 @@ GOOD, BAD = Outcome(PASSED), Outcome(FAILED, "boom")
 
 
 class Rehearsed:
-    """A suite that ends as it is told, run after run: what it was asked to run is kept."""
+    """A suite that ends as it is told: first as a whole, then what differed, run after run. What it was asked to run is kept."""
 
     name, version, tests = "rehearsed", "1", 2
 
-    def __init__(self, direct: list[Outcomes], gateway: list[Outcomes]) -> None:
+    def __init__(self, direct: list[Outcomes], gateway: list[Outcomes], passes: int = 1) -> None:
         self.runs = {"direct": direct, "gateway": gateway}
+        self.passes = passes
         self.asked: list[tuple[str, tuple[str, ...]]] = []
 
     def run(self, side: Side, only: Any = ()) -> Outcomes:
@@ -33,27 +35,61 @@ class Rehearsed:
 SIDES = (Side("direct", "127.0.0.1", cast(Any, None), Path()), Side("gateway", "127.0.0.2", cast(Any, None), Path()))
 
 
+def again(*outcomes: Outcome) -> list[Outcomes]:
+    """The reruns of test b: these outcomes, then the last one for the rest."""
+    assert len(outcomes) <= RERUNS
+    return [{"b": outcome} for outcome in [*outcomes, *[outcomes[-1]] * RERUNS][:RERUNS]]
+
+
 def test_the_same_twice_is_no_difference_even_where_a_test_fails() -> None:
     suite = Rehearsed([{"a": GOOD, "b": BAD}], [{"a": GOOD, "b": BAD}])
     result = compare(cast(Any, suite), SIDES)
-    assert (result.differences, result.flaky) == ([], [])
+    assert (result.differences, result.flaky, result.same) == ([], [], True)
     assert "fails both ways  b: boom" in result.report()
 
 
-def test_a_test_that_differs_twice_is_a_difference_and_only_it_is_run_again() -> None:
-    suite = Rehearsed([{"a": GOOD, "b": GOOD}, {"b": GOOD}], [{"a": GOOD, "b": BAD}, {"b": BAD}])
+def test_a_test_that_differs_every_time_is_a_difference_and_only_it_is_run_again() -> None:
+    suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(BAD)])
     result = compare(cast(Any, suite), SIDES)
     assert [(difference.test, difference.direct, difference.gateway) for difference in result.differences] == [("b", GOOD, BAD)]
-    assert sorted(suite.asked) == [("direct", ()), ("direct", ("b",)), ("gateway", ()), ("gateway", ("b",))]
+    assert suite.asked[2:] == [("direct", ("b",)), ("gateway", ("b",))] * RERUNS
     assert "DIFFERENT  b: directly passed, through the gateway failed (boom)" in result.report()
+    assert not result.same
 
 
-def test_a_test_that_agrees_when_run_again_is_reported_as_flaky() -> None:
-    suite = Rehearsed([{"a": GOOD, "b": GOOD}, {"b": GOOD}], [{"a": GOOD, "b": BAD}, {"b": GOOD}])
+def test_one_that_only_ever_fails_through_the_gateway_is_a_difference_however_seldom() -> None:
+    suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD)])
     result = compare(cast(Any, suite), SIDES)
-    assert result.differences == []
-    assert [difference.test for difference in result.flaky] == ["b"]
+    assert ([difference.test for difference in result.differences], result.flaky, result.same) == (["b"], [], False)
+
+
+def test_one_that_fails_directly_too_now_and_then_is_flaky() -> None:
+    suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD, BAD, GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD)])
+    result = compare(cast(Any, suite), SIDES)
+    assert (result.differences, [difference.test for difference in result.flaky], result.same) == ([], ["b"], True)
     assert "flaky" in result.report()
+
+
+def test_one_that_fails_directly_and_never_through_the_gateway_is_a_difference_too() -> None:
+    suite = Rehearsed([{"a": GOOD, "b": BAD}, *again(BAD)], [{"a": GOOD, "b": GOOD}, *again(GOOD)])
+    assert [difference.test for difference in compare(cast(Any, suite), SIDES).differences] == ["b"]
+
+
+@pytest.mark.parametrize("ending", [BAD, Outcome(SKIPPED, "no broker")])
+def test_where_too_few_pass_directly_nothing_is_proved(ending: Outcome) -> None:
+    """A broker that was not there: every test ends the same on both sides."""
+    outcomes = {"a": ending, "b": ending}
+    with pytest.raises(SuiteError, match="0 tests passed directly, 1 at least must") as caught:
+        compare(cast(Any, Rehearsed([outcomes], [outcomes])), SIDES)
+    assert f"a: {ending}" in str(caught.value)
+    half = {"a": GOOD, "b": ending}
+    with pytest.raises(SuiteError, match="1 tests passed directly, 2 at least must"):
+        compare(cast(Any, Rehearsed([half], [half], passes=2)), SIDES)
+
+
+@pytest.mark.parametrize("suite", [*SUITES.values(), *QUICK.values()], ids=lambda suite: f"{suite.name} {suite.tests}")
+def test_every_suite_of_the_catalogue_proves_something(suite: Suite) -> None:
+    assert 0.8 * suite.tests < suite.passes <= suite.tests
 
 
 @pytest.mark.parametrize("direct", [{}, {"a": GOOD}, {"a": GOOD, "b": GOOD, "c": GOOD}])

@@ -73,6 +73,8 @@ class Talk:
         self.forwarded = 0  # messages
         self.requests: list[tuple[str, str | None, int, int]] = []  # (key, group, messages, bytes) of each request decoded
         self.parts: list[Part] = []  # all parts decoded
+        self.later = False  # verdicts on deliveries come when `verdict` is called, before the broker's next bytes
+        self.asked: list[Part] = []  # deliveries with the judge until then
 
     def client(self, data: bytes, chunks: Iterable[bytes] | None = None) -> None:
         """The client sends `data`, in these chunks."""
@@ -99,13 +101,18 @@ class Talk:
 
     def ask(self) -> None:
         """Deliveries that need a verdict get it."""
-        conversation = self.conversation
-        while conversation.ask_due <= self.now:
-            parts = conversation.ask(self.now)
-            requests: list[Request] = list(parts)
+        while not self.asked and self.conversation.ask_due <= self.now:
+            self.asked = self.conversation.ask(self.now)
+            if not self.later:
+                self.verdict()
+
+    def verdict(self) -> None:
+        """The deliveries with the judge, if any, get their verdict."""
+        requests: list[Request] = list(self.asked)
+        if requests:
+            self.asked = []
             self.judge.decide(requests, self.now)
-            if parts:
-                conversation.deliver(self.now)
+            self.conversation.deliver(self.now)
 
     def settle(self, parts: list[Part]) -> None:
         """As `gateway.handlers.rate_limit` does."""

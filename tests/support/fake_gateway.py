@@ -33,11 +33,13 @@ class FakeGateway:
     def judge(self) -> Judge:
         return self._judge
 
-    def flood(self, name: TopicName, messages: int, now: int, size: int = 100) -> int:
-        """Ask the judge for `messages` messages at once; how many passed."""
-        key = self._judge.key(self._origin, name.text().encode(), name)
+    def flood(self, name: TopicName, messages: int, now: int, size: int = 100, operation: str = "produce") -> int:
+        """Ask the judge for `messages` messages at once; how many passed, the rest is refused."""
+        key = self._judge.key(self._origin, f"{operation} {name.text()}".encode(), name, None, operation)
         request = Request(key, messages, 1, size)
         self._judge.decide([request], now)
+        if request.level is not None:
+            request.level.refused += messages - request.passed  # as `gateway.actions.outcome` counts what it has settled
         return request.passed
 
     def status(self) -> dict[str, object]:
@@ -67,10 +69,10 @@ class FakeGateway:
     def metrics(self) -> Iterator[str]:
         yield from self.metric_pieces
 
-    def reload(self) -> dict[str, object]:
-        self.reloads += 1
+    def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         if self.reload_errors:
             raise ReloadFailedError(self.reload_errors)
+        self.reloads += not dry_run
         return {"changed": [], "needs_restart": []}
 
     def configuration(self) -> dict[str, object]:

@@ -54,7 +54,12 @@ class Gateway:
     """One gateway with its own configuration, state and log in `directory`. A context manager; leaving it demands an orderly exit 0."""
 
     def __init__(
-        self, directory: Path, listeners: list[dict[str, object]], rules: list[dict[str, object]], settings: dict[str, object] | None = None
+        self,
+        directory: Path,
+        listeners: list[dict[str, object]],
+        rules: list[dict[str, object]],
+        settings: dict[str, object] | None = None,
+        until: str = "/readyz",
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -72,6 +77,7 @@ class Gateway:
         }
         configuration |= settings or {}
         self.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.until = until  # what answers 200 once it is up; /livez where there is no broker to be ready for
         self._process: Process | None = None
         self._starts = 0
 
@@ -81,14 +87,14 @@ class Gateway:
 
     # ---- its life ----------------------------------------------------------------------------------------------------
 
-    def start(self, *, until: str = "/readyz", within: float = 15.0) -> float:
-        """Start and wait until `until` answers 200. Returns the seconds from the start of the process to that."""
+    def start(self, *, within: float = 15.0) -> float:
+        """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that."""
         self._starts += 1
         started = time.monotonic()
         self._process = Process(
             [*command(), "run", "-c", self.config], log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory
         )
-        self._process.wait_until(lambda: self.answers(until), within=within, what=f"sluice run: {until}")
+        self._process.wait_until(lambda: self.answers(self.until), within=within, what=f"sluice run: {self.until}")
         return time.monotonic() - started
 
     @property

@@ -56,8 +56,7 @@ class IdleConnections:
         for _ in range(count):
             client = self._open.enter_context(socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S))
             client.sendall(DIALOGUE[0][0])  # the gateway dials the broker when the client has spoken
-            broker = self._open.enter_context(self._server.accept()[0])
-            broker.settimeout(PATIENCE_S)
+            broker = self._accept()
             for turn, (said, answered) in enumerate(DIALOGUE):
                 if turn:
                     client.sendall(said)
@@ -65,6 +64,15 @@ class IdleConnections:
                 broker.sendall(answered)
                 _read_exactly(client, answered)
             self.count += 1
+
+    def _accept(self) -> socket.socket:
+        """The gateway's next connection for a client; one that says nothing was to see whether the broker is there."""
+        while True:
+            broker = self._server.accept()[0]
+            broker.settimeout(PATIENCE_S)
+            if broker.recv(1, socket.MSG_PEEK):
+                return self._open.enter_context(broker)
+            broker.close()
 
     def __enter__(self) -> IdleConnections:
         return self

@@ -63,6 +63,9 @@ OWN_USER = amqp.method(1, header.ContentHeader(body_size=2, properties=commands.
 LONG = b"n" * 255
 BYTES = b"caf\xe9.\xff\xfe"
 AMQPLAIN = "\x05LOGINS\x00\x00\x00\x05guest\x08PASSWORDS\x00\x00\x00\x05guest"
+BEHIND_OTHERS = "\x01xt\x01\x01aV\x01bD\0\0\0\0\1\x01cs\0\1\x01dF\0\0\0\x03\x01aV\x01eA\0\0\0\x02t\x01" + AMQPLAIN.replace(
+    "LOGINS", "LOGINx"
+)
 SELECT = amqp.method(1, commands.Confirm.Select())
 SELECT_NOWAIT = amqp.method(1, commands.Confirm.Select(nowait=True))
 
@@ -82,6 +85,7 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
         "Channel.OpenOk",
     ),
     "AMQPLAIN": (opening(1, mechanism="AMQPLAIN", response=AMQPLAIN), "Channel.OpenOk"),
+    "AMQPLAIN, the name behind fields of other types": (opening(1, mechanism="AMQPLAIN", response=BEHIND_OTHERS), "Channel.OpenOk"),
     "wrong password": (amqp.PROTOCOL_HEADER + OPEN[8:].replace(b"\0guest\0guest", b"\0guest\0wrong"),),
     "EXTERNAL without a certificate": (opening(1, mechanism="EXTERNAL", response=""),),
     "several rounds of SASL": (

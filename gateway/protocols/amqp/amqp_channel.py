@@ -10,6 +10,8 @@ either nothing is parked, or the first parked part is a request without a verdic
 waits for the broker's close-ok (due NEVER until then). A batch takes requests from the
 front (`take`); while they are away, `taken` counts them, and the first of them that must wait again makes the others come back behind
 it, in order (`returned`), those with a verdict as `paid`.
+
+Deliveries that wait, on the way back, stand apart from that line: in `parking` (`deliveries.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from gateway.messages import NEVER, REQUEST, Part
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
-    from gateway.protocols.amqp.consumers import Consumer
     from gateway.protocols.amqp.parking import Parking
+    from gateway.protocols.amqp.questions import Consumer
     from gateway.protocols.amqp.refusal import Unanswered
 
 AWAITS_METHOD: Final = 0
@@ -127,6 +129,10 @@ class AmqpChannel:
         """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""
         under_way = self.opening or self.parked or self.taken or self.cut or self.closing
         return not (self.opened or under_way)
+
+    def muted(self) -> bool:
+        """Whether the client has heard the gateway's close of the channel: what the broker still says there is not for it."""
+        return self.closing and not self.last_words
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""

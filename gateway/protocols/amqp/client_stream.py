@@ -20,27 +20,24 @@ from mypy_extensions import i64
 from gateway.conversation import Circumstances
 from gateway.messages import BODY, PLAIN, Part
 from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.protocols.amqp.client_methods import ClientMethods
 from gateway.protocols.amqp.consumers import ASKS
 from gateway.protocols.amqp.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
+    BASIC_CANCEL,
     BASIC_PUBLISH,
     BODY_FRAME,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
-    COMMAND_INVALID,
     CONFIRM_SELECT,
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
-    CONNECTION_OPEN,
-    CONNECTION_START_OK,
-    CONNECTION_TUNE_OK,
     END,
     FRAME_ERROR,
     HEADER,
     HEARTBEAT,
     METHOD,
-    NOT_ALLOWED,
     OVERHEAD,
     SMALLEST,
     SYNTAX_ERROR,
@@ -53,11 +50,11 @@ from gateway.protocols.amqp.publishes import Publishes, too_large
 from gateway.protocols.octets import u16, u32
 
 WHOLE_FRAME: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
-SMALL_BODY: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
 FRAMES_PER_CALL: Final = 8192  # fairness: a read full of 8-byte frames is not decoded in one go (interpreted, about 8 ms)
 WATCHED: Final = frozenset(
-    {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
-)  # change how later parts are settled: each is a part of its own, so that settling finds it at a part's beginning
+    {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, BASIC_CANCEL, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
+)  # settling looks at them: each is a part of its own, so that it is found at a part's beginning
+HEARD: Final = ASKS | WATCHED  # one look tells that a method (an ack, as a rule) is neither
 
 
 class ClientStream:
@@ -71,6 +68,7 @@ class ClientStream:
         self.handshake = handshake
         self.deliveries = deliveries  # wants to know what the client consumes
         self.publishes = Publishes(circumstances, handshake)
+        self.methods = ClientMethods(circumstances, channels, handshake, deliveries, self.publishes)
         self.need = 1
         self.greeted = False
         self.opaque = False  # another version of AMQP, which passes as it is
@@ -80,21 +78,16 @@ class ClientStream:
         self.frame_ends_content = False
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        """Look at the frames from `data[start]` on, and append parts; returns where the first one begins that must wait."""
         pos: i64 = start
         end: i64 = len(data)
-        if self.opaque:
-            parts.append(Part(PLAIN, 0, data, start, len(data)))
-            return len(data)
         if not self.greeted:
-            if self.circumstances.others_pass and other_version(data[start : start + 8]):
-                self.opaque = True
-                return self.decode(data, start, room, parts)
-            if not greeting(data[start : start + 8]):
-                self.need = 8
-                return start
-            self.greeted = True
-            parts.append(Part(PLAIN, 0, data, start, start + 8))
-            pos += 8
+            pos = self._greet(data, start, parts)
+            if not self.greeted:
+                return pos
+        if self.opaque:
+            parts.append(Part(PLAIN, 0, data, pos, end))
+            return end
         if self.frame_left > 0:
             pos = self._flow(data, pos, end, parts)
         publishes = self.publishes
@@ -129,16 +122,13 @@ class ClientStream:
                 channel = self.channels.get(lane)
             if self.closing:
                 lane = 0  # behind the connection.close, wherever that is
+            alone = False  # whether the frame is to be a part of its own
             if self.closing or channel is None or not channel.opened or (channel.ignored and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:
                     method = self._method(data, pos, size)
                     self._unjudged(method, lane, channel, data[pos + 11 : stop - 1])
                     channel_number = -1
-                    if method in WATCHED:
-                        parts.append(Part(PLAIN, lane, data, pos, stop))
-                        last = None
-                        pos = stop
-                        continue
+                    alone = method in WATCHED
                 elif kind != METHOD:
                     self._check_kind(kind, lane, size)
                     if stop > end:
@@ -151,22 +141,16 @@ class ClientStream:
                 if method == BASIC_PUBLISH:
                     last = None
                     before: i64 = pos
-                    pos = publishes.run(data, pos, end, channel, parts)
+                    pos = self._publish(data, pos, stop, end, channel, parts)
                     if pos == before:
-                        pos = publishes.one(data, pos, stop, end, channel, parts)
-                        if pos == before:
-                            self.need = publishes.need
-                            break
+                        break
                     continue
-                if method in ASKS:
-                    self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
-                if method in WATCHED:
+                if method in HEARD:
+                    if method in ASKS:
+                        self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
                     if method == CHANNEL_CLOSE:
                         channel.opened = False
-                    parts.append(Part(PLAIN, lane, data, pos, stop))
-                    last = None
-                    pos = stop
-                    continue
+                    alone = method in WATCHED
             elif kind == HEADER:
                 if channel.awaits != AWAITS_HEADER:
                     raise client_error(UNEXPECTED_FRAME, f"a content header on channel {lane} without a publish")
@@ -175,29 +159,26 @@ class ClientStream:
                 pos = stop
                 continue
             elif kind == BODY_FRAME:
-                left: i64 = channel.left
-                if channel.awaits != AWAITS_BODY or size > left:
-                    raise client_error(UNEXPECTED_FRAME, f"a body frame of {size} bytes on channel {lane} where {left} are missing")
-                left -= size
-                channel.left = left
-                if left == 0:
-                    channel.awaits = AWAITS_METHOD
+                complete = self._count_body(channel, lane, size)
                 if stop > end:
-                    pos = self._begin_flow(data, pos, stop, lane, parts, ends_content=left == 0)
+                    pos = self._begin_flow(data, pos, stop, lane, parts, ends_content=complete)
                     break
                 if last is not None and last.kind == BODY and last.lane == lane and last.end == pos:
                     last.end = stop
-                    last.complete = left == 0
+                    last.complete = complete
                 else:
-                    last = Part(BODY, lane, data, pos, stop, None, 0, 0, 0, left == 0)
+                    last = Part(BODY, lane, data, pos, stop, None, 0, 0, 0, complete)
                     parts.append(last)
-                if left == 0:
+                if complete:
                     last = None
                 pos = stop
                 continue
             else:
                 self._check_kind(kind, lane, size)
-            if last is not None and last.kind == PLAIN and last.lane == lane and last.end == pos:
+            if alone:
+                parts.append(Part(PLAIN, lane, data, pos, stop))
+                last = None
+            elif last is not None and last.kind == PLAIN and last.lane == lane and last.end == pos:
                 last.end = stop
             else:
                 last = Part(PLAIN, lane, data, pos, stop)
@@ -206,6 +187,39 @@ class ClientStream:
         return pos
 
     # ---- everything else -------------------------------------------------------------------------------------------
+
+    def _greet(self, data: bytes, start: int, parts: list[Part]) -> int:
+        """The protocol header at `start`: returns what follows it, or `start`, where it is not there yet or another version's."""
+        header = data[start : start + 8]
+        if self.circumstances.others_pass and other_version(header):
+            self.opaque = self.greeted = True
+            return start
+        if not greeting(header):
+            self.need = 8
+            return start
+        self.greeted = True
+        parts.append(Part(PLAIN, 0, data, start, start + 8))
+        return start + 8
+
+    def _publish(self, data: bytes, pos: i64, stop: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:
+        """The publish whose method frame is `data[pos:stop]`, with those like it that follow; returns `pos` when it must wait (`need`)."""
+        publishes = self.publishes
+        found: i64 = publishes.run(data, pos, end, channel, parts)
+        if found == pos:
+            found = publishes.one(data, pos, stop, end, channel, parts)
+            if found == pos:
+                self.need = publishes.need
+        return found
+
+    def _count_body(self, channel: AmqpChannel, lane: i64, size: i64) -> bool:
+        """A body frame of `size` bytes: whether the content ends with it."""
+        left: i64 = channel.left
+        if channel.awaits != AWAITS_BODY or size > left:
+            raise client_error(UNEXPECTED_FRAME, f"a body frame of {size} bytes on channel {lane} where {left} are missing")
+        channel.left = left - size
+        if left == size:
+            channel.awaits = AWAITS_METHOD
+        return left == size
 
     def _method(self, data: bytes, pos: i64, size: i64) -> int:
         if size < 4:
@@ -226,39 +240,13 @@ class ClientStream:
             raise client_error(FRAME_ERROR, f"a frame of unknown type {kind} on channel {lane}")
 
     def _unjudged(self, method: int, lane: int, channel: AmqpChannel | None, arguments: bytes) -> None:
-        """A method on channel 0, or on a channel that is not open: overhear what it changes. The broker answers what is wrong with it."""
-        if lane == 0:
-            if method == CONNECTION_START_OK:
-                self.handshake.start_ok(arguments)
-            elif method == CONNECTION_TUNE_OK:
-                self.handshake.tune_ok(arguments)
-            elif method == CONNECTION_OPEN:
-                self._open(arguments)
-            elif method in (CONNECTION_CLOSE, CONNECTION_CLOSE_OK):
-                self.closing = True
-            elif method == BASIC_PUBLISH:
-                raise client_error(COMMAND_INVALID, "basic.publish on channel 0")
-            return
-        if method == CHANNEL_OPEN:
-            if self.publishes.origin is None:
-                raise client_error(COMMAND_INVALID, "channel.open before connection.open")
-            if channel is None:
-                most = self.handshake.most_channels()
-                if len(self.channels) > most:  # like RabbitMQ, which refuses the first one too many itself, by number of channels
-                    raise client_error(NOT_ALLOWED, f"more channels opened than the {most} that were agreed on")
-                channel = self.channels[lane] = AmqpChannel(lane)
-            if not channel.ignored:
-                channel.open()
-        elif method == CHANNEL_CLOSE_OK and channel is not None and channel.ignored:
-            channel.ignored = False
-            channel.opened = False
-
-    def _open(self, arguments: bytes) -> None:
-        vhost = self.handshake.open(arguments)
-        if self.publishes.origin is None:
-            told = self.circumstances
-            self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost, told.connection)
-            self.deliveries.consumers.origin = self.publishes.origin
+        """A method on channel 0, or on a channel that is not open."""
+        if lane != 0:
+            self.methods.on_closed_channel(method, lane, channel)
+        elif method in (CONNECTION_CLOSE, CONNECTION_CLOSE_OK):
+            self.closing = True
+        else:
+            self.methods.on_connection(method, arguments)
 
     # ---- frames too large to wait for ------------------------------------------------------------------------------
 

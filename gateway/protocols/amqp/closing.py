@@ -30,8 +30,6 @@ State = #ch{state = closing})`). Its reason is not passed on: the client has one
 
 from __future__ import annotations
 
-from typing import Final
-
 from gateway.conversation import Conversation
 from gateway.messages import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.amqp_channel import AmqpChannel
@@ -49,8 +47,6 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.amqp.lines import Lines
 from gateway.protocols.amqp.refusal import over_limit
 
-REASON: Final = "RATE_LIMITED "
-
 
 class Closings:
     """The channels of one connection that the gateway has closed. `cut`: the client's close-ok is to come; `closing`: the broker's."""
@@ -63,7 +59,7 @@ class Closings:
 
     def begin(self, channel: AmqpChannel, part: Part) -> None:
         """Close `channel`, because `part`, the next on it, was refused."""
-        frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part, REASON), BASIC_PUBLISH)
+        frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH)
         channel.cut = True
         channel.dead = True
         channel.ignored = channel.opened
@@ -79,7 +75,7 @@ class Closings:
             return
         method = method_of(part)
         if method == CHANNEL_CLOSE:
-            self.broker_stream.say_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
+            self.broker_stream.words.say_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
         elif method == CHANNEL_CLOSE_OK:
             channel.begin()
             self._forget(channel)

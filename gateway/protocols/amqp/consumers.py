@@ -8,7 +8,8 @@
   their answers come in order. Without an answer (nowait) it holds at once.
 * basic.get: get-ok and get-empty come in order.
 * an empty queue name is the one declared last on that channel; where the broker made that name, it comes with declare-ok.
-* basic.cancel: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept for a while (`FADING`).
+* basic.cancel, heard when it goes on to the broker: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept
+  for a while (`FADING`).
 
 The answers of each kind come in their own order only: RabbitMQ sends a consume-ok by way of the queue, behind a get-ok asked for later.
 Closing a channel forgets all of it; a close-ok forgets what was asked before the close, because a client may already have asked for more.
@@ -18,7 +19,6 @@ Names are bytes. At most KEPT things are remembered per connection; a consumer b
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from gateway.protocols.amqp.frames import (
@@ -34,6 +34,7 @@ from gateway.protocols.amqp.frames import (
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
 )
+from gateway.protocols.amqp.questions import ChannelConsumers, Consumer, Declared, Question
 from limiter.keys import amqp_topic
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 KEPT: Final = 16_384  # consumers and questions of one connection, at about 300 bytes each (a guess: more than any client has)
 FADING: Final = 16  # tags cancelled without an answer, per channel: what is on its way for them is still limited (a guess)
 
-ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_CONSUME, BASIC_CANCEL, BASIC_GET, CHANNEL_CLOSE})  # of the client
+ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
 ANSWERS: Final = frozenset(
     {QUEUE_DECLARE_OK, BASIC_CONSUME_OK, BASIC_CANCEL, BASIC_CANCEL_OK, BASIC_GET_EMPTY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK}
 )  # of the broker
@@ -52,76 +53,6 @@ NO_ACK: Final = 2  # basic.consume's bits; in basic.get it is the first
 NO_WAIT: Final = 8
 CANCEL_NO_WAIT: Final = 1
 DECLARE_NO_WAIT: Final = 16
-
-
-class Declared:
-    """A queue's name; None until the broker has made it."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: bytes | None) -> None:
-        self.name = name
-
-
-class Question:
-    """A basic.consume or basic.get that waits for its answer; `queue` None: a mark left by the client's channel.close."""
-
-    __slots__ = ("no_ack", "queue", "tag")
-
-    def __init__(self, queue: Declared | None, tag: bytes, *, no_ack: bool) -> None:
-        self.queue = queue
-        self.tag = tag  # b"": the broker makes it, or it is a basic.get
-        self.no_ack = no_ack
-
-
-class Consumer:
-    """Where the deliveries of one tag, or of one basic.get, come from. With `no_ack` the broker has forgotten them once they are sent."""
-
-    __slots__ = ("key", "leaving", "no_ack", "queue")
-
-    def __init__(self, queue: bytes, key: Key, *, no_ack: bool) -> None:
-        self.queue = queue
-        self.key = key
-        self.no_ack = no_ack
-        self.leaving = False  # the client has cancelled it, and waits for cancel-ok
-
-
-class Questions:
-    """Questions of one kind on one channel, in order. Those beyond what may be kept are only counted: their answers are then unknown."""
-
-    __slots__ = ("beyond", "kept")
-
-    def __init__(self) -> None:
-        self.kept: deque[Question] = deque()
-        self.beyond = 0  # newer than all that are kept
-
-    def answer(self) -> Question | None:
-        """The question that is answered now."""
-        if self.kept:
-            return self.kept.popleft()
-        self.beyond = max(self.beyond - 1, 0)
-        return None
-
-
-class ChannelConsumers:
-    """What one channel consumes."""
-
-    __slots__ = ("consumes", "declared", "declares", "fading", "gets", "tags")
-
-    def __init__(self) -> None:
-        self.declared: Declared | None = None  # last, by the client
-        self.declares: deque[Declared | None] = deque()  # not yet answered; None: the client closed the channel here
-        self.consumes = Questions()
-        self.gets = Questions()
-        self.tags: dict[bytes, Consumer] = {}
-        self.fading: deque[bytes] = deque()
-
-    def size(self) -> int:
-        """How many things are remembered."""
-        return len(self.declares) + len(self.consumes.kept) + len(self.gets.kept) + len(self.tags)
-
-    def __repr__(self) -> str:
-        return f"<ChannelConsumers {list(self.tags)} asked={len(self.consumes.kept)} gets={len(self.gets.kept)}>"
 
 
 class Consumers:
@@ -137,7 +68,7 @@ class Consumers:
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
     def ask(self, method: int, lane: int, arguments: bytes) -> None:
-        """The client says one of ASKS on channel `lane`. What does not parse is the broker's to judge."""
+        """The client says one of ASKS, or basic.cancel, on channel `lane`. What does not parse is the broker's to judge."""
         channel = self.channels.get(lane)
         if method == CHANNEL_CLOSE:
             if channel is not None:
@@ -156,7 +87,7 @@ class Consumers:
             self._ask_consume(channel, arguments)
         elif method == BASIC_GET:
             queue, at = short(arguments, 2)
-            self._put(channel.gets, Question(queue_of(channel, queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
+            channel.gets.put(Question(channel.queue(queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
         elif method == QUEUE_DECLARE:
             queue, at = short(arguments, 2)
             declared = Declared(queue or None)
@@ -176,17 +107,11 @@ class Consumers:
         queue, at = short(arguments, 2)
         tag, at = short(arguments, at)
         bits = octet(arguments, at)
-        asked = Question(queue_of(channel, queue), tag, no_ack=(bits & NO_ACK) != 0)
+        asked = Question(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
         if bits & NO_WAIT:
             self._begin(channel, tag, asked)
         else:
-            self._put(channel.consumes, asked)
-
-    def _put(self, questions: Questions, asked: Question) -> None:
-        if questions.beyond:
-            questions.beyond += 1
-        else:
-            questions.kept.append(asked)
+            channel.consumes.put(asked)
 
     def _ask_beyond(self, channel: ChannelConsumers, method: int) -> None:
         """There is no room to remember what is asked, only that it is."""
@@ -203,10 +128,7 @@ class Consumers:
             del self.channels[lane]
             self.kept -= before
             return
-        channel.declared = None
-        channel.declares.append(None)
-        channel.consumes.kept.append(Question(None, b"", no_ack=False))
-        channel.gets.kept.append(Question(None, b"", no_ack=False))
+        channel.mark_close()
         self.kept += channel.size() - before
 
     def _fade(self, channel: ChannelConsumers, tag: bytes) -> None:
@@ -227,7 +149,7 @@ class Consumers:
             self.kept -= before
             return
         if method == CHANNEL_CLOSE_OK:
-            self._forget_closed(channel)
+            channel.forget_closed()
             if channel.size() == 0 and channel.declared is None:
                 del self.channels[lane]
         elif method == BASIC_CONSUME_OK:
@@ -245,6 +167,11 @@ class Consumers:
             tag, _ = short(arguments, 0)
             channel.tags.pop(tag, None)
         self.kept += channel.size() - before
+
+    def of_tag(self, lane: int, tag: bytes) -> Consumer | None:
+        """Whom a basic.deliver with that consumer tag is for; None: nobody we know."""
+        channel = self.channels.get(lane)
+        return None if channel is None else channel.tags.get(tag)
 
     def delivered(self, method: int, lane: int, arguments: bytes) -> Consumer | None:
         """Whose the delivery is that begins with `method` (BASIC_DELIVER or BASIC_GET_OK); None: nobody's we know."""
@@ -290,31 +217,12 @@ class Consumers:
             for consumer in channel.tags.values():
                 consumer.key = self._key(origin, consumer.queue)
 
-    def _forget_closed(self, channel: ChannelConsumers) -> None:
-        """The client's channel.close is answered: forget what it asked for before that."""
-        channel.tags.clear()
-        channel.fading.clear()
-        for questions in (channel.consumes, channel.gets):
-            while questions.kept and questions.kept.popleft().queue is not None:
-                pass
-            if not questions.kept:
-                questions.beyond = 0
-        while channel.declares and channel.declares.popleft() is not None:
-            pass
-
     def count(self) -> int:
         """How many consumers are known."""
         return sum(len(channel.tags) for channel in self.channels.values())
 
     def __repr__(self) -> str:
         return f"<Consumers channels={len(self.channels)} kept={self.kept}>"
-
-
-def queue_of(channel: ChannelConsumers, name: bytes) -> Declared:
-    """The queue of that name; of an empty one, what was declared last."""
-    if name:
-        return Declared(name)
-    return Declared(None) if channel.declared is None else channel.declared
 
 
 def short(data: bytes, at: int) -> tuple[bytes, int]:

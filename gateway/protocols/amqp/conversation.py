@@ -9,17 +9,20 @@ The gateway's own words go out at frame boundaries only, on either side.
 
 from __future__ import annotations
 
-from gateway.accepting.admission import RefusedError
+from gateway.accepting.admission import UNKNOWN_USER, RefusedError
 from gateway.conversation import SAMPLED, Circumstances, Conversation
 from gateway.messages import REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AmqpChannel
+from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.protocols.amqp.dismissal import Dismissal
 from gateway.protocols.amqp.frames import (
     CONNECTION_FORCED,
     HEARTBEAT_FRAME,
     NOT_ALLOWED,
+    PROTOCOL_HEADER,
     REPLY_SUCCESS,
     client_error,
     connection_close,
@@ -35,7 +38,9 @@ class AmqpConversation(Conversation):
     def __init__(self, circumstances: Circumstances) -> None:
         super().__init__(circumstances)
         self.channels: dict[int, AmqpChannel] = {}
-        self.handshake = Handshake(circumstances.max_frame, circumstances.certificate_user)
+        self.handshake = Handshake(
+            circumstances.max_frame, circumstances.certificate_user, lends_certificate=circumstances.lends_certificate
+        )
         self.deliveries = Deliveries(self)
         self.client_stream = ClientStream(circumstances, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
@@ -43,6 +48,8 @@ class AmqpConversation(Conversation):
         self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.lines)
         self._over = False
         self._counted = False  # for its user
+        self._broker_heard = False  # it has answered as a broker does
+        self._dismissal: Dismissal | None = None
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -59,8 +66,8 @@ class AmqpConversation(Conversation):
             elif error.farewell:
                 error.farewell = self.broker_stream.take_replies() + error.farewell
             raise
-        if stream.closing and not self.deliveries.over:
-            self.deliveries.end_by_client()
+        if stream.closing and not self.deliveries.ends.over:
+            self.deliveries.ends.end_by_client()
         self.need = stream.need
         self.user = self.handshake.user
         return position
@@ -91,13 +98,13 @@ class AmqpConversation(Conversation):
         return self.lines.take_due(now, room, stream.frame_lane if stream.frame_left > 0 else -1)
 
     def ask(self, now: int) -> list[Part]:
-        return self.deliveries.ask(now)
+        return self.deliveries.verdicts.ask(now)
 
     def deliver(self, now: int) -> None:
-        self.deliveries.settle(now)
+        self.deliveries.verdicts.settle(now)
 
     def abandon(self) -> list[Part]:
-        self.deliveries.end_by_client()
+        self.deliveries.ends.end_by_client()
         parts = self.abandoned
         self.abandoned = []
         parts.extend(self.lines.forget_all())
@@ -110,7 +117,7 @@ class AmqpConversation(Conversation):
 
     def heartbeat_to_client(self) -> bytes:
         stream = self.broker_stream
-        if stream.frame_left or stream.opaque or stream.connection_closed or not self.handshake.tuned or self.draining:
+        if stream.frame_left or stream.opaque or stream.methods.connection_closed or not self.handshake.tuned or self.draining:
             return b""
         return HEARTBEAT_FRAME
 
@@ -130,9 +137,9 @@ class AmqpConversation(Conversation):
         if handshake.authenticated and handshake.vhost is not None and not self._counted:
             self._counted = True
             seat = self.circumstances.seat
-            if seat is not None and handshake.user is not None:
+            if seat is not None:
                 try:
-                    seat.take_user(handshake.user)
+                    seat.take_user(handshake.user or UNKNOWN_USER)
                 except RefusedError as error:
                     raise client_error(NOT_ALLOWED, str(error), error.cause) from None
         self.begun = handshake.opened
@@ -140,7 +147,7 @@ class AmqpConversation(Conversation):
     # ---- broker to client ------------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
-        if self.draining:
+        if self.draining or (not self._broker_heard and self._rebuffs(data)):
             return
         stream = self.broker_stream
         try:
@@ -153,26 +160,37 @@ class AmqpConversation(Conversation):
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
             out.clear()
             raise
-        self.broker_blocked = stream.blocked
+        self.broker_blocked = stream.methods.blocked
         if self.sample == SAMPLED:
             self.sample = self.settling.sampler.look()
-        if stream.closed:
-            if stream.connection_closed:
-                self.client_stream.closing = True
-            for channel in stream.closed:
-                self.settling.lose(channel)
-            stream.closed = []
-        if stream.crossed:
-            for channel in stream.crossed:
-                self.settling.closings.cross(channel)
-            stream.crossed = []
-        if stream.finished:
-            for channel in stream.finished:
-                self.settling.closings.finish(channel)
-            stream.finished = []
+        methods = stream.methods
+        if methods.closed or methods.crossed or methods.finished:
+            self._end_channels(methods)
+
+    def _end_channels(self, said: BrokerMethods) -> None:
+        """Channels have ended by what the broker has said."""
+        if said.connection_closed:
+            self.client_stream.closing = True
+        for channel in said.closed:
+            self.settling.lose(channel)
+        for channel in said.crossed:
+            self.settling.closings.cross(channel)
+        for channel in said.finished:
+            self.settling.closings.finish(channel)
+        said.closed = []
+        said.crossed = []
+        said.finished = []
+
+    def _rebuffs(self, data: bytes) -> bool:
+        """Whether the broker's first word is that it did not understand ours, although it speaks the same: RabbitMQ's answer to a PROXY
+        header it does not expect. It closes after that."""
+        if data == PROTOCOL_HEADER and not self.client_stream.opaque:
+            return True
+        self._broker_heard = True
+        return False
 
     def tick(self) -> bool:
-        notices = self.broker_stream.notices
+        notices = self.broker_stream.words.notices
         notices.tick(blocked=self.blocking > 0 or self.starved)
         return notices.news
 
@@ -180,9 +198,9 @@ class AmqpConversation(Conversation):
         if self.draining:
             return b""
         if self.starved:
-            self.broker_stream.notices.block("low on memory")
+            self.broker_stream.words.notices.block("low on memory")
         taken = self.broker_stream.take_replies()
-        self.reply_bytes = self.broker_stream.reply_bytes
+        self.reply_bytes = self.broker_stream.words.reply_bytes
         return taken
 
     # ---- the end ---------------------------------------------------------------------------------------------------
@@ -191,7 +209,7 @@ class AmqpConversation(Conversation):
         return not self.client_stream.opaque
 
     def settled(self) -> bool:
-        if self.broker_stream.speaking or self.lines.waiting():
+        if self.broker_stream.words.speaking or self.lines.waiting():
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
@@ -202,21 +220,47 @@ class AmqpConversation(Conversation):
                 return False
         return True
 
+    def keeps_forgotten(self) -> bool:
+        return self.deliveries.lot.keeps_forgotten()
+
+    def take_forgotten(self) -> bytes:
+        return b"" if self.broker_stream.frame_left else self.deliveries.ends.lose_all(by_client=False)
+
     def holds_close(self) -> bool:
         return self.lines.waiting()
 
     def broker_lost(self, reason: str) -> bytes:
-        """Only for an open connection: before, clients read a bare end as the broker's answer to wrong credentials."""
+        """For an open connection, and where the broker has not even begun: in between, clients read a bare end as the broker's answer
+        to wrong credentials.
+        """
         stream = self.broker_stream
-        if not self.handshake.opened or stream.frame_left or stream.connection_closed or self.client_stream.closing:
+        if not self._broker_heard and not self.client_stream.opaque:
+            return self._dismiss()
+        if not self.handshake.opened or stream.frame_left or stream.methods.connection_closed or self.client_stream.closing:
             return b""
-        return self.deliveries.lose_all(by_client=False) + connection_close(CONNECTION_FORCED, reason)
+        return self.deliveries.ends.lose_all(by_client=False) + connection_close(CONNECTION_FORCED, reason)
+
+    def _dismiss(self) -> bytes:
+        """Take the broker's part until the client has been told."""
+        sent = "v2" if self.circumstances.sends_proxy else "none"
+        self.parting = f"the broker closed before connection.start; does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?"
+        self._dismissal = Dismissal(CONNECTION_FORCED, self.parting)
+        return self.part_with(PROTOCOL_HEADER) if self.client_stream.greeted else b""
+
+    def part_with(self, data: bytes) -> bytes:
+        dismissal = self._dismissal
+        if dismissal is None:
+            return b""
+        answer = dismissal.receive(data)
+        if dismissal.over:
+            self.parting = ""
+        return answer
 
     def farewell(self, reason: str) -> tuple[bytes, bytes]:
         stream = self.broker_stream
         to_client = b""
-        if self.handshake.started and stream.frame_left == 0 and not stream.connection_closed:
-            to_client = self.deliveries.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
+        if self.handshake.started and stream.frame_left == 0 and not stream.methods.connection_closed:
+            to_client = self.deliveries.ends.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
         to_broker = b""
         if self.handshake.tuned and self.lines.frame_left == 0 and not self.client_stream.closing:
             to_broker = connection_close(REPLY_SUCCESS, reason)
@@ -234,6 +278,16 @@ class AmqpConversation(Conversation):
         if origin is not None and not self._over:
             self.circumstances.judge.release(origin)
         self._over = True
+
+    def waits_for(self) -> Part | None:
+        for channel in self.lines.held.values():
+            if channel.parked and channel.parked[0].part.rule is not None:
+                return channel.parked[0].part
+        for channel in self.deliveries.parked.values():
+            for parcel in () if channel.parking is None else channel.parking.parcels:
+                if parcel.part.rule is not None and not parcel.part.paid:
+                    return parcel.part
+        return None
 
     def describe(self) -> dict[str, object]:
         handshake = self.handshake

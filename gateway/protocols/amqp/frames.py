@@ -68,6 +68,7 @@ CONTENT_OF_BASIC: Final = 0x003C0000  # the first four bytes of a content header
 # Reply codes (AMQP 0-9-1 specification 1.2, amqp0-9-1.xml constants).
 NO_ROUTE: Final = 312
 CONNECTION_FORCED: Final = 320
+ACCESS_REFUSED: Final = 403
 FRAME_ERROR: Final = 501
 SYNTAX_ERROR: Final = 502
 COMMAND_INVALID: Final = 503
@@ -80,6 +81,7 @@ INTERNAL_ERROR: Final = 541
 REPLY_SUCCESS: Final = 200
 NAMES: Final = {
     CONNECTION_FORCED: "CONNECTION_FORCED",
+    ACCESS_REFUSED: "ACCESS_REFUSED",
     FRAME_ERROR: "FRAME_ERROR",
     SYNTAX_ERROR: "SYNTAX_ERROR",
     COMMAND_INVALID: "COMMAND_INVALID",

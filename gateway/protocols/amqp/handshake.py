@@ -15,7 +15,8 @@ from typing import Final
 import pamqp.decode
 
 from gateway.messages import NEVER, ProtocolError
-from gateway.protocols.amqp.frames import PROTOCOL_HEADER, SYNTAX_ERROR, client_error
+from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error
+from gateway.protocols.amqp.sasl import user_of
 
 EARLY_FRAME: Final = 131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides
 DEFAULT_FRAME: Final = 131072  # RabbitMQ's offer; what we cut our own bodies to where frame_max is unlimited
@@ -38,15 +39,22 @@ OTHER_PROTOCOLS: Final = (
     (b"\x16\x03", "tls"),
     (b"\x10", "mqtt"),
     (b"STOM", "stomp"),
+    (b"PROX", "proxy"),
+    (b"\r\n\r\n", "proxy"),
 )
+REMEDIES: Final = {
+    "tls": "; set `tls:` on the listener, or let the client speak without TLS",
+    "proxy": " (PROXY protocol); set `accept_proxy_protocol: true` on the listener if a load balancer sends it",
+}
 
 
 class Handshake:
     """What was overheard. Sizes in bytes; `limit` bounds a frame's payload."""
 
-    def __init__(self, max_frame: int, certificate_user: str | None = None) -> None:
+    def __init__(self, max_frame: int, certificate_user: str | None = None, *, lends_certificate: bool = False) -> None:
         self.max_frame = max_frame  # bound where none was negotiated
         self.certificate_user = certificate_user  # whom SASL's EXTERNAL means
+        self.lends_certificate = lends_certificate  # the broker has been shown a certificate, the gateway's
         self.user: str | None = None
         self.mechanism = ""
         self.vhost: bytes | None = None
@@ -63,18 +71,34 @@ class Handshake:
         self.broker_limit = self.limit  # the same for what the broker sends
 
     def start_ok(self, arguments: bytes) -> None:
-        """client-properties table, mechanism shortstr, response longstr, locale shortstr. Raises ProtocolError where they do not fit."""
+        """client-properties table, mechanism shortstr, response longstr, locale shortstr.
+
+        Raises ProtocolError where they do not fit, and where it cannot be told who the client would be at the broker.
+        """
         table_end = 4 + int.from_bytes(arguments[:4], "big")
         mechanism, at = _short(arguments, table_end)
         response_end = at + 4 + int.from_bytes(arguments[at : at + 4], "big")
         if response_end >= len(arguments):
             raise client_error(SYNTAX_ERROR, "connection.start-ok is shorter than it says")
         self.mechanism = mechanism.decode("ascii", "replace")
-        self.user = self.certificate_user if mechanism == b"EXTERNAL" else _user(mechanism, arguments[at + 4 : response_end])
+        if mechanism == b"EXTERNAL":
+            self._external()
+        else:
+            self.user = user_of(mechanism, arguments[at + 4 : response_end])
         told = _table(arguments[:table_end])
         self.properties = {name: str(told[name])[:SHOWN_CHARACTERS] for name in SHOWN if name in told}
         capabilities = told.get("capabilities")
         self.takes_blocked = isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True
+
+    def _external(self) -> None:
+        """The user of the client's certificate. The broker has seen another one, the gateway's, or none.
+
+        Raises ProtocolError where the gateway has one and the client has not: anybody would be let in as the gateway.
+        """
+        if self.certificate_user is None and self.lends_certificate:
+            words = "Login was refused using authentication mechanism EXTERNAL: no client certificate with a name was shown to this gateway"
+            raise client_error(ACCESS_REFUSED, f"{words}; log in with PLAIN, or show one (tls.client_ca of the listener)", "access_refused")
+        self.user = self.certificate_user
 
     def tune_ok(self, arguments: bytes) -> None:
         """channel-max u16, frame-max u32, heartbeat u16: the client's word is the last one."""
@@ -85,7 +109,8 @@ class Handshake:
         self.heartbeat = int.from_bytes(arguments[6:8], "big")
         self.tuned = True
         # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
-        self.limit = max(self.frame_max, SMALLEST_FRAME_MAX) if self.frame_max else self.max_frame
+        # The client's word alone: whatever it says, no frame is larger than the listener allows.
+        self.limit = min(max(self.frame_max, SMALLEST_FRAME_MAX), self.max_frame) if self.frame_max else self.max_frame
         self.broker_limit = self.limit
 
     def open(self, arguments: bytes) -> bytes:
@@ -143,7 +168,7 @@ def greeting(data: bytes) -> bool:
         for start, protocol in OTHER_PROTOCOLS:
             if head.startswith(start):
                 name = protocol
-                hint = f"{protocol.upper()} spoken to a plain AMQP listener"
+                hint = f"{protocol.upper()} spoken to a plain AMQP listener{REMEDIES.get(protocol, '')}"
                 break
             if start.startswith(head) and len(head) < 4:
                 return False
@@ -156,33 +181,6 @@ def _short(data: bytes, at: int) -> tuple[bytes, int]:
         raise client_error(SYNTAX_ERROR, "a short string is longer than its method")
     end = at + 1 + data[at]
     return data[at + 1 : end], end
-
-
-def _user(mechanism: bytes, response: bytes) -> str | None:
-    """The name to be authenticated; None where the mechanism says it elsewhere."""
-    name: bytes | None = None
-    if mechanism == b"PLAIN":  # authorize \0 authenticate \0 password
-        fields = response.split(b"\x00")
-        if len(fields) == 3:
-            name = fields[1]
-    elif mechanism == b"AMQPLAIN":
-        name = _login(response)
-    return None if name is None else name.decode("utf-8", "replace")
-
-
-def _login(table: bytes) -> bytes | None:
-    """LOGIN out of AMQPLAIN's table (field table without its length): name shortstr, 'S', longstr."""
-    at = 0
-    while at < len(table):
-        value_at = at + 1 + table[at]
-        if table[value_at : value_at + 1] != b"S":
-            return None
-        start = value_at + 5
-        end = start + int.from_bytes(table[value_at + 1 : start], "big")
-        if table[at + 1 : value_at] == b"LOGIN":
-            return table[start:end] if end <= len(table) else None
-        at = end
-    return None
 
 
 def _table(table: bytes) -> dict[str, object]:

@@ -31,7 +31,7 @@ class BlockedNotices:
     def block(self, reason: str) -> None:
         """The gateway stops reading this client; `reason` is what the client reads."""
         self.lately = True
-        if not self.gateway and self.handshake.takes_blocked:
+        if not self.gateway and self.handshake.takes_blocked and self.handshake.opened:
             self.gateway = True
             self.reason = reason
             self.news = True

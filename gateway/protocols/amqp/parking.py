@@ -1,4 +1,4 @@
-"""What one channel keeps from its client for a while, and what is asked of its parts. The rules are in `deliveries.py`."""
+"""What one channel keeps from its client for a while, and what is asked of its parts. The theory is in `deliveries.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.messages import NEVER, REQUEST, Part
 from gateway.protocols.amqp.amqp_channel import AmqpChannel
 
 if TYPE_CHECKING:
-    from gateway.protocols.amqp.consumers import Consumer
+    from gateway.protocols.amqp.questions import Consumer
     from limiter.keys import Key
 
 
@@ -35,12 +35,32 @@ class Parking:
         self.method = b""  # its method frame
         self.method_end = 0  # where in which read it ended
         self.read = 0
-        self.passing = False  # the content that is coming in overtakes what is parked
-        self.swallows = False  # or nobody wants it any more
+        self.passing = False  # the content that is coming in overtakes what is parked, as it comes
+        self.swallows = False  # nobody wants the content that is coming in: it is taken out of the stream, and not kept
 
     def stands_free(self) -> bool:
         """Whether the first parcel may leave."""
         return len(self.parcels) > 0 and (self.parcels[0].part.kind != REQUEST or self.parcels[0].part.paid)
+
+    def unjudged(self, room: int) -> list[Part]:
+        """The runs that need a verdict, in order: about `room` deliveries."""
+        parts: list[Part] = []
+        for parcel in self.parcels:
+            part = parcel.part
+            if part.kind == REQUEST and not part.paid:
+                parts.append(part)
+                room -= part.count
+                if room <= 0:
+                    break
+        return parts
+
+    def joinable(self, consumer: Consumer | None, data: bytes, pos: int) -> Part | None:
+        """The run, parked last, which whole deliveries for `consumer` at `data[pos]` may join if their bodies are of its size."""
+        if consumer is None or self.method or not self.parcels:
+            return None
+        last = self.parcels[-1]
+        part = last.part
+        return part if last.consumer is consumer and extends(part, consumer.key, part.size, data, pos) else None
 
     def __repr__(self) -> str:
         return f"<Parking {[parcel.part for parcel in self.parcels]}>"
@@ -57,6 +77,12 @@ def extends(last: Part, key: Key, size: int, data: bytes, start: int) -> bool:
     return alike and last.data is data and last.end == start and not last.again
 
 
+def shrink(part: Part) -> None:
+    """Let go of the read `part` came in where it is less than half of it; not for each delivery, it is a copy."""
+    if (part.end - part.start) * 2 < len(part.data):
+        part.detach()
+
+
 def remark(part: Part) -> None:
     """Count what the verdict says beside passing and refusing."""
     key = part.key
@@ -69,11 +95,12 @@ def remark(part: Part) -> None:
 def refuse(part: Part) -> None:
     """Count the deliveries of `part`, which have to wait."""
     key = part.key
-    rule = part.rule
+    level = part.level
     assert key is not None
-    assert rule is not None, "a refusal names its rule"
-    key.tally.refused_by = rule
+    assert level is not None, "a refusal names its limit"
+    key.tally.refused_by = level
     key.tally.retry_after_ns = part.wait_ns
     if not part.again:
         part.again = True
         key.tally.delayed += part.count
+        level.held += part.count

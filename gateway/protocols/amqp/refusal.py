@@ -72,17 +72,25 @@ def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_fr
     return b"".join(pieces)
 
 
-def over_limit(part: Part, before: str) -> str:
-    """`before`, then which key is over which limit and when it would pass; with RESOURCE_ERROR before it at most 255 bytes.
+def over_limit(part: Part) -> str:
+    """Whose limit was passed, which one, by which key, and when it would pass; with RESOURCE_ERROR before it at most 255 bytes.
 
     Long names are cut, the wait never is.
     """
     key = part.key
     rule = part.rule
-    over = "a limit" if rule is None else f"its limit of {limit_text(rule.limit)} of rule {cut(rule.name, LONGEST_NAME)}"
-    wait = f"wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else "nothing passes"
-    tail = f" is over {over}, {wait}"
-    return before + cut("" if key is None else key.text, LONGEST_TEXT - len(before) - len(tail.encode())) + tail
+    level = part.level
+    topic = "" if key is None else key.text
+    over = " is over a limit"
+    if rule is not None:
+        shared = level is not None and level.effective.per == "rule"  # then the rule is named already
+        over = f" is over its limit of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, LONGEST_NAME)}")
+    wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
+    room = LONGEST_TEXT - len(RATE_LIMITED) - len(over.encode()) - len(wait)
+    if level is None or level.whose() == topic:
+        return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
+    whose = cut(level.whose(), LONGEST_NAME)
+    return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
 
 
 def limit_text(limit: Limit) -> str:
@@ -97,7 +105,7 @@ def limit_text(limit: Limit) -> str:
 
 def cut(text: str, size: int) -> str:
     """As much of `text` as fits into `size` bytes."""
-    return text.encode()[:size].decode("utf-8", "ignore")
+    return text.encode()[: max(size, 0)].decode("utf-8", "ignore")
 
 
 def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
@@ -117,7 +125,7 @@ def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
                 plain = 0
             body_at = at + u32(data, at + 3) + OVERHEAD
             body_at += u32(data, body_at + 3) + OVERHEAD
-            pieces.append(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part, RATE_LIMITED), body_frame))
+            pieces.append(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
             pieces.append(nacks(channel, tag, 1))
         else:
             plain += 1
@@ -138,7 +146,7 @@ class Unanswered:
         data = part.data
         self.channel = part.lane
         self.tag = tag
-        self.text = over_limit(part, RATE_LIMITED)
+        self.text = over_limit(part)
         self.pieces: list[bytes] = []
         self.reserved = 0  # 0: nothing is kept, there will be no return
         self.kept = part.end - at
@@ -158,6 +166,10 @@ class Unanswered:
         else:  # a body cut into absurdly many frames
             self.pieces.clear()
             self.content = b""
+
+    def size(self) -> int:
+        """Bytes kept."""
+        return self.kept if self.content else 0
 
     def answer(self, body_frame: int) -> bytes:
         """What the client is told now that the content is complete."""

@@ -28,6 +28,7 @@ from gateway.protocols.amqp.closing import Closings
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.frames import (
+    BASIC_CANCEL,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
@@ -39,7 +40,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.lines import Lines
-from gateway.protocols.amqp.refusal import RATE_LIMITED, Unanswered, answer, over_limit, publish_end
+from gateway.protocols.amqp.refusal import Unanswered, answer, over_limit, publish_end
 
 
 class Settling:
@@ -51,11 +52,12 @@ class Settling:
         self.conversation = conversation
         self.channels = channels
         self.handshake = handshake
-        self.broker_stream = broker_stream
+        self.words = broker_stream.words
+        self.deliveries = broker_stream.deliveries
         self.lines = lines
         self.closings = Closings(conversation, channels, lines, broker_stream)
         self.sampler = ConfirmSample()
-        self._reserved = 0  # bytes of refused contents that may be kept for their return
+        self._reserved = 0  # bytes of refused contents that may be kept for their return; `unanswered_bytes` are
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ class Settling:
         head = Part(REQUEST, part.lane, data, part.start, at, part.key, count, part.messages, part.size)
         head.passed = count
         head.rule = part.rule
+        head.level = part.level
         head.bypassed = part.bypassed
         head.deadline = part.deadline
         part.start = at
@@ -114,7 +117,7 @@ class Settling:
         first = confirms.refuse(part.count)
         complete = part.count if part.complete else part.count - 1
         if complete:
-            self.broker_stream.reply(channel, answer(part, first, complete, self.handshake.body_frame()))
+            self.words.reply(channel, answer(part, first, complete, self.handshake.body_frame()))
         if not part.complete:
             at = part.start
             for _ in range(complete):
@@ -122,6 +125,7 @@ class Settling:
             room = self.conversation.circumstances.hold_bytes - self._reserved
             channel.unanswered = Unanswered(part, at, first + complete, room)
             self._reserved += channel.unanswered.reserved
+            self.conversation.unanswered_bytes += channel.unanswered.size()
         self._swallow(channel, part)
         return REFUSED
 
@@ -137,8 +141,8 @@ class Settling:
         if not self.hold(part, due):
             return False
         self.lines.block(part)
-        notices = self.broker_stream.notices
-        notices.block(notices.reason if notices.gateway else over_limit(part, RATE_LIMITED))
+        notices = self.words.notices
+        notices.block(notices.reason if notices.gateway else over_limit(part))
         return True
 
     def close(self, part: Part) -> int:
@@ -161,8 +165,7 @@ class Settling:
     def lose(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel`: what was held for it goes nowhere."""
         if channel.unanswered is not None:
-            self._reserved -= channel.unanswered.reserved
-            channel.unanswered = None
+            self._forget(channel, channel.unanswered)
         if not channel.parked and channel.taken == 0:
             return
         channel.dead = True
@@ -200,11 +203,12 @@ class Settling:
                 return
             self.lines.stand(part.size)
         elif part.data[part.start] == METHOD:
-            self._notice(channel, method_of(part))
+            self._notice(channel, part)
         self.conversation.onward.append(part)
 
-    def _notice(self, channel: AmqpChannel, method: int) -> None:
-        """A method goes on to the broker: what it changes for the parts behind it."""
+    def _notice(self, channel: AmqpChannel, part: Part) -> None:
+        """A method goes on to the broker: what it changes for the parts behind it, and for deliveries."""
+        method = method_of(part)
         if method == CONFIRM_SELECT:
             if channel.confirms is None and not channel.tx:
                 channel.confirms = Confirms()
@@ -214,6 +218,8 @@ class Settling:
             channel.opening = max(channel.opening - 1, 0)
             if not channel.broker_closed:
                 channel.begin()
+        elif method == BASIC_CANCEL:
+            self.deliveries.cancel(channel, part.data[part.start + 11 : part.end - 1])
         elif method == CHANNEL_CLOSE_OK and channel.broker_closed:
             channel.begin()
             if channel.over():
@@ -232,14 +238,20 @@ class Settling:
         """`part` continues a content that was refused or dropped."""
         unanswered = channel.unanswered
         if unanswered is not None and unanswered.reserved:
+            before = unanswered.size()
             unanswered.add(part)
+            self.conversation.unanswered_bytes += unanswered.size() - before
         if not part.complete:
             return
         channel.discarding = False
         if unanswered is not None:
-            channel.unanswered = None
-            self._reserved -= unanswered.reserved
-            self.broker_stream.reply(channel, unanswered.answer(self.handshake.body_frame()))
+            self._forget(channel, unanswered)
+            self.words.reply(channel, unanswered.answer(self.handshake.body_frame()))
+
+    def _forget(self, channel: AmqpChannel, unanswered: Unanswered) -> None:
+        channel.unanswered = None
+        self._reserved -= unanswered.reserved
+        self.conversation.unanswered_bytes -= unanswered.size()
 
     def _swallow(self, channel: AmqpChannel, part: Part) -> None:
         """A request is settled without going on; so is what continues it."""
@@ -259,7 +271,7 @@ class Settling:
             self.closings.hear(channel, part)
         elif method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
             self.conversation.onward.extend(self.lines.take_loose(channel.number))  # the client's own close, said before this
-            self._notice(channel, method)
+            self._notice(channel, part)
             self.conversation.onward.append(part)
         elif part.kind == REQUEST:
             self.conversation.abandoned.append(part)

@@ -103,6 +103,7 @@ class RocketmqConversation(Conversation):
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
         head.passed = count
         head.rule = part.rule
+        head.level = part.level
         head.bypassed = part.bypassed
         head.deadline = part.deadline
         head.order = part.order
@@ -155,7 +156,8 @@ class RocketmqConversation(Conversation):
         key = part.key
         assert key is not None
         rule = "" if part.rule is None else part.rule.name
-        self.hang_up = self.hang_up or f"{key.text} is over its limit (rule {rule})"
+        whose = key.text if part.level is None else part.level.whose()
+        self.hang_up = self.hang_up or f"{whose} is over its limit (rule {rule})"
         if not part.complete:
             self.last_words = b""
             self.discarding = True
@@ -213,6 +215,12 @@ class RocketmqConversation(Conversation):
         if not self.released:
             self.released = True
             self.circumstances.judge.release(self.origin)
+
+    def waits_for(self) -> Part | None:
+        for queue in self.waiting.queues.values():
+            if queue[0].rule is not None:
+                return queue[0]
+        return None
 
     def describe(self) -> dict[str, object]:
         return {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accepting.doors import listeners_of, put_tls, read_tls
+from gateway.accepting.doors import changed_tls, listeners_of, put_tls, read_tls
 from gateway.settings import Settings, load
 from gateway.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
@@ -40,7 +40,11 @@ def test_changed_files_are_said_and_begun_with_and_failures_are_not_forgotten(ca
     before.failures["expired"] = 3
     assert put_tls(listening, read_tls(configured)) == []
     ca.issue("a", NAME, not_after=datetime(2041, 1, 1))  # noqa: DTZ001
+    told = changed_tls(listening, read_tls(configured))
+    assert rabbit.tls is not None
+    assert rabbit.tls.describe()["certificate_expires"] == "2040-01-01T00:00:00Z", "saying so puts nothing in force"
     changed = put_tls(listening, read_tls(configured))
+    assert changed == told
     assert changed == ["listeners.rabbit.tls: the files have changed", "listeners.rabbit.upstream_tls: the files have changed"]
     assert rabbit.tls is not None
     assert rabbit.tls is not before

@@ -156,6 +156,8 @@ async def test_a_client_that_speaks_is_dialled_for_and_its_bytes_are_all_there(b
     [
         ("amqp", b"GET / HTTP/1.1\r\n\r\n", amqp.PROTOCOL_HEADER, "wrong_protocol_http"),
         ("amqp", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", amqp.PROTOCOL_HEADER, "wrong_protocol_tls"),
+        ("amqp", b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", amqp.PROTOCOL_HEADER, "wrong_protocol_proxy"),
+        ("amqp", b"\r\n\r\n\x00\r\nQUIT\n", amqp.PROTOCOL_HEADER, "wrong_protocol_proxy"),
         ("amqp", b"AMQP\x03\x01\x00\x00", amqp.PROTOCOL_HEADER, "wrong_protocol_amqp_1_0"),
         ("amqp", b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c", amqp.PROTOCOL_HEADER, "wrong_protocol_mqtt"),
         ("rocketmq", b"PRI * HTTP/2.0\r\n\r\n", b"", "wrong_protocol"),

@@ -13,6 +13,7 @@ from gateway.accepting.proxy_protocol import MalformedHeaderError
 from gateway.accepting.refusals import Refusal, Refusals, refusal_of
 from gateway.accepting.upstream import UnreachableError
 from gateway.messages import ProtocolError
+from gateway.protocols.amqp.handshake import greeting
 from gateway.tls.handshake import TlsHandshakeError
 
 S = 1_000_000_000
@@ -68,3 +69,33 @@ def test_a_probe_of_the_port_is_no_warning(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.WARNING, "sluice")
     Refusals("rabbit", "amqp").add(Refusal("client", "gone"), ("10.0.0.1", 1), 0)
     assert lines(caplog) == []
+
+
+def test_a_broker_that_stays_away_is_said_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "sluice")
+    refusals = Refusals("rabbit", "amqp")
+    for second in range(150):
+        refusals.add(Refusal("upstream_unreachable", "down", 320), ("10.0.0.1", 1), second * S)
+        refusals.tick(second * S)
+    assert [connections for _, _, connections in lines(caplog)] == [1, 60, 60]
+
+
+def test_connections_that_a_broker_took_with_it_are_summed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "sluice")
+    refusals = Refusals("rabbit", "amqp")
+    for number in range(1000):
+        refusals.add(Refusal("broker_lost", "", user="ann"), ("10.0.0.1", number), number)
+    assert caplog.records[0].fields["user"] == "ann"  # type: ignore[attr-defined]
+    refusals.tick(S)
+    assert lines(caplog) == [("connection_closed", "broker_lost", 1), ("connection_closed", "broker_lost", 999)]
+
+
+def test_remedies_of_what_speaks_something_else_are_in_the_line() -> None:
+    for head, remedy in (
+        (b"PROXY TC", "accept_proxy_protocol: true"),
+        (b"\r\n\r\n\x00\r\nQ", "accept_proxy_protocol: true"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "set `tls:` on the listener"),
+    ):
+        with pytest.raises(ProtocolError) as caught:
+            greeting(head)
+        assert remedy in refusal_of(caught.value).text

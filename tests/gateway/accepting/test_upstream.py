@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 from collections.abc import Callable
 
@@ -11,8 +12,17 @@ import trio
 import trio.testing
 
 from gateway.accepting.proxy_protocol import Ends
-from gateway.accepting.upstream import CONNECT_TIMEOUT_S, DIALS_AT_ONCE, MOST_BACKOFF_S, UnreachableError, Upstream, reason
+from gateway.accepting.upstream import (
+    CONNECT_TIMEOUT_S,
+    DIALS_AT_ONCE,
+    LEAST_BACKOFF_S,
+    MOST_BACKOFF_S,
+    UnreachableError,
+    Upstream,
+    reason,
+)
 from gateway.channel import Channel
+from gateway.tls.context import upstream_hop
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
@@ -102,6 +112,59 @@ async def test_those_who_wait_for_a_place_hear_of_the_failure_of_those_before_th
     assert len(upstream.dialled_at) == DIALS_AT_ONCE
 
 
+async def test_dials_that_fail_together_have_failed_once(autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    upstream = FakeUpstream(lambda: REFUSED, takes_s=0.01)
+    upstream.ok = True
+    async with trio.open_nursery() as nursery:
+        for _ in range(DIALS_AT_ONCE):
+            nursery.start_soon(fails, upstream)
+    assert upstream.dials["failed"] == DIALS_AT_ONCE
+    assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
+    await trio.sleep(LEAST_BACKOFF_S)
+    await upstream.probe()
+    assert upstream.dials["failed"] == DIALS_AT_ONCE + 1, "the next probe is as near as after one failure"
+
+
+async def test_a_dial_from_before_says_nothing_about_a_broker_that_was_reached_since(autojump_clock: trio.testing.MockClock) -> None:
+    answers: list[Exception | None] = [None, TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")]
+    upstream = FakeUpstream(lambda: answers.pop(0), takes_s=5.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, upstream)
+        await trio.sleep(1)
+        upstream.takes_s = 0.1
+        (await upstream.dial(None)).close()
+    assert (upstream.ok, upstream.why, upstream.dials) == (True, "", {"ok": 1, "failed": 1, "spared": 0})
+
+
+async def test_an_older_dial_that_ends_does_not_let_a_second_probe_begin(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: REFUSED, takes_s=3.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, upstream)  # until 3
+        await trio.sleep(1)
+        upstream.takes_s = 0.5
+        await fails(upstream)  # until 1.5: down
+        await trio.sleep(0.5)
+        upstream.takes_s = 4.0
+        nursery.start_soon(upstream.probe)  # until 6
+        await trio.sleep(3)
+        assert (len(upstream.dialled_at), upstream.under_way) == (3, 1)
+        await fails(upstream)
+        await upstream.probe()
+        assert len(upstream.dialled_at) == 3, "while one probes nobody else dials"
+
+
+@pytest.mark.parametrize("name", [".example.com", "a..b", "a" * 64 + ".example"])
+async def test_a_name_that_tls_or_the_resolver_takes_for_an_error_is_an_unreachable_broker(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for upstream in (
+            Upstream("rabbit", server.getsockname(), tls=upstream_hop(None, None, None, name, "none")),
+            Upstream("rabbit", (name, 5672)),
+        ):
+            assert "cannot be reached: " in await fails(upstream)
+            assert upstream.ok is False
+            await upstream.probe()  # raises nothing
+
+
 async def test_success_ends_the_backoff(autojump_clock: trio.testing.MockClock) -> None:
     answers: list[Exception | None] = [REFUSED, None, None]
     upstream = FakeUpstream(lambda: answers.pop(0))
@@ -138,3 +201,20 @@ async def test_of_two_addresses_the_one_that_answers_is_taken() -> None:
 
 def test_a_timeout_keeps_its_own_words() -> None:
     assert reason(TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")) == "no connection within 5 s"
+
+
+async def test_a_broker_that_stays_away_is_a_line_a_minute_and_so_is_its_return(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sluice")
+    there = False
+    upstream = FakeUpstream(lambda: None if there else REFUSED)
+    for _ in range(600):  # 150 s, a probe each time one is due
+        await upstream.probe()
+        await trio.sleep(0.25)
+    assert upstream.dials["failed"] > 30
+    there = True
+    await trio.sleep(MOST_BACKOFF_S)
+    await upstream.probe()
+    assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"] * 3 + ["upstream_reachable"]
+    assert caplog.records[3].fields["unreachable_s"] == pytest.approx(150 + MOST_BACKOFF_S)  # type: ignore[attr-defined]

@@ -8,22 +8,24 @@ from typing import Any
 def connection(number: int, **more: Any) -> dict[str, Any]:
     shown = {"id": number, "listener": "rabbit", "protocol": "amqp", "client": f"10.0.0.{number}:5000", "user": "shop", "vhost": "/"}
     times = {"broker_blocked_seconds": 12.5, "send_blocked_seconds": 0.25, "held_messages": 3, "held_bytes": 1024, "age_seconds": 60.5}
-    return {**shown, "state": "blocked", "bottleneck": "broker_blocked", "messages_forwarded": 9, **times, **more}
+    named = {"client_properties": {"connection_name": "checkout-7"}, "held_by": {"rule": "bulk", "topic": "//amq.default/jobs"}}
+    return {**shown, "state": "blocked", "bottleneck": "broker_blocked", "messages_forwarded": 9, **times, **named, **more}
 
 
 def test_list_shows_whose_each_is_and_what_holds_it_up(sluice: Any, admin: Any) -> None:
     admin.topics = [connection(7)]
     head, line = sluice("connections", "list").out.splitlines()
-    columns = ("user", "vhost", "state", "bottleneck", "held", "held bytes", "blocked s", "send blocked s")
+    columns = ("name", "user", "vhost", "state", "bottleneck", "rule", "topic", "held", "held bytes", "blocked s", "send blocked s")
     assert all(name in head for name in columns)
     assert line.split() == [
-        "7", "rabbit", "10.0.0.7:5000", "shop", "/", "blocked", "broker_blocked", "9", "3", "1024", "12.5", "0.25", "60.5",
+        "7", "rabbit", "10.0.0.7:5000", "checkout-7", "shop", "/", "blocked", "broker_blocked", "bulk", "//amq.default/jobs",
+        "9", "3", "1024", "12.5", "0.25", "60.5",
     ]  # fmt: skip
 
 
 def test_one_without_a_virtual_host_has_a_dash(sluice: Any, admin: Any) -> None:
-    admin.topics = [connection(7, protocol="rocketmq", vhost=None, user=None)]
-    assert sluice("connections", "list").out.splitlines()[1].split()[3:5] == ["-", "-"]
+    admin.topics = [connection(7, protocol="rocketmq", vhost=None, user=None, client_properties=None, held_by=None)]
+    assert sluice("connections", "list").out.splitlines()[1].split()[3:10] == ["-", "-", "-", "blocked", "broker_blocked", "-", "-"]
 
 
 def test_close_tells_why(sluice: Any, admin: Any) -> None:

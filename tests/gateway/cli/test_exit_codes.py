@@ -207,7 +207,9 @@ def test_reload_and_drain(sluice: Any, admin: Any) -> None:
     ran = sluice("reload", "--reason", "why")
     assert (ran.out, ran.err) == ("in force: rule a: added\n", "configuration read again\n")
     assert admin.requests[-1].query == {"reason": "why"}
-    assert sluice("reload", "--dry-run").code == 2
+    ran = sluice("reload", "--dry-run")
+    assert (ran.code, ran.out, ran.err) == (0, "would be in force: rule a: added\n", "dry run, the configuration in force stays\n")
+    assert admin.requests[-1].query == {"dry_run": "1"}
     assert sluice("drain").code == 2  # nobody to ask, no --yes
     ran = sluice("drain", "--dry-run", "-o", "json")
     assert (ran.json["connections"], ran.err) == (7, "dry run, nothing is changed; would begin to drain\n")

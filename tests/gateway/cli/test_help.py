@@ -71,8 +71,19 @@ def test_remote_verbs_share_their_options(name: str) -> None:
 def test_changing_verbs_share_their_options(name: str) -> None:
     changing = [
         ("limits", "set"), ("limits", "unset"), ("rules", "set"), ("rules", "reset"), ("history", "rollback"), ("quotas", "apply"),
-        ("quotas", "rollback"), ("reload",), ("drain",),
+        ("quotas", "rollback"),
     ]  # fmt: skip
+    acting = [("reload",), ("drain",), ("connections", "close")]  # on what has no version
     found = dict(ALL)
-    for words in changing:
-        assert any(name in option.opts for option in found[words].params), words
+    for words in [*changing, *acting]:
+        assert any(name in option.opts for option in found[words].params) == (words in changing or name != "--if-version"), words
+
+
+def test_help_says_where_a_reason_is_kept() -> None:
+    found = dict(ALL)
+
+    def kept(*words: str) -> str:
+        return next(str(option.help) for option in found[words].params if "--reason" in option.opts)
+
+    assert [kept("limits", "set"), kept("history", "rollback")] == ["Why; kept in the history."] * 2
+    assert [kept("reload"), kept("drain"), kept("connections", "close")] == ["Why; kept in the audit (`sluice audit`)."] * 3

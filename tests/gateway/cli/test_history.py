@@ -73,3 +73,18 @@ def test_on_a_terminal_the_answer_decides(
     monkeypatch.setattr("sys.stdin", Keyboard(answer))
     assert sluice("history", "rollback", 4).code == code
     assert len(past.writes()) == writes
+
+
+def test_audit_shows_what_was_done_and_refused(sluice: Any, admin: Any) -> None:
+    admin.topics = [
+        {
+            "sequence": 4, "at": "2026-11-21T12:00:00Z", "by": "ci", "role": "admin", "address": "127.0.0.1:1", "outcome": "done",
+            "action": "POST /v1/config:reload", "reason": "invoices",
+        },
+        {"sequence": 3, "at": "2026-11-21T11:00:00Z", "by": "eve", "action": "POST /v1/drain", "outcome": "refused", "detail": "403 no"},
+    ]  # fmt: skip
+    head, *lines = sluice("audit").out.splitlines()
+    assert head.split() == ["sequence", "at", "by", "role", "address", "action", "outcome", "reason", "detail"]
+    assert lines[0].split()[-3:] == ["done", "invoices", "-"]
+    assert lines[1].split()[-4:] == ["refused", "-", "403", "no"]
+    assert len(sluice("audit", "--limit", 1).out.splitlines()) == 2

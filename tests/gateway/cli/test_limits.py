@@ -115,7 +115,7 @@ def test_a_dry_run_changes_nothing(sluice: Any, admin: Any) -> None:
 
 
 def test_a_dry_run_shows_now_and_then(sluice: Any, admin: Any) -> None:
-    level = {"per": "topic", "thing": "orders", "origin": "default", "limit": {"messages": "2000/s"}}
+    level = {"operation": "produce", "per": "topic", "thing": "orders", "origin": "default", "limit": {"messages": "2000/s"}}
     topic = {
         "protocol": "rocketmq",
         "topic": "orders",
@@ -124,8 +124,8 @@ def test_a_dry_run_shows_now_and_then(sluice: Any, admin: Any) -> None:
     }
     admin.answers["PUT /v1/limits/rocketmq/orders"] = (200, {"dry_run": True, "topics": [topic]})
     _, now, then = sluice("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--dry-run").out.splitlines()
-    assert now.split()[:6] == ["rocketmq", "orders", "now", "topic", "orders", "2000/s"]
-    assert then.split()[:6] == ["rocketmq", "orders", "then", "topic", "orders", "5/s"]
+    assert now.split()[:7] == ["rocketmq", "orders", "now", "produce", "topic", "orders", "2000/s"]
+    assert then.split()[:7] == ["rocketmq", "orders", "then", "produce", "topic", "orders", "5/s"]
 
 
 def test_what_an_earlier_change_said_is_told_when_it_is_replaced(sluice: Any, admin: Any) -> None:
@@ -143,10 +143,34 @@ def test_a_key_without_limits_is_said_to_have_none(sluice: Any, admin: Any) -> N
     assert sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["levels"] == []
 
 
+def test_rules_show_the_words_that_share_a_bucket_and_until_when_a_change_holds(sluice: Any, admin: Any) -> None:
+    override = {"messages": "9/s", "by": "ci", "expires": "2026-11-21T12:30:00Z"}
+    admin.rules = {"orders": {"name": "orders", "routing_key_words": 2, "fallback": "drop", "override": override}}
+    head, line = sluice("rules", "list").out.splitlines()
+    assert all(name in head for name in ("key words", "fallback", "until"))
+    assert [word for word in line.split() if word != "-"] == ["orders", "2", "drop", "ci", "2026-11-21T12:30:00Z"]
+
+
+def test_a_fallback_may_be_changed_live(sluice: Any, admin: Any) -> None:
+    assert sluice("limits", "set", "amqp", "/", "orders", "x", "--fallback", "drop").code == 0
+    assert admin.writes()[-1].body == {"fallback": "drop"}
+
+
 def test_bursts_of_bytes_are_sizes(sluice: Any, admin: Any) -> None:
     limit = {"bytes": "5MiB/s", "bytes_burst": 10485760}
     admin.answers["GET /v1/limits/rocketmq/orders"] = (200, {"levels": [{"per": "topic", "thing": "orders", "limit": limit}]})
-    assert sluice("limits", "get", "rocketmq", "orders").out.splitlines()[1].split()[4:6] == ["5MiB/s", "10MiB"]
+    assert sluice("limits", "get", "rocketmq", "orders").out.splitlines()[1].split()[5:7] == ["5MiB/s", "10MiB"]
+
+
+def test_the_operation_is_shown_beside_each_limit(sluice: Any, admin: Any) -> None:
+    levels = [{"per": "topic", "thing": "%2F/amq.default/jobs", "operation": operation} for operation in ("produce", "consume")]
+    admin.answers["GET /v1/limits/amqp/%2F/amq.default/jobs"] = (200, {"levels": levels})
+    shown = sluice("limits", "get", "amqp", "/", "amq.default", "jobs").out.splitlines()
+    assert [line.split()[0] for line in shown] == ["operation", "produce", "consume"]
+    items = [{"protocol": "amqp", "operation": level["operation"], "level": level} for level in levels]
+    admin.answers["GET /v1/limits"] = (200, {"items": items, "next": None, "total": 2})
+    shown = sluice("limits", "list").out.splitlines()
+    assert [line.split()[:2] for line in shown] == [["protocol", "operation"], ["amqp", "produce"], ["amqp", "consume"]]
 
 
 def test_no_two_columns_have_one_name(sluice: Any, admin: Any) -> None:

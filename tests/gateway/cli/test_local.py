@@ -82,6 +82,12 @@ def test_config_show_origin_tells_where_each_value_comes_from(sluice: Any, confi
     assert found["rules[0].limit.messages"] == ("1/s", f"{config}:2:{RULES.index('1/s') + 1}")
 
 
+def test_config_show_writes_booleans_as_the_file_takes_them(sluice: Any, config: Path) -> None:
+    rows = sluice("config", "show", "-c", config, "--origin").out.splitlines()
+    (row,) = [row.split() for row in rows if "accept_proxy_protocol" in row]
+    assert row[1] == "false"
+
+
 def test_set_needs_an_equals_sign(sluice: Any, config: Path) -> None:
     assert sluice("check", "-c", config, "--set", "limiter.threads").code == 2
 

@@ -80,6 +80,7 @@ RULES = [
     ("{name: a, match: {exchange: e, topic: t}, per: exchange, reply: system_busy, limit: {messages: 1/s}}", ["match.exchange"]),
     ("{name: a, match: {protocol: amqpp, topic: t}, limit: {messages: 1/s}}", ["match.protocol"]),
     ("{name: a, match: {client: []}, limit: {messages: 1/s}}", ["match.client"]),
+    ("{name: a, match: {queue: q, exchange: e, operation: consume}, limit: {messages: 1/s}}", ["match.exchange"]),
     ("{name: a, limit: 5/s}", ["limit"]),
     ("{name: a, limit: {messages: 5}}", ["limit.messages"]),
     ("{name: a, limit: {mesages: 5/s}}", ["limit.mesages"]),

@@ -26,6 +26,10 @@ LINTED = [
     ("- {name: a, match: {vhost: /}, limit: {messages: 1/s}}\n- {name: b, match: {vhost: /, operation: produce}, limit: {messages: 2/s}}", 5, 20,
      "rules[1].match", 'never holds: "a"'),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
+    ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
+    ("- {name: a, limit: {messages: 1/s}, action: block, max_delay: 2s}", 4, 63, "rules[0].max_delay", "no effect with action: block"),
+    ("- {name: a, match: {queue: q, operation: consume}, limit: {messages: 1/s}, max_delay: 2s}", 4, 87, "rules[0].max_delay",
+     "no effect with operation: consume"),
     ("- {name: a, limit: {messages: 1/s}, action: close, reply: system_busy}", 4, 59, "rules[0].reply", "no effect with action: close"),
 ]  # fmt: skip
 
@@ -46,7 +50,8 @@ def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, p
         "- {name: a, limit: {messages: 1/s}}\n- {name: b, per: rule, limit: {messages: 2/s}}",
         "- {name: a, match: {listener: 'rab*'}, limit: {messages: 1/s}}",
         "- {name: a, limit: {messages: 1/s}, action: block, reply: system_busy}",  # held for 2.5 s, then refused
-        "- {name: a, limit: {messages: 1/s}, max_delay: 2s}",  # reject falls back to delay
+        "- {name: a, limit: {messages: 1/s}, action: delay, max_delay: 2s}",
+        "- {name: a, limit: {messages: 1/s}, fallback: drop}",
     ],
 )
 def test_does_not_warn(write: Callable[..., Path], rules: str) -> None:
@@ -71,6 +76,23 @@ def test_warns_of_what_a_protocol_has_no_use_for(write: Callable[..., Path], set
         write(f"listeners: [{{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {setting}}}]\n{rules}")
     ).warnings()
     assert (warning.path, warning.message) == (f"listeners[0].{setting.partition(':')[0]}", said)
+
+
+def test_warns_of_a_fallback_that_rocketmq_never_comes_to(write: Callable[..., Path]) -> None:
+    listeners = "listeners: [{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
+    rules = "rules: [{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, fallback: drop}]\n"
+    (warning,) = load(write(listeners + rules)).warnings()
+    assert (warning.path, warning.line) == ("rules[0].fallback", 2)
+    assert "has no effect with protocol: rocketmq" in warning.message
+
+
+@pytest.mark.parametrize("key", ["max_connections_per_address", "max_connections_per_user"])
+def test_warns_of_a_cap_above_the_cap_on_all(write: Callable[..., Path], key: str) -> None:
+    text = f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 10, {key}: 11}}]\n"
+    rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    (warning,) = load(write(text + rules)).warnings()
+    assert (warning.path, warning.message) == (f"listeners[0].{key}", "has no effect: max_connections is 10 in all")
+    assert load(write(text.replace("11}", "10}") + rules)).warnings() == []
 
 
 def test_warns_of_more_connections_than_there_are_descriptors_for(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,5 +125,5 @@ def test_warns_of_few_open_files(write: Callable[..., Path], monkeypatch: pytest
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1064))
     (warning,) = lints.lint(settings)
     assert warning.headline == (
-        "ulimit -n: the hard limit of open files is 1064: room for about 500 connections; raise it (systemd: LimitNOFILE=65536)"
+        "ulimit -n: the hard limit of open files is 1064: room for 436 connections; raise it (systemd: LimitNOFILE=65536)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.accepting.doors import say_ending
 from gateway.settings import ConfigProblem, diff, hops, load
 from support.tls import NAME, Authority
 
@@ -78,14 +80,18 @@ WRONG = [
     (tls(key="torn.key"), 8, "tls.key", "torn.key cannot be used: ", "write it again"),
     (tls(key="locked.key"), 8, "tls.key", "locked.key has a password, which is not supported", "openssl pkey -in"),
     (tls(ca="empty.pem"), 9, "tls.client_ca", "holds no certificate", ""),
-    ("    tls:\n      certificate: good.pem\n", 7, "tls.key", "is missing", "add key"),
+    ("    tls:\n      certificate: good.pem\n", 7, "tls.key", "is missing", "add key: tls/gateway.key"),
     ("    tls: yes\n", 6, "tls", 'expected a mapping or off, got "yes"', "write off"),
     (behind("nowhere.pem"), 7, "upstream_tls.ca", "nowhere.pem cannot be read", "check the name"),
     (behind(key="other.key"), 9, "upstream_tls.key", "is not the key of the certificate", ""),
     ("    upstream_tls:\n      certificate: good.pem\n", 7, "upstream_tls.certificate", "stands without key", "add key: FILE.pem"),
     ("    upstream_tls:\n      key: good.key\n", 7, "upstream_tls.key", "stands without certificate", "add certificate: FILE.pem"),
+    ("    upstream_tls: on\n", 6, "upstream_tls", 'expected a mapping or off, got "on"', "write {} (for the system's CAs), off, or"),
     ("    upstream_tls: {verify: maybe}\n", 6, "upstream_tls.verify", '"maybe" is not one of full, ca, none', ""),
-    ("    upstream_tls: {server_name: 'a b'}\n", 6, "upstream_tls.server_name", '"a b" is not a host name or an address', ""),
+    ("    upstream_tls: {server_name: 'a b'}\n", 6, "upstream_tls.server_name", '"a b" is not a host', ""),
+    ("    upstream_tls: {server_name: .example.com}\n", 6, "upstream_tls.server_name", "has a dot with nothing before it", "write it like"),
+    ("    upstream_tls: {server_name: a.}\n", 6, "upstream_tls.server_name", '"a." ends with a dot', "write a"),
+    ("    upstream_tls: {server_name: 'a:1'}\n", 6, "upstream_tls.server_name", '"a:1" is not an IPv6 address', "without a port"),
 ]  # fmt: skip
 
 
@@ -115,6 +121,7 @@ RISKY = [
     ("    upstream_tls: {ca: ca.pem, verify: none}\n", 6, "upstream_tls.verify", "the broker's certificate is not verified", "can read it"),
     ("    upstream_tls: {ca: ca.pem, verify: ca}\n", 6, "upstream_tls.verify", "may be for any host", "can read it"),
     (tls() + behind(), 12, "upstream_tls.certificate", "every client that logs in with SASL EXTERNAL is the user of this certificate", ""),
+    (behind(), 8, "upstream_tls.certificate", "the broker sees this certificate behind every client", "SASL EXTERNAL is refused here"),
 ]  # fmt: skip
 
 
@@ -127,6 +134,35 @@ def test_warns(here: Write, text: str, line: int, path: str, said: str, also: st
     assert said in warning.message
     assert also in warning.message
     assert warning.remedy
+
+
+def test_warns_of_a_certificate_that_speaks_for_every_client_of_rocketmq(here: Write) -> None:
+    text = listener(behind()).replace("protocol: amqp", "protocol: rocketmq") + "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    (warning,) = load(here(text)).warnings()
+    assert (warning.line, warning.path) == (8, "listeners[0].upstream_tls.certificate")
+    assert warning.message == "to the broker, every client of this listener is the holder of this certificate"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "path"),
+    [(tls(ca="good.pem"), 9, "tls.client_ca"), ("    upstream_tls: {ca: good.pem}\n", 6, "upstream_tls.ca")],
+)
+def test_warns_of_a_ca_that_is_none(here: Write, text: str, line: int, path: str) -> None:
+    (warning,) = load(here(listener(text) + RULES)).warnings()
+    assert (warning.line, warning.path) == (line, f"listeners[0].{path}")
+    assert "good.pem holds a certificate that is no CA's" in warning.message
+
+
+def test_the_gateway_logs_what_check_says_of_certificates_at_their_end(
+    here: Write, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("sluice"), "propagate", True)
+    say_ending(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES)))
+    assert not caplog.records
+    say_ending(load(here(listener(tls("soon.pem", "soon.key")) + RULES)))
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("WARNING", "certificate_ending")
+    assert "soon.pem expires on 20" in record.fields["err"]  # type: ignore[attr-defined]
 
 
 def test_warns_of_a_key_others_can_read(here: Write, ca: Authority) -> None:
@@ -142,7 +178,8 @@ def test_warns_of_a_key_others_can_read(here: Write, ca: Authority) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [tls(), behind(), "    upstream_tls: {}\n", "    upstream_tls:\n", "    tls: off\n    upstream_tls: off\n"]
+    "text",
+    [tls(), "    upstream_tls: {ca: ca.pem}\n", "    upstream_tls: {}\n", "    upstream_tls:\n", "    tls: off\n    upstream_tls: off\n"],
 )
 def test_does_not_warn(here: Write, text: str) -> None:
     assert load(here(listener(text) + RULES)).warnings() == []

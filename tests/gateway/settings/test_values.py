@@ -146,6 +146,8 @@ def test_addresses(write: Callable[..., Path]) -> None:
     assert listener.bind == ("::1", 0)
     assert str(listener.bind) == "[::1]:0"
     assert listener.upstream == ("rabbit_1.example.com", 5672)
+    rooted = load(write("listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:0, upstream: rabbit.svc.:5672}]\n")).listeners[0]
+    assert rooted.upstream == ("rabbit.svc.", 5672), "a final dot keeps the resolver from its search list"
 
 
 def test_settings_do_not_change(write: Callable[..., Path]) -> None:

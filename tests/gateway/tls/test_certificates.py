@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tls.certificates import LARGEST_FILE, TlsFileError, Validity, common_name, validities, validity
+from gateway.tls.certificates import LARGEST_FILE, TlsFileError, Validity, certificates, common_name, validities, validity, vouches
 from support.tls import Authority
 
 SINCE = datetime(2020, 2, 29, 12, 34, 56, tzinfo=UTC)
@@ -37,6 +38,21 @@ def test_every_certificate_of_a_file_is_read_whatever_stands_between(ca: Authori
     assert validities(bundle, "certificate") == validities(file, "certificate") + validities(ca.file, "ca")
 
 
+def test_a_ca_vouches_and_what_it_has_signed_does_not(ca: Authority) -> None:
+    file, _ = ca.issue("leaf", "a.example")
+    assert [vouches(der) for der in certificates(file, "ca")] == [False]
+    assert [vouches(der) for der in certificates(ca.file, "ca")] == [True]
+    below = ca.ca.create_child_ca()
+    assert vouches(ssl.PEM_cert_to_DER_cert(below.cert_pem.bytes().decode()))
+
+
+def test_a_certificate_signed_by_itself_is_trusted_for_itself(tmp_path: Path) -> None:
+    file = tmp_path / "self.pem"
+    run = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a", "-addext", "basicConstraints=CA:FALSE"]
+    subprocess.run([*run, "-keyout", tmp_path / "self.key", "-out", file], check=True, capture_output=True)
+    assert [vouches(der) for der in certificates(file, "ca")] == [True]
+
+
 def test_a_file_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "huge"
     with file.open("wb") as opened:
@@ -54,6 +70,8 @@ def test_a_damaged_certificate_is_an_error_of_one_kind(ca: Authority, data: st.D
     for damaged in (bytes(der), cut):
         with suppress(ValueError):
             assert isinstance(validity(damaged), Validity)
+        with suppress(ValueError):
+            assert isinstance(vouches(damaged), bool)
 
 
 @given(garbage=st.binary(max_size=200))

@@ -55,7 +55,7 @@ def test_both_sides_are_told_with_the_key_the_limit_and_the_wait(confirms: tuple
     (close,) = [frame.value for frame in amqp.read(talk.to_client)]
     assert isinstance(close, commands.Channel.Close)
     assert (close.reply_code, close.class_id, close.method_id) == (506, 60, 40)
-    assert close.reply_text == "RESOURCE_ERROR - RATE_LIMITED %2F/shop/orders is over its limit of 2/s of rule all, wait 500 ms"
+    assert close.reply_text == "RESOURCE_ERROR - RATE_LIMITED - %2F/shop/orders is over its limit of 2/s of rule all, wait 500 ms"
     assert names(talk.to_broker) == ["Basic.Publish", "ContentHeader", "ContentBody", "Channel.Close"]
 
 
@@ -66,7 +66,7 @@ def test_a_long_name_is_cut_and_the_wait_is_not(key: str) -> None:
     (close,) = [frame.value for frame in amqp.read(talk.to_client)]
     assert isinstance(close, commands.Channel.Close)
     assert len(close.reply_text.encode()) <= 255
-    assert close.reply_text.startswith("RESOURCE_ERROR - RATE_LIMITED %2F/amq.default/")
+    assert close.reply_text.startswith("RESOURCE_ERROR - RATE_LIMITED - %2F/amq.default/")
     assert close.reply_text.endswith("is over its limit of 1/s and 10MiB/s of rule " + "ü" * 32 + ", wait 1000 ms")
 
 
@@ -353,7 +353,7 @@ def test_held_deliveries_go_nowhere_unless_the_broker_has_forgotten_them(no_ack:
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
-@pytest.mark.parametrize("cut_at", [50, 90, 3000, 5000])
+@pytest.mark.parametrize("cut_at", [50, 90, 3000, 5000, 8500, -1])
 def test_half_of_a_held_delivery_does_not_reach_the_client(no_ack: bool, cut_at: int) -> None:
     talk = consuming(no_ack=no_ack)
     talk.broker(jobs(1) + jobs(2)[:cut_at])
@@ -367,6 +367,19 @@ def test_half_of_a_held_delivery_does_not_reach_the_client(no_ack: bool, cut_at:
     talk.wait(SECOND)
     assert talk.to_client == OPEN_OK + jobs(1)
     assert talk.conversation.parked_bytes == 0
+
+
+@pytest.mark.parametrize("cut_at", [50, 90, 3000, 8500, -1])
+def test_whole_deliveries_the_broker_has_forgotten_pass_before_half_of_another(cut_at: int) -> None:
+    talk = consuming(no_ack=True)
+    talk.broker(jobs(1, 2, 3) + jobs(4)[:cut_at])
+    talk.client(amqp.publish(1, "orders") * 2)
+    talk.broker(jobs(4)[cut_at:] + jobs(5) + CLOSE_OK)
+    assert talk.to_client.startswith(jobs(1, 2, 3))
+    assert names(talk.to_client[len(jobs(1, 2, 3)) :]) == ["Channel.Close"]
+    delivered = talk.conversation.delivered
+    assert sum(one.received for one in delivered) == sum(one.forwarded for one in delivered) + messages(talk.conversation.abandoned)
+    assert (talk.conversation.parked_bytes, talk.conversation.parked_messages) == (0, 0)
 
 
 # ---- as a fallback ---------------------------------------------------------------------------------------------------------

@@ -288,6 +288,52 @@ def test_a_consumer_that_is_cancelled_gets_what_is_on_its_way_before_cancel_ok()
     assert heard(talk) == b""  # as limited as before
 
 
+def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_was_asked_for_with_the_verdict() -> None:
+    talk = consuming(limit(), limit("mail"))
+    talk.later = True
+    talk.broker(jobs(1, 1, 2) + mail(1, 3, 4) + jobs(1, 5))
+    assert sum(part.count for part in talk.asked) == 5
+    talk.client(said(commands.Basic.Cancel("j")))
+    assert heard(talk) == b""
+    talk.verdict()
+    talk.flush()
+    assert heard(talk) == jobs(1, 1, 2) + mail(1, 3)
+    talk.broker(said(commands.Basic.CancelOk("j")))
+    talk.later = False
+    talk.wait(SECOND)
+    assert heard(talk) == mail(1, 4) + jobs(1, 5) + said(commands.Basic.CancelOk("j"))
+    assert nothing_parked(talk)
+
+
+def test_a_consumer_is_limited_until_its_cancel_goes_on_to_the_broker() -> None:
+    hold = Rule("hold", Match(routing_key="orders", operation="produce"), limit=Limit(messages=Rate(1), messages_burst=1), action="delay")
+    talk = consuming(limit(), hold, confirms=())
+    talk.client(amqp.publish(1, "orders") * 2 + said(commands.Basic.Cancel("j")))
+    talk.broker(jobs(1, 1, 2, 3))
+    assert heard(talk) == jobs(1, 1)
+    assert "Basic.Cancel" not in amqp.names(talk.to_broker)
+    talk.wait(150 * MS)
+    assert heard(talk) == jobs(1, 2)
+    talk.judge.replace(RuleSet((limit(messages=0),)))
+    talk.wait(SECOND)
+    assert amqp.names(talk.to_broker)[-1] == "Basic.Cancel"
+    assert heard(talk) == jobs(1, 3)
+    assert nothing_parked(talk)
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_small_ones_that_wait_do_not_keep_the_large_reads_they_came_in() -> None:
+    talk = consuming(limit(messages=0))
+    for tag in range(1, 40, 2):
+        talk.broker(mail(2, tag, size=LARGE) + jobs(1, tag, tag + 1) + said(commands.Basic.QosOk()) + mail(2, tag + 1, size=LARGE))
+    parking = talk.conversation.deliveries.parked[1].parking  # type: ignore[attr-defined]
+    reads = {id(parcel.part.data): len(parcel.part.data) for parcel in parking.parcels}
+    assert talk.conversation.parked_messages == 40
+    assert sum(reads.values()) <= 2 * talk.conversation.parked_bytes
+
+
 # ---- ends --------------------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +365,30 @@ def test_what_the_broker_has_forgotten_passes_before_the_end(end: str) -> None:
     assert len(amqp.read(got)) == 7
     assert talk.conversation.parked_bytes == 0
     assert counts(talk)["forwarded"] == 3
+
+
+@pytest.mark.parametrize("end", ["farewell", "lost"])
+@pytest.mark.parametrize("cut", [30, 100, 4000, LARGE, -1])
+def test_half_of_a_delivery_does_not_pass_before_the_end(end: str, cut: int) -> None:
+    talk = consuming(no_ack=True)
+    talk.broker(jobs(1, 1, 2) + jobs(1, 3, size=LARGE)[:cut])
+    assert heard(talk) == jobs(1, 1)
+    got = talk.conversation.farewell("bye")[0] if end == "farewell" else talk.conversation.broker_lost("bye")
+    assert got.startswith(jobs(1, 2))
+    assert amqp.names(got[len(jobs(1, 2)) :]) == ["Connection.Close"]
+    assert talk.conversation.parked_bytes == 0
+    found = counts(talk)
+    assert found["received"] == found["forwarded"] + found["abandoned"]
+
+
+def test_nothing_passes_into_a_returned_message_before_the_end() -> None:
+    returned = said(commands.Basic.Return(312, "NO_ROUTE", "", "orders")) + amqp.content(1, b"r" * 10)
+    talk = consuming(no_ack=True)
+    talk.broker(jobs(1, 1, 2))
+    talk.broker(returned[:-18])
+    assert heard(talk) == jobs(1, 1) + returned[:-18]
+    assert amqp.names(talk.conversation.farewell("bye")[0]) == ["Connection.Close"]
+    assert counts(talk)["abandoned"] == 1
 
 
 @pytest.mark.parametrize("no_ack", [False, True])

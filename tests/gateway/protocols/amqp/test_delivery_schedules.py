@@ -1,5 +1,6 @@
 """Deliveries, confirms and everything else a broker says, in random order, cut at random, with time passing in between: nothing is lost,
-nothing is reordered but by confirms, every frame is whole, and no more is parked than the broker was asked for."""
+nothing is reordered but by confirms, every frame is whole, and no more is parked than the broker was asked for. The judge answers at
+once or later; meanwhile the client goes on."""
 
 from __future__ import annotations
 
@@ -30,13 +31,14 @@ EVENTS = st.one_of(
     st.tuples(st.just("heartbeat"), st.just(0), st.just(""), st.just(0)),
     st.tuples(st.just("wait"), st.just(0), st.just(""), st.integers(1, 60)),
     st.tuples(st.just("publish"), LANE, st.just(""), st.just(0)),
+    st.tuples(st.just("leave"), LANE, st.just(""), st.just(0)),
 )
 
 
 class Schedule:
     """A pretend broker's words to a client that consumes from every queue on every channel and publishes with confirms."""
 
-    def __init__(self, cuts: list[int]) -> None:
+    def __init__(self, cuts: list[int], *, later: bool) -> None:
         self.talk = Talk("amqp", SLOW, HEAVY)
         self.talk.client(amqp.greeting(channels=CHANNELS, confirms=CHANNELS, frame_max=4096))
         self.talk.broker(amqp.broker_start() + amqp.method(0, commands.Connection.OpenOk()))
@@ -44,6 +46,7 @@ class Schedule:
             for queue in QUEUES:
                 self.talk.client(amqp.method(channel, commands.Basic.Consume(queue=queue, consumer_tag=queue, nowait=True)))
         self.talk.to_client = b""
+        self.talk.later = later
         self.cuts = cuts
         self.tags = dict.fromkeys(CHANNELS, 0)
         self.published = dict.fromkeys(CHANNELS, 0)
@@ -69,19 +72,28 @@ class Schedule:
             self.say(amqp.ack(lane, self.confirmed[lane]))
         elif kind == "heartbeat":
             self.say(amqp.HEARTBEAT)
+        elif kind == "leave":
+            self.talk.client(b"".join(amqp.method(lane, commands.Basic.Cancel(queue)) for queue in QUEUES))
+            self.check()
         elif kind == "wait":
             self.talk.wait(number * SECOND // 1000)
             self.check()
 
     def say(self, data: bytes) -> None:
-        """Say it, in pieces: what is cut off at the end comes with the next words."""
+        """Say it, in pieces: what is cut off at the end, or would come before a verdict, comes with the next words."""
         self.said += data
         self.unsent += data
         size = max(self.cuts[len(self.said) % len(self.cuts)], len(self.unsent) // MOST_PIECES)
-        while len(self.unsent) > size:
+        self.judge()
+        while len(self.unsent) > size and not self.talk.asked:
             self.talk.broker(self.unsent[:size])
             self.unsent = self.unsent[size:]
         self.check()
+
+    def judge(self) -> None:
+        """The broker is not read before the verdicts are there."""
+        self.talk.verdict()
+        self.talk.flush()
 
     def check(self) -> None:
         """What must hold at any moment."""
@@ -92,9 +104,11 @@ class Schedule:
         assert conversation.parked_bytes == sum(part.end - part.start + 400 for part in parts)
         assert sum(part.end - part.start for part in parts) <= len(self.said)
         waits = any(part.kind == 1 and not part.paid for part in parts)
-        assert waits == (conversation.ask_due < NEVER)
+        assert waits == (conversation.ask_due < NEVER or len(self.talk.asked) > 0)
 
     def finish(self) -> None:
+        self.talk.later = False
+        self.judge()
         self.talk.broker(self.unsent)
         self.talk.wait(600 * SECOND)
         self.check()
@@ -131,9 +145,11 @@ def whole_messages(data: bytes) -> bool:
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.lists(EVENTS, max_size=40), st.lists(st.sampled_from((1, 7, 30, 200, 3000, 100_000)), min_size=1, max_size=4))
-def test_nothing_is_lost_or_reordered_and_every_message_is_whole(events: list[tuple[str, int, str, int]], cuts: list[int]) -> None:
-    schedule = Schedule(cuts)
+@given(st.lists(EVENTS, max_size=40), st.booleans(), st.lists(st.sampled_from((1, 7, 30, 200, 3000, 100_000)), min_size=1, max_size=4))
+def test_nothing_is_lost_or_reordered_and_every_message_is_whole(
+    events: list[tuple[str, int, str, int]], later: bool, cuts: list[int]
+) -> None:
+    schedule = Schedule(cuts, later=later)
     for event in events:
         schedule.play(*event)
     schedule.finish()
@@ -149,11 +165,17 @@ def test_nothing_is_lost_or_reordered_and_every_message_is_whole(events: list[tu
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.lists(EVENTS, max_size=25), LANE, st.booleans(), st.lists(st.sampled_from((30, 3000, 100_000)), min_size=1, max_size=3))
+@given(
+    st.lists(EVENTS, max_size=25),
+    LANE,
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.sampled_from((30, 3000, 100_000)), min_size=1, max_size=3),
+)
 def test_whoever_closes_a_channel_the_rest_stays_whole_and_all_is_accounted_for(
-    events: list[tuple[str, int, str, int]], lane: int, by_client: bool, cuts: list[int]
+    events: list[tuple[str, int, str, int]], lane: int, by_client: bool, later: bool, cuts: list[int]
 ) -> None:
-    schedule = Schedule(cuts)
+    schedule = Schedule(cuts, later=later)
     for event in events:
         schedule.play(*event)
     if by_client:

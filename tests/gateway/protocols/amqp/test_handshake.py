@@ -47,12 +47,8 @@ def test_everything_is_overheard_and_nothing_is_changed(chunked: bool) -> None:
     [
         ("PLAIN", "\0ann\0secret", "ann"),
         ("PLAIN", "other\0ann\0secret", "ann"),
-        ("PLAIN", "nonsense", None),
-        ("PLAIN", "", None),
         ("AMQPLAIN", "\x05LOGINS\x00\x00\x00\x03ann\x08PASSWORDS\x00\x00\x00\x06secret", "ann"),
         ("AMQPLAIN", "\x08PASSWORDS\x00\x00\x00\x06secret\x05LOGINS\x00\x00\x00\x03ann", "ann"),
-        ("AMQPLAIN", "\x05LOGINS\x00\x00\x00\x7fann", None),
-        ("AMQPLAIN", "\x05LOGINI\x00\x00\x00\x03", None),
         ("EXTERNAL", "", None),
     ],
 )

@@ -1,0 +1,108 @@
+"""What the broker's rare methods change: the handshake, connection.blocked, what is consumed, the ends of the connection and of channels.
+
+Rare is all but basic.deliver and confirms. What the conversation must do about a channel's end is left for it in `closed`, `crossed` and
+`finished`; it looks after every read.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.protocols.amqp.consumers import ANSWERS
+from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.protocols.amqp.frames import (
+    BASIC_GET_OK,
+    BASIC_RETURN,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CONNECTION_BLOCKED,
+    CONNECTION_CLOSE,
+    CONNECTION_OPEN_OK,
+    CONNECTION_START,
+    CONNECTION_TUNE,
+    CONNECTION_UNBLOCKED,
+)
+from gateway.protocols.amqp.handshake import Handshake
+from gateway.protocols.amqp.own_words import OwnWords
+from gateway.protocols.amqp.passage import Passage
+
+
+class BrokerMethods:
+    """What one broker has said about the connection and its channels."""
+
+    def __init__(self, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries, words: OwnWords) -> None:
+        self.channels = channels
+        self.handshake = handshake
+        self.deliveries = deliveries
+        self.words = words
+        self.closed: list[AmqpChannel] = []  # channels the broker has closed since the conversation last looked
+        self.crossed: list[AmqpChannel] = []  # the same where the gateway was closing it: not told to the client, to be answered
+        self.finished: list[AmqpChannel] = []  # channels whose close by the gateway the broker has answered since then
+        self.connection_closed = False  # the broker has said connection.close
+        self.blocked = False  # it has said connection.blocked
+
+    def on_channel(self, method: int, passage: Passage, pos: i64, stop: i64, channel: AmqpChannel) -> None:
+        """Any method on a channel but basic.deliver and confirms, whole at `pos`. What follows may find the channel gone."""
+        intake = self.deliveries.intake
+        if method == BASIC_RETURN:
+            intake.overtake(channel)
+            return
+        if method == BASIC_GET_OK:
+            taken = intake.begin(channel, method, passage.data, pos, stop)
+        else:
+            channel.down_left = 0
+            if method in ANSWERS:
+                self.deliveries.consumers.answer(method, channel.number, passage.data[pos + 11 : stop - 1])
+            if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
+                if channel.parking is not None:
+                    passage.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
+                self._on_close(method, channel)
+                return
+            taken = intake.other(channel, passage.data, pos, stop)
+        if taken:
+            passage.take_out(pos, stop)
+
+    def on_connection(self, method: int, passage: Passage, pos: i64, stop: i64) -> None:
+        """A method on channel 0."""
+        if method == CONNECTION_START:
+            self.handshake.started = True
+        elif method == CONNECTION_TUNE:
+            self.handshake.authenticated = True
+        elif method == CONNECTION_OPEN_OK:
+            self.handshake.opened = True
+        elif method == CONNECTION_CLOSE:
+            if self.deliveries.lot.parked:
+                passage.insert(pos, self.deliveries.ends.lose_all(by_client=False))
+            self.connection_closed = True
+            for channel in self.channels.values():
+                self._on_close(CHANNEL_CLOSE, channel)
+        elif method in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
+            self.blocked = method == CONNECTION_BLOCKED
+            if not self.words.notices.broker_says(blocked=self.blocked):
+                passage.take_out(pos, stop)
+
+    def _on_close(self, method: int, channel: AmqpChannel) -> None:
+        """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be said on it."""
+        self.words.take_back(channel)
+        if method == CHANNEL_CLOSE:
+            if not channel.broker_closed:
+                channel.broker_closed = True
+                channel.ignored = channel.opened
+                self.closed.append(channel)
+        elif channel.over():
+            del self.channels[channel.number]
+
+    def on_muted(self, method: int, channel: AmqpChannel) -> None:
+        """What the broker says on a channel the gateway has closed, until it says close-ok."""
+        if method == CHANNEL_CLOSE_OK:
+            channel.closing = False
+            channel.down_left = 0
+            self.deliveries.ends.lose(channel, by_client=True)
+            self.deliveries.consumers.answer(CHANNEL_CLOSE_OK, channel.number, b"")
+            self.finished.append(channel)
+        elif method == CHANNEL_CLOSE:
+            self.crossed.append(channel)
+
+    def __repr__(self) -> str:
+        return f"<BrokerMethods closed={len(self.closed)} crossed={len(self.crossed)} finished={len(self.finished)} blocked={self.blocked}>"

@@ -1,0 +1,83 @@
+"""What a client's methods change outside of open channels: the handshake, and the opening of channels.
+
+They pass in any case; the broker answers what is wrong with them, except where it would confuse the gateway.
+"""
+
+from __future__ import annotations
+
+from gateway.conversation import Circumstances
+from gateway.messages import ProtocolError
+from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.protocols.amqp.frames import (
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    COMMAND_INVALID,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE_OK,
+    NOT_ALLOWED,
+    client_error,
+)
+from gateway.protocols.amqp.handshake import Handshake
+from gateway.protocols.amqp.publishes import Publishes
+
+
+class ClientMethods:
+    """Overhears one client."""
+
+    def __init__(
+        self,
+        circumstances: Circumstances,
+        channels: dict[int, AmqpChannel],
+        handshake: Handshake,
+        deliveries: Deliveries,
+        publishes: Publishes,
+    ) -> None:
+        self.circumstances = circumstances
+        self.channels = channels
+        self.handshake = handshake
+        self.deliveries = deliveries
+        self.publishes = publishes
+
+    def on_connection(self, method: int, arguments: bytes) -> None:
+        """A method on channel 0."""
+        if method == CONNECTION_START_OK:
+            self.handshake.start_ok(arguments)
+        elif method == CONNECTION_TUNE_OK:
+            self.handshake.tune_ok(arguments)
+        elif method == CONNECTION_OPEN:
+            self._open(arguments)
+        elif method == BASIC_PUBLISH:
+            raise client_error(COMMAND_INVALID, "basic.publish on channel 0")
+
+    def on_closed_channel(self, method: int, lane: int, channel: AmqpChannel | None) -> None:
+        """A method on a channel that is not open."""
+        if method == CHANNEL_OPEN:
+            if self.publishes.origin is None:
+                raise client_error(COMMAND_INVALID, "channel.open before connection.open")
+            if channel is None:
+                if len(self.channels) > self.handshake.most_channels():
+                    raise self._too_many()
+                channel = self.channels[lane] = AmqpChannel(lane)
+            if not channel.ignored:
+                channel.open()
+        elif method == CHANNEL_CLOSE_OK and channel is not None and channel.ignored:
+            channel.ignored = False
+            channel.opened = False
+
+    def _too_many(self) -> ProtocolError:
+        """Like RabbitMQ, which refuses the first channel too many itself, by number of channels."""
+        return client_error(NOT_ALLOWED, f"more channels opened than the {self.handshake.most_channels()} that were agreed on")
+
+    def _open(self, arguments: bytes) -> None:
+        """connection.open: from now on it is known whose keys the client's requests are counted by."""
+        vhost = self.handshake.open(arguments)
+        if self.publishes.origin is None:
+            told = self.circumstances
+            self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost, told.connection)
+            self.deliveries.consumers.origin = self.publishes.origin
+
+    def __repr__(self) -> str:
+        return f"<ClientMethods channels={len(self.channels)}>"

@@ -1,0 +1,225 @@
+"""What a scrape tells: the running gateway's numbers as metrics (names: `operations.md`, Metrics).
+
+Reads only, and all at once: see `metrics.py`. `view.py` tells the same to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gateway import metrics
+from gateway.build import build
+from gateway.causes import by_cause
+from gateway.sweep import now_ns
+from gateway.tls.context import CLIENT, REASONS, UPSTREAM
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+
+def metric_lines(gateway: Gateway) -> Iterator[str]:
+    """Every line of `/metrics` that is the gateway's own.
+
+    What it tells is read before the first line is asked for, all of it: while the lines are written, in pieces, traffic goes on.
+    """
+    parts: list[Iterator[str]] = []
+    gateway.accounts.fold(now_ns())
+    facts = build()
+    family = metrics.family
+    labels = (("version", facts.version), ("build", facts.kind), ("python", facts.python))
+    parts.append(family("sluice_build_info", "gauge", "Which build runs.", [(labels, 1)]))
+    parts.append(connection_lines(gateway))
+    parts.append(tls_lines(gateway))
+    parts.append(broker_flow_lines(gateway))
+    parts.append(metrics.topic_lines(gateway.accounts))
+    parts.append(limiter_lines(gateway))
+    parts.append(
+        metrics.histogram(
+            "sluice_overhead_seconds", "From reading requests to passing them on, per submission to the judge.", ((), gateway.overhead)
+        )
+    )
+    parts.append(metrics.histogram("sluice_event_loop_lag_seconds", "How late a timer of the event loop came.", ((), gateway.lag)))
+    parts.append(family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(gateway.last_reload_ok))]))
+    parts.append(family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), gateway.last_reload_at)]))
+    parts.append(family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), gateway.store.revision)]))
+    if gateway.access_log is not None:
+        log = gateway.access_log
+        parts.append(family("sluice_access_log_lines_lost_total", "counter", "Lines lost to a full queue.", [((), log.lost_lines)]))
+        parts.append(family("sluice_access_log_write_failures_total", "counter", "Failed writes.", [((), log.failed_writes)]))
+    parts.append(family("sluice_log_lines_dropped_total", "counter", "Log lines dropped.", [((), gateway.log_handler.dropped)]))
+    parts.append(metrics.process_lines())
+    return chain.from_iterable(parts)
+
+
+def connection_lines(gateway: Gateway) -> Iterator[str]:
+    parts: list[Iterator[str]] = []
+    family = metrics.family
+    listening = list(gateway.listening.values())
+
+    def named(name: str, protocol: str) -> metrics.Labels:
+        return (("listener", name), ("protocol", protocol))
+
+    parts.append(
+        family(
+            "sluice_connections_active",
+            "gauge",
+            "Client connections now.",
+            ((named(x.name, x.protocol), x.active + x.arriving) for x in listening),
+        )
+    )
+    parts.append(
+        family("sluice_connections_opened_total", "counter", "Accepted.", ((named(x.name, x.protocol), x.opened) for x in listening))
+    )
+    parts.append(
+        family(
+            "sluice_connections_closed_total",
+            "counter",
+            "Closed, by cause. active = opened - closed.",
+            (
+                ((*named(x.name, x.protocol), ("cause", cause)), count)
+                for x in listening
+                for cause, count in by_cause(x.protocol, x.closed).items()
+            ),
+        )
+    )
+    parts.append(
+        family(
+            "sluice_connections_refused_untold_total",
+            "counter",
+            "Of those closed on their way in: without a word, for want of words or because too many were to be told at once.",
+            ((named(x.name, x.protocol), x.exit.untold) for x in listening),
+        )
+    )
+    parts.append(
+        family(
+            "sluice_upstream_connect_total",
+            "counter",
+            "Dials of the broker; spared: refused without one while it was known to be down.",
+            (((("listener", x.name), ("result", result)), count) for x in listening for result, count in x.upstream.dials.items()),
+        )
+    )
+    parts.append(
+        family(
+            "sluice_upstream_reachable",
+            "gauge",
+            "1 if the last dial of the broker succeeded, 0 if it failed; absent before the first.",
+            (((("listener", x.name),), int(x.upstream.ok)) for x in listening if x.upstream.ok is not None),
+        )
+    )
+    return chain.from_iterable(parts)
+
+
+def tls_lines(gateway: Gateway) -> Iterator[str]:
+    parts: list[Iterator[str]] = []
+    hops = [
+        ((("listener", x.name), ("hop", name)), hop)
+        for x in gateway.listening.values()
+        for name, hop in ((CLIENT, x.tls), (UPSTREAM, x.upstream.tls))
+        if hop is not None
+    ]
+    parts.append(
+        metrics.family(
+            "sluice_tls_cert_expiry_timestamp_seconds",
+            "gauge",
+            "When the gateway's own certificate on this hop ends.",
+            ((labels, hop.own.until) for labels, hop in hops if hop.own is not None),
+        )
+    )
+    parts.append(
+        metrics.family(
+            "sluice_tls_failures_total",
+            "counter",
+            "TLS handshakes that failed, by reason.",
+            (
+                ((*labels, ("reason", reason)), count)
+                for labels, hop in hops
+                for reason, count in {**dict.fromkeys(REASONS, 0), **hop.failures}.items()
+            ),
+        )
+    )
+    return chain.from_iterable(parts)
+
+
+def broker_flow_lines(gateway: Gateway) -> Iterator[str]:
+    """The brokers' own flow control, by listener: of connections that are over and of those that are open."""
+    parts: list[Iterator[str]] = []
+    family = metrics.family
+    now = now_ns()
+    flows = {name: listener.place.flow for name, listener in gateway.listening.items()}
+    blocked = dict.fromkeys(flows, 0)
+    blocked_ns = {name: flow.blocked_ns for name, flow in flows.items()}
+    send_blocked_ns = {name: flow.send_blocked_ns for name, flow in flows.items()}
+    for session in gateway.sweeper.sessions.values():
+        name = session.place.listener
+        blocked[name] += session.conversation.broker_blocked
+        blocked_ns[name] += session.flow.broker_blocked_ns(now)
+        send_blocked_ns[name] += session.upstream.send_blocked_ns(now)
+
+    def by_listener(values: dict[str, int], unit: float) -> list[metrics.Sample]:
+        return [((("listener", name),), value / unit) for name, value in values.items()]
+
+    parts.append(
+        family(
+            "sluice_broker_blocked_connections", "gauge", "Connections whose broker has said connection.blocked.", by_listener(blocked, 1)
+        )
+    )
+    parts.append(
+        family(
+            "sluice_broker_blocked_seconds_total", "counter", "Time brokers said so, summed over connections.", by_listener(blocked_ns, 1e9)
+        )
+    )
+    parts.append(
+        family(
+            "sluice_send_blocked_seconds_total",
+            "counter",
+            "Time bytes waited for the broker's socket, summed over connections.",
+            by_listener(send_blocked_ns, 1e9),
+        )
+    )
+    parts.append(
+        metrics.histogram(
+            "sluice_confirm_latency_seconds",
+            "From forwarding a publish to the broker's confirm; at most one is sampled at a time per connection.",
+            *(((("listener", x.name),), x.place.flow.confirm_latency) for x in gateway.listening.values() if x.protocol == "amqp"),
+        )
+    )
+    return chain.from_iterable(parts)
+
+
+def limiter_lines(gateway: Gateway) -> Iterator[str]:
+    parts: list[Iterator[str]] = []
+    family = metrics.family
+    checks = [((("result", result),), count) for result, count in gateway.judge.checks().items()]
+    parts.append(
+        family(
+            "sluice_limit_checks_total",
+            "counter",
+            "Messages judged by at least one rule, once each, by the first verdict: ok; limited_shadow: passed, a rule in shadow mode "
+            "would have refused it; limited_enforced: refused, delayed or dropped.",
+            checks,
+        )
+    )
+    rates = [
+        ((("rule", rule.name), ("dimension", dimension)), rate.per_second)
+        for rule in gateway.store.rules().rules
+        for dimension, rate in (("messages", rule.limit.messages), ("bytes", rule.limit.bytes))
+        if rate is not None
+    ]
+    parts.append(family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates))
+    now = now_ns()
+    blocked = dict(gateway.blocked_ns)
+    for session in gateway.sweeper.sessions.values():
+        blocked["reader"] += session.decode.credit.blocked_ns(now)
+        blocked["limiter"] += session.forward.credit.blocked_ns(now)
+    seconds = [((("stage", stage),), ns / 1e9) for stage, ns in blocked.items()]
+    parts.append(
+        family("sluice_credit_blocked_seconds_total", "counter", "Time a stage waited for credit, summed over connections.", seconds)
+    )
+    executor = gateway.executor
+    parts.append(
+        family("sluice_limiter_rejections_total", "counter", "Submissions the limiter's full queue turned away.", [((), executor.rejected)])
+    )
+    parts.append(family("sluice_limiter_failures_total", "counter", "Submissions the judge failed on.", [((), executor.failed)]))
+    return chain.from_iterable(parts)

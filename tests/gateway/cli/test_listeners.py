@@ -1,0 +1,51 @@
+"""`sluice listeners`: what each takes, who fits in, and whether its broker is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def listener(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "rabbit",
+        "protocol": "amqp",
+        "bind": "0.0.0.0:5672",
+        "upstream": "127.0.0.1:5673",
+        "upstream_reachable": True,
+        "upstream_error": None,
+        "tls": {"certificate_expires": "2027-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}},
+        "upstream_tls": None,
+        "accept_proxy_protocol": True,
+        "send_proxy_protocol": "v2",
+        "seats": {"taken": 7, "most": 400},
+        "max_connections": None,
+        "max_connections_per_address": 20,
+        "max_connections_per_user": None,
+        "max_connection_rate": "30/s",
+        "connections_refused": {"max_connections": 2, "max_connection_rate": 3},
+        **more,
+    }
+
+
+def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
+    admin.topics = [listener()]
+    head, line = sluice("listeners").out.splitlines()
+    for name in ("tls", "proxy", "seats", "of", "per address", "per user", "rate", "refused", "upstream tls", "proxy sent", "state"):
+        assert name in head
+    assert line.split() == [
+        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "127.0.0.1:5673", "-", "v2", "reachable",
+    ]  # fmt: skip
+
+
+def test_says_why_a_broker_is_not_there(sluice: Any, admin: Any) -> None:
+    admin.topics = [listener(upstream_reachable=False, upstream_error="Connection refused")]
+    assert sluice("listeners").out.splitlines()[1].endswith("unreachable: Connection refused")
+    admin.topics = [listener(upstream_reachable=None)]
+    assert sluice("listeners").out.splitlines()[1].split()[-2:] == ["v2", "-"]
+
+
+def test_a_certificate_that_is_verified_says_so(sluice: Any, admin: Any) -> None:
+    admin.topics = [listener(tls={"peer_verified": True}, upstream_tls={"peer_verified": True})]
+    line = sluice("listeners").out.splitlines()[1]
+    assert "client certificates" in line
+    assert "verified" in line.split()
