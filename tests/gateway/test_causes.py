@@ -12,7 +12,17 @@ from gateway.protocols import PROTOCOLS
 from gateway.protocols.amqp.handshake import OTHER_PROTOCOLS
 
 ROOT = Path(__file__).parents[2] / "gateway"
-POSITIONS = {"say_farewell": 2, "abort": 0, "finish": 0, "count_closed": 0, "_lost": 1, "client_error": 2, "Refusal": 0, "RefusedError": 0}
+POSITIONS = {
+    "say_farewell": 2,
+    "dismiss": 2,
+    "abort": 0,
+    "finish": 0,
+    "count_closed": 0,
+    "_lost": 1,
+    "client_error": 2,
+    "Refusal": 0,
+    "RefusedError": 0,
+}
 
 
 def texts(node: ast.expr) -> Iterator[str]:
