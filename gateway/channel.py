@@ -136,7 +136,11 @@ class Channel:
 
     def shut_down(self) -> None:
         """Send FIN, once, when the backlog is empty."""
-        if self.shut or self.closed or self.backlog:
+        if not self.backlog:
+            self._send_fin()
+
+    def _send_fin(self) -> None:
+        if self.shut or self.closed:
             return
         self.shut = True
         try:

@@ -6,25 +6,14 @@ has no more `patience_ns` than that allows, and then the part is rejected.
 
 from __future__ import annotations
 
-from gateway.actions.outcome import count_held
 from gateway.actions.reject import reject
-from gateway.actions.wait import due
+from gateway.actions.wait import wait_until
 from gateway.conversation import Conversation
 from gateway.messages import NEVER, Part
 
 
 def block(conversation: Conversation, part: Part, now: int) -> None:
     """Hold and block, or refuse when the client's patience is at its end or the protocol cannot hold this one."""
-    key = part.key
-    assert key is not None
-    first = part.deadline == 0
-    deadline = part.deadline
-    if first:
-        deadline = now + conversation.patience_ns if conversation.patience_ns < NEVER else NEVER
-    if now < deadline and conversation.block(part, min(due(now, part.wait_ns), deadline)):
-        part.again = True
-        if first:
-            part.deadline = deadline
-            count_held(part)
-        return
-    reject(conversation, part, now)
+    deadline = now + conversation.patience_ns if conversation.patience_ns < NEVER else NEVER
+    if not wait_until(conversation.block, part, now, deadline):
+        reject(conversation, part, now)

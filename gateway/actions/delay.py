@@ -7,25 +7,15 @@ waiting unless the rule's `fallback` says otherwise.
 
 from __future__ import annotations
 
-from gateway.actions.outcome import count_held
 from gateway.actions.reject import reject
-from gateway.actions.wait import due
+from gateway.actions.wait import wait_until
 from gateway.conversation import Conversation
 from gateway.messages import Part
 
 
 def delay(conversation: Conversation, part: Part, now: int) -> None:
     """Hold, or refuse when the time is up or the protocol cannot hold this one."""
-    key = part.key
     rule = part.rule
-    assert key is not None
     assert rule is not None
-    first = part.deadline == 0
-    deadline = now + min(rule.max_delay_ns, conversation.patience_ns) if first else part.deadline
-    if now < deadline and conversation.hold(part, min(due(now, part.wait_ns), deadline)):
-        part.again = True
-        if first:
-            part.deadline = deadline
-            count_held(part)
-        return
-    reject(conversation, part, now)
+    if not wait_until(conversation.hold, part, now, now + min(rule.max_delay_ns, conversation.patience_ns)):
+        reject(conversation, part, now)

@@ -259,15 +259,6 @@ class TlsChannel(Channel):
                 return
         self.flush(self.sent_at)
 
-    def _send_fin(self) -> None:
-        if self.shut or self.closed:
-            return
-        self.shut = True
-        try:
-            self.sock.shutdown(socket.SHUT_WR)
-        except OSError as error:
-            self._cut_off(error)
-
     def _cut_off(self, error: OSError) -> None:
         super()._cut_off(error)
         self._wire = None
