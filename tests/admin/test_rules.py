@@ -23,7 +23,7 @@ async def test_rules_are_listed_in_the_order_of_the_file(api: Control) -> None:
 
 async def test_a_rule_shows_how_many_words_of_a_key_share_a_bucket_and_until_when_a_change_holds(api: Control) -> None:
     words = Rule("words", Match(exchange="words"), limit=Limit(messages=Rate(50)), routing_key_words=2, place="limits.yaml:9")
-    api.store.replace_file_rules([*api.store.file_rules, words])
+    api.store.replace_file_rules((*api.store.file_rules, words))
     await api.ask("PUT", "/v1/rules/words?force=1", {"messages": "10/s", "expires": "30m"})
     items = {item["name"]: item for item in (await api.ask("GET", "/v1/rules")).json()["items"]}
     assert (items["words"]["routing_key_words"], items["orders"]["routing_key_words"]) == (2, None)
