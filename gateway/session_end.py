@@ -66,15 +66,17 @@ def _lose_broker(session: Session, now: int) -> None:
     words = b""
     if not session.client.eof:  # else it is the end the client began
         words = session.conversation.broker_lost("the broker behind this gateway closed the connection")
-    if session.upstream.cut is not None:
-        session.detail = session.detail or str(session.upstream.cut)
-    if session.conversation.parting:
+    cut = session.upstream.cut
+    parting = session.conversation.parting
+    if isinstance(cut, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
+        session.cause = "tls"
+    elif parting:
         session.cause = session.cause or "broker_closed_early"
-        session.detail = session.detail or session.conversation.parting
+        session.detail = session.detail or parting  # says more than the reset it came with
     elif words:
         session.cause = session.cause or "broker_lost"
-    if isinstance(session.upstream.cut, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
-        session.cause = "tls"
+    if cut is not None:
+        session.detail = session.detail or str(cut)
     _say(session, words, b"", now)
 
 
