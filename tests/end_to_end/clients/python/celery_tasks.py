@@ -32,6 +32,11 @@ def record(queue: str, number: int) -> None:
 
 
 def send(queue: str, count: int) -> None:
-    """Publish `count` tasks, one after the other, as an application does."""
-    for number in range(count):
-        record.apply_async((queue, number), queue=queue, retry=False)
+    """Publish `count` tasks, one after the other, and close the connection as an application should.
+
+    Without confirms and without that, RabbitMQ may throw away the last of them: it ends the channel when the socket ends, whatever still
+    waits there (seen here: 2 to 4 of 400 about once in ten runs, all of them written to the broker's socket).
+    """
+    with app.connection_for_write() as connection, app.amqp.Producer(connection) as producer:
+        for number in range(count):
+            record.apply_async((queue, number), queue=queue, retry=False, producer=producer)
