@@ -41,7 +41,7 @@ from limiter.credit import Credit
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
-    from gateway.accepting.admission import Seat
+    from gateway.admission import Seat
 
 
 class Shared:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.messages import NEVER, Delivered, Part
 
 if TYPE_CHECKING:
-    from gateway.accepting.admission import Seat
+    from gateway.admission import Seat
     from limiter.judge import Judge
 
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)

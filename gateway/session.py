@@ -21,7 +21,7 @@ from gateway.messages import NEVER, REQUEST, Part
 from gateway.pipeline import Batch
 
 if TYPE_CHECKING:
-    from gateway.accepting.admission import Seat
+    from gateway.admission import Seat
 
 SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn

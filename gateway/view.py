@@ -10,7 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from gateway.accepting.admission import CAUSES, Caps
+from gateway.admission import CAUSES, Caps
 from gateway.build import build
 from gateway.sweep import now_ns
 from limiter.units import format_rate

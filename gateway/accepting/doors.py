@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gateway import log
-from gateway.accepting.admission import Caps, Places, room_for_connections
 from gateway.accepting.listeners import Listener
 from gateway.accepting.upstream import Upstream
+from gateway.admission import Caps, Places, room_for_connections
 from gateway.assembly import Place
 from gateway.settings.tls_files import ending, hops
 from gateway.tls.certificates import TlsFileError

@@ -13,10 +13,10 @@ from typing import Final
 
 import trio
 
-from gateway.accepting import proxy_protocol
-from gateway.accepting.proxy_protocol import Ends, MalformedHeaderError
+from gateway import proxy_protocol
 from gateway.messages import ProtocolError
 from gateway.protocols import OPENINGS
+from gateway.proxy_protocol import Ends, MalformedHeaderError
 
 STARVED_S: Final = 0.05  # a system short of memory wakes readers early (tcp_under_memory_pressure); then look again after this
 

@@ -20,17 +20,17 @@ from typing import Final
 import trio
 
 from gateway import log
-from gateway.accepting.admission import Admission, Caps, Places, Seat
 from gateway.accepting.first_words import check_protocol, proxy_header
-from gateway.accepting.proxy_protocol import Ends, plain
 from gateway.accepting.refusals import Refusal, Refusals, refusal_of
+from gateway.accepting.tls_handshake import protect
 from gateway.accepting.turn_away import Exit
 from gateway.accepting.upstream import OUT_OF_DESCRIPTORS, Upstream
+from gateway.admission import Admission, Caps, Places, Seat
 from gateway.assembly import Place
 from gateway.channel import Channel
+from gateway.proxy_protocol import Ends, plain
 from gateway.sweep import now_ns
 from gateway.tls.context import Hop
-from gateway.tls.handshake import protect
 
 BACKLOG: Final = 4096  # the kernel caps it at net.core.somaxconn
 ACCEPTS_PER_TURN: Final = 64  # then trio's turn

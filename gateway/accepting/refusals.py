@@ -14,12 +14,12 @@ from typing import Final
 import trio
 
 from gateway import log
-from gateway.accepting.admission import CAUSES, RefusedError
-from gateway.accepting.proxy_protocol import MalformedHeaderError
+from gateway.accepting.tls_handshake import TlsHandshakeError
 from gateway.accepting.upstream import OUT_OF_DESCRIPTORS, UnreachableError
+from gateway.admission import CAUSES, RefusedError
 from gateway.messages import ProtocolError
 from gateway.protocols.amqp.frames import CONNECTION_FORCED
-from gateway.tls.handshake import TlsHandshakeError
+from gateway.proxy_protocol import MalformedHeaderError
 
 LINE_EVERY_NS: Final = 1_000_000_000
 LASTING: Final = {"upstream_unreachable": 60 * LINE_EVERY_NS}  # between two lines of a cause that stays for long

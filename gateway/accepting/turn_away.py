@@ -12,10 +12,10 @@ from typing import Final
 
 import trio
 
-from gateway.accepting.admission import TURNED_AWAY
-from gateway.accepting.proxy_protocol import MalformedHeaderError
+from gateway.admission import TURNED_AWAY
 from gateway.channel import Channel
 from gateway.protocols.amqp.dismissal import Dismissal
+from gateway.proxy_protocol import MalformedHeaderError
 from gateway.sweep import now_ns
 
 DEADLINE_S: Final = 2.5  # clients know within 3 s (reliability.md F22)

@@ -22,12 +22,11 @@ from typing import Final
 
 import trio
 
-from gateway import log
-from gateway.accepting import proxy_protocol
-from gateway.accepting.proxy_protocol import Ends
+from gateway import log, proxy_protocol
+from gateway.accepting.tls_handshake import protect
 from gateway.channel import Channel
+from gateway.proxy_protocol import Ends
 from gateway.tls.context import Hop
-from gateway.tls.handshake import protect
 
 CONNECT_TIMEOUT_S: Final = 5.0  # reliability.md F35
 DIALS_AT_ONCE: Final = 128  # per listener; a broker's own accept backlog is 128 (RabbitMQ's default)

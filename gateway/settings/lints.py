@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from gateway.accepting.admission import room_for_connections
+from gateway.admission import room_for_connections
 from gateway.settings.checks import unreadable_token
 from gateway.settings.problems import ConfigProblem, Place
 from gateway.settings.tls_files import risky as risky_tls

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from pamqp import commands
 
-from gateway.accepting import proxy_protocol
+from gateway import proxy_protocol
 from gateway.messages import ProtocolError
 from limiter.rule import Limit, Match, Rate, Rule
 from support import amqp, rocketmq

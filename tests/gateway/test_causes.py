@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.accepting.admission import CAUSES
+from gateway.admission import CAUSES
 from gateway.causes import COMMON, OWN, by_cause
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.amqp.handshake import OTHER_PROTOCOLS

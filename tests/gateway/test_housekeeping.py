@@ -17,12 +17,12 @@ import trio.testing
 from admin.changes import Author
 from admin.state import StoredOverride, format_time
 from admin.store import Store
-from gateway.accepting.proxy_protocol import Ends
 from gateway.accepting.upstream import Upstream
 from gateway.app import Gateway
 from gateway.channel import Channel
 from gateway.drain import release_held
 from gateway.housekeeping import Rounds, every_tick, expire_changes, keep_fills, probe_brokers
+from gateway.proxy_protocol import Ends
 from gateway.settings import load
 from gateway.sweep import now_ns
 from limiter.keys import rocketmq_topic

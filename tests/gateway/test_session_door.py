@@ -7,7 +7,7 @@ import socket
 import pytest
 from pamqp import commands
 
-from gateway.accepting.admission import UNKNOWN_USER, Admission, Caps, Places, Seat
+from gateway.admission import UNKNOWN_USER, Admission, Caps, Places, Seat
 from gateway.assembly import Place
 from support import amqp
 from support.rocketmq import heartbeat, send

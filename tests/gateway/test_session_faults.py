@@ -14,9 +14,9 @@ import time
 
 import pytest
 
-from gateway.accepting.admission import Admission, Caps, Places, Seat
 from gateway.accepting.listeners import Listener
 from gateway.accepting.upstream import Upstream
+from gateway.admission import Admission, Caps, Places, Seat
 from gateway.assembly import Place
 from gateway.channel import Channel
 from gateway.messages import NEVER

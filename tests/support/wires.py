@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from gateway.accepting.admission import Seat
 from gateway.accounts import Accounts
+from gateway.admission import Seat
 from gateway.assembly import Place, Shared
 from gateway.channel import Channel
 from gateway.session import Session

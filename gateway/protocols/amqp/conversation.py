@@ -9,7 +9,7 @@ The gateway's own words go out at frame boundaries only, on either side.
 
 from __future__ import annotations
 
-from gateway.accepting.admission import UNKNOWN_USER, RefusedError
+from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.conversation import SAMPLED, Circumstances, Conversation
 from gateway.messages import REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AmqpChannel

@@ -13,13 +13,14 @@ import pytest
 import trio
 from pamqp import commands
 
-from gateway.accepting import proxy_protocol, turn_away
-from gateway.accepting.admission import TURNED_AWAY, Caps, Places
+from gateway import proxy_protocol
+from gateway.accepting import turn_away
 from gateway.accepting.listeners import Arrival, Listener
-from gateway.accepting.proxy_protocol import Ends
 from gateway.accepting.turn_away import DEADLINE_S
 from gateway.accepting.upstream import UnreachableError, Upstream
+from gateway.admission import TURNED_AWAY, Caps, Places
 from gateway.assembly import Place
+from gateway.proxy_protocol import Ends
 from gateway.tls.context import client_hop, upstream_hop
 from support import amqp
 from support.rocketmq import heartbeat

@@ -8,13 +8,13 @@ import logging
 import pytest
 import trio
 
-from gateway.accepting.admission import BY_ALL, RefusedError
-from gateway.accepting.proxy_protocol import MalformedHeaderError
 from gateway.accepting.refusals import Refusal, Refusals, refusal_of
+from gateway.accepting.tls_handshake import TlsHandshakeError
 from gateway.accepting.upstream import UnreachableError
+from gateway.admission import BY_ALL, RefusedError
 from gateway.messages import ProtocolError
 from gateway.protocols.amqp.handshake import greeting
-from gateway.tls.handshake import TlsHandshakeError
+from gateway.proxy_protocol import MalformedHeaderError
 
 S = 1_000_000_000
 

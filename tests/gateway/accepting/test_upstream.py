@@ -11,7 +11,6 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.accepting.proxy_protocol import Ends
 from gateway.accepting.upstream import (
     CONNECT_TIMEOUT_S,
     DIALS_AT_ONCE,
@@ -22,6 +21,7 @@ from gateway.accepting.upstream import (
     reason,
 )
 from gateway.channel import Channel
+from gateway.proxy_protocol import Ends
 from gateway.tls.context import upstream_hop
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")

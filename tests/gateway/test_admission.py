@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accepting.admission import (
+from gateway.admission import (
     BY_ADDRESS,
     BY_ALL,
     BY_DESCRIPTORS,

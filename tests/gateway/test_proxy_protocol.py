@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accepting.proxy_protocol import LONGEST_V1, LONGEST_V2, SIGNATURE, Ends, Header, MalformedHeaderError, plain, read, write
+from gateway.proxy_protocol import LONGEST_V1, LONGEST_V2, SIGNATURE, Ends, Header, MalformedHeaderError, plain, read, write
 
 V4 = Ends(("192.0.2.7", 50112), ("198.51.100.1", 5672))
 V6 = Ends(("2001:db8::7", 50112), ("2001:db8::1", 5672))

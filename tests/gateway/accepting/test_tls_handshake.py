@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from gateway.accepting.tls_handshake import TlsHandshakeError, protect
 from gateway.tls.channel import TlsChannel
 from gateway.tls.context import Hop, client_hop, upstream_hop
-from gateway.tls.handshake import TlsHandshakeError, protect
 from support.tls import NAME, Authority
 
 BUFFER = memoryview(bytearray(65536))
