@@ -59,6 +59,17 @@ class Part(Request):
             self.end -= self.start
             self.start = 0
 
+    def hand_over(self, head: Part) -> None:
+        """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
+        head.passed = head.count
+        head.rule = self.rule
+        head.level = self.level
+        head.bypassed = self.bypassed
+        head.deadline = self.deadline
+        self.start = head.end
+        self.count -= head.count
+        self.passed = 0
+
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]
         return f"<Part {kind} lane={self.lane} [{self.start}:{self.end}] {self.passed}/{self.count} x {self.messages} {self.key}>"

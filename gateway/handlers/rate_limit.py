@@ -52,11 +52,7 @@ class RateLimit(Handler):
                 conversation.admit(part)
                 continue
             if part.passed > 0:
-                passed = part.passed
-                head = conversation.split(part, passed)
-                head.passed = passed
-                part.passed = 0
-                conversation.admit(head)
+                conversation.admit(conversation.split(part, part.passed))
             self._turn_round(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)

@@ -246,15 +246,21 @@ def test_the_broker_hears_heartbeats_while_draining():
         assert amqp.HEARTBEAT in w.received(broker), "10 s of drain without a heartbeat, 4 s were agreed on"
 
 
+def over_tcp(w):
+    """A session over TCP, which knows RST, with channel 1 open: the session and our ends."""
+    client, ours = w.tcp_pair()
+    broker, ours_b = w.tcp_pair()
+    session = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
+    w.sweeper.add(session, now_ns())
+    client.sendall(amqp.greeting(channels=(1,)))
+    broker.sendall(amqp.broker_opens())
+    w.run()
+    return session, client, broker
+
+
 def test_farewell_reaches_a_client_that_is_still_sending():
     with Wires(threads=0) as w:
-        client, ours = w.tcp_pair()
-        broker, ours_b = w.tcp_pair()
-        s = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
-        w.sweeper.add(s, now_ns())
-        client.sendall(amqp.greeting(channels=(1,)))
-        broker.sendall(amqp.broker_opens())
-        w.run()
+        s, client, broker = over_tcp(w)
         broker.recv(1 << 20)
         client.recv(1 << 20)
         s.begin_drain()
@@ -320,13 +326,7 @@ def test_a_publish_that_is_half_in_does_not_keep_the_drain():
 
 def test_last_words_after_a_protocol_error_reach_a_client_that_is_still_sending():
     with Wires(threads=0) as w:
-        client, ours = w.tcp_pair()
-        broker, ours_b = w.tcp_pair()
-        s = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
-        w.sweeper.add(s, now_ns())
-        client.sendall(amqp.greeting(channels=(1,)))
-        broker.sendall(amqp.broker_opens())
-        w.run()
+        _, client, _ = over_tcp(w)
         client.recv(1 << 20)
         client.sendall(amqp.raw_frame(9, 1, b"bad") + amqp.publish(1, "q", b"x" * 100_000) * 5)
         w.run()

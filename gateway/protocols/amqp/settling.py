@@ -89,14 +89,7 @@ class Settling:
         for _ in range(count):
             at = publish_end(data, at, end)
         head = Part(REQUEST, part.lane, data, part.start, at, part.key, count, part.messages, part.size)
-        head.passed = count
-        head.rule = part.rule
-        head.level = part.level
-        head.bypassed = part.bypassed
-        head.deadline = part.deadline
-        part.start = at
-        part.count -= count
-        part.passed = 0
+        part.hand_over(head)
         channel = self.channels.get(part.lane)
         if channel is not None and channel.taken:  # two parts will be settled where one was taken
             self.lines.count_split(channel)

@@ -101,15 +101,8 @@ class RocketmqConversation(Conversation):
         for _ in range(count):
             cut += 4 + u32(data, cut)
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
-        head.passed = count
-        head.rule = part.rule
-        head.level = part.level
-        head.bypassed = part.bypassed
-        head.deadline = part.deadline
         head.order = part.order
-        part.start = cut
-        part.count -= count
-        part.passed = 0
+        part.hand_over(head)
         part.opaques = part.opaques[count:]
         return head
 
