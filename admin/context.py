@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.routing import Request
     from admin.store import EditNow, Store
+    from limiter.judge import Judge
     from limiter.keys import TopicName
     from limiter.limit_state import LimitState
     from limiter.rules import RuleSet
@@ -50,12 +51,7 @@ class Context:
 
     async def states(self) -> list[LimitState]:
         """Every limit in use."""
-        judge, now = self.gateway.judge, self.request.now
-        if judge.usage()["levels"] <= LEVELS_ON_LOOP:
-            return judge.states(now)
-        import trio
-
-        return await trio.to_thread.run_sync(judge.states, now)
+        return await limits_in_use(self.gateway.judge, self.request.now)
 
     def seconds_at(self, moment: int) -> float:
         """The time of day (seconds since 1970) at a moment of the monotonic clock (ns)."""
@@ -90,6 +86,15 @@ class Context:
             for name in affected[:TOPICS_SHOWN]
         ]
         return Preview(plan.state.revision, plan.changes, len(affected), topics)
+
+
+async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
+    """Every limit in use at `now` (monotonic ns)."""
+    if judge.usage()["levels"] <= LEVELS_ON_LOOP:
+        return judge.states(now)
+    import trio
+
+    return await trio.to_thread.run_sync(judge.states, now)
 
 
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:

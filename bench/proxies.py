@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.rocketmq import VERSION, RocketMQ
+from support.java import compiled, java
 
 HERE = Path(__file__).parent
 REFUSED = "bench.refused"  # the routing key all of whose messages sluice refuses
 TICKS = os.sysconf("SC_CLK_TCK")
-BACKENDS = ("requests", "rocketmq", "amqp", "rabbitmq")  # respond, sink rocketmq, sink amqp, the real broker
+STAND_INS = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"]}
+BROKERS = {"rabbitmq": RabbitMQ, "broker": RocketMQ}  # the real ones
 
 
 def free_ports(count: int) -> list[int]:
@@ -69,6 +72,7 @@ class Target:
     def __init__(self, name: str, ports: dict[str, int]) -> None:
         self.name = name
         self.ports = ports
+        self.programs: dict[str, list[str]] = {}  # commands of loads that are not in bench/bin, without their arguments
 
     def processor_seconds(self) -> float | None:
         return None
@@ -188,25 +192,35 @@ def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str
 STARTERS = {"haproxy": haproxy, "envoy": envoy, "sluice": sluice}
 
 
+def java_load(broker: RocketMQ, scratch: Path) -> list[str]:
+    """The command of RocketMQ's Java producer, without its arguments; its topic is made."""
+    broker.create_topics("bench:16")
+    properties = {"rocketmq.namesrv.addr": broker.name_server}
+    return java(compiled(HERE / "load" / "rocketmq", VERSION), "Load", scratch / "java", properties=properties)
+
+
 @contextlib.contextmanager
-def running(scratch: Path, proxies: list[str]) -> Iterator[dict[str, Target]]:
-    """The backends and all proxies; stopped at the end, whatever happens."""
-    broker = RabbitMQ(scratch / "rabbitmq")
-    backends = dict(zip(BACKENDS[:-1], free_ports(len(BACKENDS) - 1), strict=True)) | {"rabbitmq": broker.port}
-    commands = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"]}
+def running(scratch: Path, proxies: list[str], wanted: set[str]) -> Iterator[dict[str, Target]]:
+    """The backends that are wanted and all proxies; stopped at the end, whatever happens."""
     with contextlib.ExitStack() as started:
-        started.enter_context(broker)
-        for name, (program, *words) in commands.items():
+        brokers = {name: started.enter_context(kind(scratch / name)) for name, kind in BROKERS.items() if name in wanted}
+        stand_ins = [name for name in STAND_INS if name in wanted]
+        backends = dict(zip(stand_ins, free_ports(len(stand_ins)), strict=True)) | {name: broker.port for name, broker in brokers.items()}
+        for name in stand_ins:
+            program, *words = STAND_INS[name]
             command = [str(HERE / "bin" / program), str(backends[name]), *words]
             backend = Proxy(name, command, {name: backends[name]}, scratch)
             started.callback(backend.stop)
+        rocketmq = brokers.get("broker")
+        programs = {"java": java_load(rocketmq, scratch)} if isinstance(rocketmq, RocketMQ) else {}
         found: dict[str, Target] = {}
         for name in proxies:
             if name == "direct":
                 found[name] = Target(name, backends)
-                continue
-            command, ports = STARTERS[name](backends, scratch)
-            proxy = Proxy(name, command, ports, scratch)
-            started.callback(proxy.stop)
-            found[name] = proxy
+            else:
+                command, ports = STARTERS[name](backends, scratch)
+                proxy = Proxy(name, command, ports, scratch)
+                started.callback(proxy.stop)
+                found[name] = proxy
+            found[name].programs = programs
         yield found

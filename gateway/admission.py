@@ -27,6 +27,7 @@ BY_RATE: Final = "max_connection_rate"
 BY_DESCRIPTORS: Final = "overload"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS)
 RESERVED: Final = 128  # descriptors for the admin API, files, the loop itself (a guess; an idle gateway has about 25 open)
+PER_BROKER: Final = 2  # descriptors of a listener opened on demand: its socket, and the one in reserve
 TURNED_AWAY: Final = 64  # clients per listener that are told at a time why they cannot connect; they hold no seat, but a descriptor
 UNKNOWN_USER: Final = ""  # all whose login the gateway cannot read (mechanisms of plugins) count as one user
 SHOWN: Final = 64  # characters of a name or an address in a text: AMQP's reply texts have 255 bytes
@@ -188,9 +189,12 @@ class Admission:
         return f"<Admission {self.listener} seated={self.seated} addresses={len(self.by_address)} users={len(self.by_user)}>"
 
 
-def room_for_connections(descriptors: int, listeners: int) -> int:
-    """How many connections a process that may open so many descriptors has room for: two each, and the admin stays reachable."""
-    return max(1, (descriptors - RESERVED - listeners * TURNED_AWAY) // 2)
+def room_for_connections(descriptors: int, listeners: int, brokers: int = 0) -> int:
+    """How many connections a process that may open so many descriptors has room for: two each, and the admin stays reachable.
+
+    `brokers`: how many listeners may be opened on demand, for brokers of a name server.
+    """
+    return max(1, (descriptors - RESERVED - listeners * TURNED_AWAY - brokers * PER_BROKER) // 2)
 
 
 def _less(counts: dict[str, int], name: str) -> None:

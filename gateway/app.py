@@ -17,28 +17,33 @@ import logging
 import resource
 import secrets
 import signal
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from admin.ports import ReloadFailedError
-from gateway import log, metrics, scrape, session_view, view
-from gateway.accepting.doors import changed_tls, listeners_of, put_tls, read_tls, say_ending
+from admin.remote_admin import Desk
+from gateway import log, metrics, scrape, session_view, supervisor, view
+from gateway.accepting.broker_listeners import brokers_of, put_entries
+from gateway.accepting.doors import changed_tls, listeners_of, open_listeners, put_tls, read_tls, say_ending
 from gateway.accepting.listeners import Arrival, Listener
 from gateway.accepting.refusals import SHARED, Refusal
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
 from gateway.assembly import Shared
 from gateway.build import build
-from gateway.drain import drain
+from gateway.drain import begin, drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
 from gateway.histogram import Histogram
-from gateway.housekeeping import Rounds, every_second, every_tick, expire_changes, keep_fills, probe_brokers, probe_lag
+from gateway.housekeeping import Rounds, every_second, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers, probe_lag
 from gateway.limit_events import LimitEvents
+from gateway.refused_clients import RefusedClients
+from gateway.remote_admin import RemoteAdmin
 from gateway.session import Session
 from gateway.session_end import dismiss
 from gateway.sweep import Sweeper, now_ns
@@ -59,8 +64,11 @@ GC_THRESHOLDS: Final = (50_000, 50, 1000)  # defaults paused 195 ms at 4,000 con
 class Gateway:
     """A running gateway. Implements `admin.ports.Gateway`."""
 
-    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: supervisor.Inheritance | None = None
+    ) -> None:
         self.settings = settings
+        self.inheritance = inheritance or supervisor.Inheritance([])
         self.store = store
         self.log_handler = log_handler
         self.boot = secrets.token_hex(4)
@@ -81,14 +89,18 @@ class Gateway:
         self.executor = Executor(judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed, judge.busy)
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
-        self.accounts.listeners.append(self.limit_events.add)
+        self.refused_clients = RefusedClients()
+        self.accounts.listeners += [self.limit_events.add, self.refused_clients.add]
         self.access_log = self._open_access_log()
         self.shared = Shared(
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
         )
+        self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
+        self.shared.take_errand = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead.observe)
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
+        self.brokers = brokers_of(settings, self.listening)
         self._numbers = 0
 
     def _open_access_log(self) -> AccessLog | None:
@@ -124,8 +136,12 @@ class Gateway:
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
         if self.draining:
-            session.begin_drain()
+            begin(session, now_ns())
         self.sweeper.add(session, now_ns())
+        self.event_loop.wake()
+
+    def _wake(self, session: Session) -> None:
+        self.sweeper.wake(session)
         self.event_loop.wake()
 
     def _session_over(self, session: Session, error: BaseException | None) -> None:
@@ -165,17 +181,25 @@ class Gateway:
         return view.status(self)
 
     def ready(self) -> list[str]:
-        """Ready is who has reached the broker of each listener, at the last dial: health must not lie."""
+        """Ready is who has reached the broker of each listener, at the last dial, and one of a name server's: health must not lie."""
         if self.draining:
             return ["draining"]
         reasons = [f"listener {x.name} is not open" for x in self.listening.values() if x.sock is None]
-        for listener in self.listening.values():
+        for name, brokers in self.brokers.items():
+            named = brokers.named()
+            if named and all(listener.upstream.ok is False for listener in named):
+                reasons.append(f"listener {name}: none of the {len(named)} brokers in its routes can be reached")
+        for listener in self.configured():
             upstream = listener.upstream
             if upstream.ok is None:
                 reasons.append(f"listener {listener.name}: broker {upstream.text} has not been dialled yet")
             elif not upstream.ok:
                 reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable")
         return reasons
+
+    def configured(self) -> list[Listener]:
+        """Those that stand in the configuration; the others were opened for brokers of a name server."""
+        return [self.listening[entry.name] for entry in self.settings.listeners]
 
     def listeners(self) -> list[dict[str, object]]:
         return view.listeners(self)
@@ -213,7 +237,7 @@ class Gateway:
         try:
             settings = self.settings.reload()
             merged = self.settings.with_rules(settings).with_tls(settings)
-            protection = read_tls(merged)  # not of the new settings as they are: an upstream of another name needs a restart
+            protection = read_tls(merged, self.brokers)  # not of the new settings as they are: an upstream of another name needs a restart
             difference = self.settings.diff(settings)
             if dry_run:
                 return {**difference, "in_force": difference["in_force"] + changed_tls(self.listening, protection), "dry_run": True}
@@ -230,6 +254,7 @@ class Gateway:
         self.store.replace_file_rules(settings.rules)
         self.enforce(self.store.rules())
         difference["in_force"] += put_tls(self.listening, protection)
+        put_entries(self.brokers, merged)
         self.last_reload_ok = True
         log.event(logging.INFO, "reloaded", **difference)
         say_ending(merged)
@@ -251,37 +276,66 @@ class Gateway:
 
     async def run(self) -> None:
         """Open, serve, and drain when asked to. Raises OSError when an address cannot be bound."""
-        for listener in self.listening.values():
-            listener.open()
+        open_listeners(self.listening.values(), self.inheritance)
+        for brokers in self.brokers.values():
+            brokers.restore(self.inheritance)
+        admin_socket = self.inheritance.at(self.settings.admin.bind) or self.inheritance.named("admin")
+        self.inheritance.close_rest()
         if self.access_log is not None:
             self.access_log.start()
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._administer)
+            await nursery.start(self._administer, admin_socket)
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(self.event_loop.run)
                 for task in (every_tick, every_second, expire_changes, keep_fills, probe_lag, probe_brokers):
                     nursery.start_soon(task, self)
                 nursery.start_soon(self._watch_signals)
-                for listener in self.listening.values():
+                nursery.start_soon(self.remote_admin.run)
+                for listener in self.configured():
                     accepting.start_soon(listener.accept_forever, self._handover)
+                for brokers in self.brokers.values():
+                    brokers.begin(partial(self._attend, accepting))
                 self._say_started()
+                supervisor.tell("READY=1")
                 await self.drain_requested.wait()
+                asked = now_ns()
+                supervisor.tell("STOPPING=1")
                 self.draining = True
+                for brokers in self.brokers.values():
+                    brokers.end()
                 accepting.cancel_scope.cancel()
-            await drain(self)
+            await drain(self, asked)
             nursery.cancel_scope.cancel()
 
-    async def _administer(self, *, task_status: trio.TaskStatus[None]) -> None:
+    def _attend(self, accepting: trio.Nursery, listener: Listener, wanted: Callable[[], bool]) -> Callable[[], None]:
+        """Serve a listener of a name server's broker, which is probed while `wanted`; what is returned ends that."""
+        scope = trio.CancelScope()
+
+        async def serve() -> None:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(probe_broker, listener.upstream, wanted)
+                    nursery.start_soon(listener.accept_forever, self._handover)
+            listener.close()
+
+        accepting.start_soon(serve)
+        return scope.cancel
+
+    async def _administer(self, inherited: socket.socket | None = None, *, task_status: trio.TaskStatus[None]) -> None:
         """The admin API. Once it is up no fault in it ends the gateway: it is begun again."""
         from admin.app import serve
 
-        begin = partial(serve, self.settings.admin.bind, self, self.store, tokens=self.settings.admin.tokens)
+        def where() -> tuple[str, int] | list[trio.SocketListener]:
+            if inherited is None:
+                return self.settings.admin.bind
+            return [trio.SocketListener(trio.socket.from_stdlib_socket(inherited.dup()))]  # the server closes what it is given
+
         rounds = Rounds("admin", "admin_failed")
         up = False
         while True:
             try:
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(begin)
+                    await nursery.start(partial(serve, where(), self, self.store, tokens=self.settings.admin.tokens))
                     if not up:
                         up = True
                         task_status.started()
@@ -304,12 +358,14 @@ class Gateway:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
                 if number == signal.SIGHUP:
+                    supervisor.tell("RELOADING=1")
                     try:
                         self.reload()
                     except ReloadFailedError:
-                        continue  # logged where it happened; the last good configuration stays
+                        pass  # logged where it happened; the last good configuration stays
                     except Exception as error:  # a fault in reading a file must not end what serves
                         log.failure("reload_failed", error)
+                    supervisor.tell("READY=1")
                 else:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()
@@ -337,10 +393,11 @@ def run(settings: Settings) -> int:
     from admin.store import Store, StoreError
 
     handler = log.start(settings.log.level, settings.log.format)
+    inheritance = supervisor.inherit()
     raise_descriptor_limit()
     try:
         store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
-        gateway = Gateway(settings, store, handler)
+        gateway = Gateway(settings, store, handler, inheritance)
         trio.run(gateway.run)
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from gateway.accounts import Accounts
 from gateway.broker_flow import BrokerFlow
 from gateway.channel import Channel
-from gateway.conversation import Circumstances, Conversation
+from gateway.conversation import Circumstances, Conversation, Routes
 from gateway.handlers.decode import Decode
 from gateway.handlers.forward import Forward
 from gateway.handlers.limit_deliveries import LimitDeliveries
@@ -37,11 +37,15 @@ from gateway.handlers.rate_limit import RateLimit
 from gateway.handlers.spend_credit import SpendCredit
 from gateway.pipeline import Pipeline
 from gateway.protocols import PROTOCOLS
+from gateway.protocols.rocketmq.limit_requests import Permission
 from limiter.credit import Credit
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.admission import Seat
+    from gateway.messages import Part
 
 
 class Shared:
@@ -56,6 +60,9 @@ class Shared:
         self.credit_more_after = credit_more_after
         self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
         self.backlog_bytes = backlog_bytes  # above this the other side is not read
+        self.take_errand: Callable[[object, Part], None] | None = (
+            None  # gets the session whose client asks something of the gateway itself, and what
+        )
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: who holds something is not read
 
 
@@ -79,6 +86,8 @@ class Place:
         self.idle_ns = idle_ns  # a connection on which nothing comes from either side for so long is closed; 0: never
         self.others_pass = others_pass  # other versions of the protocol pass opaquely
         self.sends_proxy = sends_proxy  # a PROXY header goes to the broker before anything else
+        self.routes: Routes | None = None  # of a name server's listener: put here once there are ports for its brokers
+        self.remote_admin: Permission | None = None  # who may view and change limits by RocketMQ requests; None: the broker answers those
         self.flow = BrokerFlow()  # what its connections see of the broker's own flow control
 
 
@@ -108,7 +117,8 @@ def assemble(
     """The pipeline decode → credit → rate-limit → forward for one client (number, address, the user of its certificate) and its broker."""
     circumstances = Circumstances(
         shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection, seat, place.others_pass, user,
-        upstream.lends_certificate, place.sends_proxy,
+        upstream.lends_certificate, place.sends_proxy, place.routes,
+        frozenset() if place.remote_admin is None else place.remote_admin.codes,
     )  # fmt: skip
     conversation = PROTOCOLS[place.protocol](circumstances)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter

@@ -20,6 +20,7 @@ OWN: Final[dict[str, tuple[str, ...]]] = {
         "wrong_protocol_stomp", "wrong_protocol_tls", "wrong_protocol_unknown",
     ),
     "rocketmq": ("bad_header", "bad_length", "frame_too_large", "wrong_protocol"),
+    "rocketmq-nameserver": ("bad_header", "bad_length", "frame_too_large", "wrong_protocol"),
 }  # fmt: skip
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.messages import NEVER, Delivered, Part
+from mypy_extensions import mypyc_attr
+
+from gateway.messages import NEVER, BusySignal, Delivered, Part
 
 if TYPE_CHECKING:
     from gateway.admission import Seat
@@ -36,6 +38,32 @@ CONFIRMED: Final = 2  # acked or nacked by the broker
 LOST: Final = 3  # it will not be confirmed: its channel was closed
 
 
+class RouteError(Exception):
+    """Clients of a name server's listener cannot be sent to one of its brokers; the text says why, and the way out."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Routes:
+    """Where clients of a name server's listener find its brokers: how a conversation, which opens no sockets, asks for listeners.
+
+    What the conversation did with routes is told here too, for the counters and the log.
+    """
+
+    def find(self, broker: str, number: int, address: str) -> str:
+        """The `host:port` that clients dial instead of `address` for the broker of this name and id. Raises RouteError."""
+        raise NotImplementedError
+
+    def known(self, address: str) -> str:
+        """The same for the address of a broker whose name is not told: "" where it has been in no route."""
+        raise NotImplementedError
+
+    def answered(self, result: str, detail: str, client: str) -> None:
+        """A route answer went to `client`: "rewritten", or an error instead of it (`detail` says why)."""
+
+    def refused(self, code: int, client: str) -> None:
+        """`client` has tried to register a broker, or to say something else that only brokers say."""
+
+
 class Circumstances:
     """What a conversation is told when it begins."""
 
@@ -50,6 +78,8 @@ class Circumstances:
         "listener",
         "max_frame",
         "others_pass",
+        "own_codes",
+        "routes",
         "seat",
         "sends_proxy",
     )
@@ -68,6 +98,8 @@ class Circumstances:
         certificate_user: str | None = None,
         lends_certificate: bool = False,  # noqa: FBT001, FBT002
         sends_proxy: bool = False,  # noqa: FBT001, FBT002
+        routes: Routes | None = None,
+        own_codes: frozenset[int] = frozenset(),
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -81,6 +113,8 @@ class Circumstances:
         self.certificate_user = certificate_user  # whom the client's verified certificate names
         self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own
         self.sends_proxy = sends_proxy  # the broker has been sent a PROXY header first
+        self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
+        self.routes = routes  # of a name server's listener
 
 
 class Conversation:
@@ -94,6 +128,7 @@ class Conversation:
         self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
         self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
+        self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
         self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
         self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
         self.blocking = 0  # held parts for whose sake the client is not read
@@ -105,12 +140,18 @@ class Conversation:
         self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
         self.broker_blocked = False  # the broker has said that it takes no more publishes for now
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
+        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.under_way = 0  # errands not answered yet
+        self.errands: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
         self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
         self.parked_messages = 0  # deliveries in them
         self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
         self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
         self.draining = False  # farewell was said: what the client still sends is not decoded
         self.parting = ""  # why the client cannot stay, while it is still being told so (`part_with`)
+        self.has_farewell = True  # the protocol has words for "this connection ends"; where not, `departure.py` ends it
+        self.turns_away = False  # new requests are answered with the word to go elsewhere
+        self.turned_away = 0  # requests that came after `begin_departure` and were not forwarded
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -135,6 +176,10 @@ class Conversation:
 
         UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes.
         """
+        raise NotImplementedError
+
+    def patience_with(self, part: Part) -> int:
+        """How long `part`, which has a reservation, may be kept before it is refused; ns."""
         raise NotImplementedError
 
     def hold(self, part: Part, due: int) -> bool:
@@ -187,11 +232,15 @@ class Conversation:
         raise NotImplementedError
 
     def ask(self, now: int) -> list[Part]:
-        """Deliveries that need a verdict now. The broker is not read until `deliver`, where the verdicts are there."""
+        """Deliveries that need a verdict now, or reservations to be settled. The broker is not read until `deliver`, with the verdicts."""
         return []
 
     def deliver(self, now: int) -> None:
         """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
+
+    def answer(self, frames: bytes) -> None:
+        """An errand is done: `frames`, whole ones of the gateway's own or none, leave with the next `relay` or `take_replies`."""
+        raise NotImplementedError
 
     def tick(self) -> bool:
         """A few times a second: whether there is now something to say to the client that is not said as often as it changes."""
@@ -235,6 +284,21 @@ class Conversation:
 
     def part_with(self, data: bytes) -> bytes:
         """What to answer to a client that is being told why it cannot stay. `parting` is empty when all is said."""
+        return b""
+
+    def answers_all(self) -> bool:
+        """Whether the broker answers all that `settled` waits for; where it may not, one that falls silent has answered what it will."""
+        return True
+
+    def is_polling(self) -> bool:
+        """Whether the client waits for messages it has asked for, with time."""
+        return False
+
+    def begin_departure(self) -> None:
+        """The gateway will close this connection, without a farewell: from here on turn new requests away, where the client understands."""
+
+    def depart(self) -> bytes:
+        """The last words to the client. What it asks from here on is dropped; what wants no answer goes on to the broker."""
         return b""
 
     def farewell(self, reason: str) -> tuple[bytes, bytes]:

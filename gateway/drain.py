@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from gateway import log, session_view
+from gateway.departure import attend_departure, begin_departure, depart
 from gateway.session_end import say_farewell
 from gateway.sweep import now_ns
 from limiter.rules import RuleSet
@@ -27,20 +28,22 @@ DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second: over within 
 RELEASE_S: Final = 2.0  # before the deadline: what is held passes
 FAREWELL_S: Final = 2.0  # for clients to close after they were told
 FAREWELL: Final = "the gateway is stopping"
-QUIET_NS: Final = 1_000_000_000  # RocketMQ: a broker that has said nothing for so long has answered what it was asked (a guess)
+QUIET_NS: Final = 1_000_000_000  # where answers cannot be counted: a broker silent for so long has answered what it was asked (a guess)
 
 
-async def drain(gateway: Gateway) -> None:
-    """Let what is in flight go its way, tell the clients, then stop."""
+async def drain(gateway: Gateway, asked: int) -> None:
+    """Let what is in flight go its way, tell the clients, then stop: within DRAIN_S of when that was asked for (monotonic ns), which is
+    earlier than now where somebody was being dialled for (`Listener._arrive`).
+    """
     for listener in gateway.listening.values():
         listener.close()
     started = now_ns()
-    deadline = started + int(DRAIN_S * 1e9)
+    deadline = asked + int(DRAIN_S * 1e9)
     gateway.accounts.fold(started)
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
     sessions = gateway.sweeper.sessions
     for session in list(sessions.values()):
-        session.begin_drain()
+        begin(session, started)
     released = False
     while sessions and now_ns() < deadline:
         now = now_ns()
@@ -51,7 +54,7 @@ async def drain(gateway: Gateway) -> None:
             gateway.sweeper.attempt(session, partial(tell_drained, session, now))
             gateway.sweeper.end(session)
         gateway.event_loop.wake()
-        if all(session.conversation.draining for session in sessions.values()):
+        if all(is_told(session) for session in sessions.values()):
             break
         await trio.sleep(0.02)
     await say_farewells(gateway)
@@ -64,18 +67,36 @@ async def drain(gateway: Gateway) -> None:
         await trio.to_thread.run_sync(gateway.access_log.stop, int(time.time()), 5.0)
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values()) - abandoned
     level = logging.WARNING if abandoned else logging.INFO
-    log.event(level, "stopped", after_ms=round((now_ns() - started) / 1e6), abandoned=abandoned or None)
+    log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)
+
+
+def begin(session: Session, now: int) -> None:
+    """Take nothing new from the client; what is in flight goes its way."""
+    if session.conversation.has_farewell:
+        session.begin_drain()
+    else:
+        begin_departure(session, FAREWELL, "drain", now)
+
+
+def is_told(session: Session) -> bool:
+    """Whether only its peers' own ends are still waited for."""
+    return session.conversation.draining or (session.departure is not None and session.departure.over)
 
 
 def tell_drained(session: Session, now: int) -> None:
-    if session.drained(now, QUIET_NS):
+    if session.departure is not None:
+        attend_departure(session, now)
+    elif session.drained(now, QUIET_NS):
         say_farewell(session, FAREWELL, "drain", now)
 
 
 def tell_late(session: Session, now: int) -> None:
-    if not session.conversation.draining:
+    if not is_told(session):
         log.event(logging.WARNING, "drain_deadline", conn=session.number, state=session_view.state(session, now))
-        say_farewell(session, FAREWELL, "drain", now)
+        if session.departure is None:
+            say_farewell(session, FAREWELL, "drain", now)
+        else:
+            depart(session, now)
 
 
 def release_held(gateway: Gateway) -> None:

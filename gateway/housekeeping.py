@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -99,9 +100,13 @@ async def every_second(gateway: Gateway) -> None:
 def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int) -> None:
     gateway.accounts.fold(now)
     gateway.accounts.tick(elapsed_s)
+    gateway.refused_clients.tick(elapsed_s)
     gateway.limit_events.tick(now)
     for listener in gateway.listening.values():
         listener.refusals.tick(now)
+        news = listener.place.flow.busy_news(now)
+        if news:
+            log.event(logging.WARNING, "broker_busy", listener=listener.name, upstream=listener.upstream.text, **news)
     if gateway.access_log is not None:
         gateway.access_log.close_second(second)
 
@@ -145,13 +150,15 @@ async def probe_lag(gateway: Gateway) -> None:
 async def probe_brokers(gateway: Gateway) -> None:
     """Dial brokers that were never dialled or could not be reached, each in its own time: readiness waits for no client."""
     async with trio.open_nursery() as nursery:
-        for listener in gateway.listening.values():
+        for listener in gateway.configured():
             nursery.start_soon(probe_broker, listener.upstream)
 
 
-async def probe_broker(upstream: Upstream) -> None:
+async def probe_broker(upstream: Upstream, wanted: Callable[[], bool] | None = None) -> None:
+    """Probe one broker, where `wanted` is given only while it is true: nobody asks for ever after a broker that is gone for good."""
     rounds = Rounds(f"probe of {upstream.text}")
     while True:
-        with rounds:
-            await upstream.probe()
+        if wanted is None or wanted():
+            with rounds:
+                await upstream.probe()
         await trio.sleep(REDIAL_S)

@@ -1,9 +1,13 @@
 """Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`contract.md` 8).
 
-One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is. `topic`, `client`, `user`, `listener`
-and `retry_after_ms` are those of the last message that was over the limit. `rate` is what the bucket was offered, in messages per second,
-since the tick before. `refused` counts the messages that this limit cost (told so, dropped, or their channel or connection closed for it),
-`delayed` those that it made wait; both since the line before, in `limit_recovered` since the first line.
+One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is. `rate` is what the bucket was offered,
+in messages per second, since the tick before. `refused` counts the messages that this limit cost (told so, dropped, or their channel or
+connection closed for it), `delayed` those that it made wait; both since the line before, in `limit_recovered` since the first line.
+
+`client` is the address that was over the limit most since the line before, `client_refused` how many messages it lost by that, and
+`clients` how many addresses were over it at all (CLIENTS at most are told apart). `topic`, `group`, `user` and `listener` are those of the
+worst client's last message over the limit: of a retry topic the consumer group, else RocketMQ's producer group. `retry_after_ms` is the
+wait of the last message over the limit.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import logging
 from typing import Final
 
 from gateway import log
+from gateway.refused_clients import consumer_group
 from gateway.sweep import now_ns
 from limiter.keys import Key, Tally
 from limiter.ledger import OVERFLOW, Level
@@ -19,6 +24,7 @@ from limiter.limits import SECOND, Limit
 from limiter.units import format_byte_rate, format_rate
 
 FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; the field is left out
+CLIENTS: Final = 1000  # addresses told apart in one bucket and second (a guess)
 RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
 
 Place = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
@@ -37,18 +43,56 @@ def place_of(level: Level, operation: str) -> Place:
     return (*level.effective.identity, operation)
 
 
+class Culprit:
+    """One client over a limit, since the line before."""
+
+    __slots__ = ("key", "over", "refused")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key  # of its last message over the limit
+        self.over = 0  # messages refused, dropped or held
+        self.refused = 0  # messages refused or dropped
+
+    def __repr__(self) -> str:
+        return f"<Culprit {self.key.origin.client} over={self.over} refused={self.refused}>"
+
+
 class Episode:
     """One bucket over its limit, since the first message that was."""
 
-    __slots__ = ("delayed", "key", "last_over_at", "level", "refused", "retry_after_ns")
+    __slots__ = ("clients", "delayed", "last_over_at", "level", "refused", "retry_after_ns", "worst")
 
     def __init__(self, level: Level, key: Key) -> None:
         self.level = level
-        self.key = key  # of the last message over the limit
+        self.clients: dict[str, Culprit] = {}  # by address, since the line before; CLIENTS at most
+        self.worst = Culprit(key)  # of the line before
         self.delayed = 0  # messages, since it began
         self.refused = 0  # messages, since it began
         self.retry_after_ns = 0
         self.last_over_at = 0  # monotonic ns
+
+    def blame(self, key: Key, tally: Tally) -> None:
+        """Count what one client's key had over the limit, if anything."""
+        refused = tally.refused + tally.dropped
+        over = refused + tally.delayed
+        if over == 0:
+            return
+        address = key.origin.client
+        culprit = self.clients.get(address)
+        if culprit is None:
+            if len(self.clients) >= CLIENTS:
+                return
+            culprit = self.clients[address] = Culprit(key)
+        culprit.key = key
+        culprit.refused += refused
+        culprit.over += over
+
+    def take_clients(self) -> int:
+        """How many clients were over the limit since this was called before; `worst` is then who was it most."""
+        count = len(self.clients)
+        self.worst = max(self.clients.values(), key=lambda culprit: culprit.over, default=Culprit(self.worst.key))
+        self.clients = {}
+        return count
 
 
 class LimitEvents:
@@ -64,14 +108,17 @@ class LimitEvents:
         for level in key.levels:
             self._offered[level] = self._offered.get(level, 0) + tally.received
             if level.has_news():
-                self._note(level, key)
+                episode = self._note(level, key)
+                if tally.refused_by is None:  # what was over the limit earlier and waited for it in vain
+                    episode.blame(key, tally)
         if tally.refused_by is not None:
-            self._note(tally.refused_by, key).retry_after_ns = tally.retry_after_ns
+            episode = self._note(tally.refused_by, key)
+            episode.retry_after_ns = tally.retry_after_ns
+            episode.blame(key, tally)
 
     def _note(self, level: Level, key: Key) -> Episode:
         episode = self._over.setdefault(place_of(level, key.operation), Episode(level, key))
         episode.level = level  # the same, or one made anew for the same thing
-        episode.key = key
         episode.last_over_at = now_ns()
         return episode
 
@@ -84,9 +131,11 @@ class LimitEvents:
             episode.refused += refused
             wait = episode.retry_after_ns
             if delayed or refused:
+                clients = episode.take_clients()
                 say(
                     logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.level, 0) * SECOND / elapsed),
                     refused=refused, delayed=delayed, retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3),
+                    clients=clients, client_refused=episode.worst.refused,
                 )  # fmt: skip
             if now - episode.last_over_at > RECOVERED_NS:
                 del self._over[place]
@@ -96,11 +145,13 @@ class LimitEvents:
 
 
 def say(level: int, event: str, episode: Episode, **counts: float | None) -> None:
-    """Write the line of an event: whose bucket, which limit, `counts`, and who met it last."""
-    bucket, key = episode.level, episode.key
+    """Write the line of an event: whose bucket, which limit, `counts`, and who was over it most."""
+    bucket, key = episode.level, episode.worst.key
     origin = key.origin
+    group = consumer_group(origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
     log.event(
-        level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, per=bucket.effective.per, thing=bucket.thing(),
+        level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
+        thing=bucket.thing(),
         rule=bucket.rule.name, limit=limit_text(bucket.rule.limit), **counts, client=origin.client, user=origin.user,
         operation=key.operation,
     )  # fmt: skip

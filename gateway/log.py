@@ -12,6 +12,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -107,3 +108,24 @@ def event(level: int, name: str, **fields: object) -> None:
 def failure(name: str, error: BaseException, **fields: object) -> None:
     """Log an exception with its traceback."""
     logger.error(name, exc_info=error, extra={"fields": fields})
+
+
+class Seldom:
+    """Log lines of one kind that may come in floods: the first at once, then one in `every_s` at most, with how many there were."""
+
+    __slots__ = ("_count", "_every_s", "_said_at")
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._count = 0
+        self._said_at = -every_s
+
+    def due(self) -> int:
+        """Count one more; how many there were since the last line, this one included, if there may be one now, else 0."""
+        self._count += 1
+        now = time.monotonic()
+        if now - self._said_at < self._every_s:
+            return 0
+        self._said_at = now
+        count, self._count = self._count, 0
+        return count

@@ -90,6 +90,20 @@ class Delivered:
         return f"<Delivered {self.forwarded}/{self.received} {self.key}>"
 
 
+class BusySignal:
+    """A broker's word that it is overloaded: why, and (-1: not said) how long a request had waited there, in a queue how long."""
+
+    __slots__ = ("period_ms", "queued", "reason")
+
+    def __init__(self, reason: str, period_ms: int, queued: int) -> None:
+        self.reason = reason
+        self.period_ms = period_ms
+        self.queued = queued
+
+    def __repr__(self) -> str:
+        return f"<BusySignal {self.reason} period={self.period_ms}ms queued={self.queued}>"
+
+
 class ProtocolError(Exception):
     """The peer broke the protocol. Knows whose fault it was, what to count it as, and the protocol's own last words.
 

@@ -6,12 +6,15 @@ Reads only, and all at once: see `metrics.py`. `view.py` tells the same to peopl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from gateway import metrics
 from gateway.build import build
 from gateway.causes import by_cause
+from gateway.protocols.rocketmq.busy import REASONS as BUSY_REASONS
+from gateway.refused_clients import retry_lines
+from gateway.remote_admin import ANSWERS
 from gateway.sweep import now_ns
 from gateway.tls.context import CLIENT, REASONS, UPSTREAM
 
@@ -33,8 +36,18 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     parts.append(connection_lines(gateway))
     parts.append(tls_lines(gateway))
     parts.append(broker_flow_lines(gateway))
+    parts.append(route_lines(gateway))
     parts.append(metrics.topic_lines(gateway.accounts))
     parts.append(limiter_lines(gateway))
+    parts.append(retry_lines(gateway.accounts, gateway.refused_clients))
+    parts.append(
+        family(
+            "sluice_remote_admin_requests_total",
+            "counter",
+            "Limit requests of RocketMQ consoles, by their code and the answer's.",
+            remote_admin_samples(gateway),
+        )
+    )
     parts.append(
         metrics.histogram(
             "sluice_overhead_seconds", "From reading requests to passing them on, per submission to the judge.", ((), gateway.overhead)
@@ -51,6 +64,14 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     parts.append(family("sluice_log_lines_dropped_total", "counter", "Log lines dropped.", [((), gateway.log_handler.dropped)]))
     parts.append(metrics.process_lines())
     return chain.from_iterable(parts)
+
+
+def remote_admin_samples(gateway: Gateway) -> list[metrics.Sample]:
+    """By what was asked and answered; with what is asked nowhere but could be, where a listener has remote admin."""
+    permissions = [listener.place.remote_admin for listener in gateway.listening.values()]
+    codes = {code for permission in permissions if permission is not None for code in permission.codes}
+    counts = {**dict.fromkeys(product(sorted(codes), ANSWERS), 0), **gateway.remote_admin.counts}
+    return [((("code", str(asked)), ("answer", str(answered))), count) for (asked, answered), count in counts.items()]
 
 
 def connection_lines(gateway: Gateway) -> Iterator[str]:
@@ -185,6 +206,41 @@ def broker_flow_lines(gateway: Gateway) -> Iterator[str]:
             *(((("listener", x.name),), x.place.flow.confirm_latency) for x in gateway.listening.values() if x.protocol == "amqp"),
         )
     )
+    rocketmq = [listener for listener in gateway.listening.values() if listener.protocol == "rocketmq"]
+    parts.append(
+        family(
+            "sluice_broker_busy_total",
+            "counter",
+            "Answers by which a RocketMQ broker said that it is overloaded; they pass unaltered.",
+            (((("listener", x.name), ("reason", reason)), x.place.flow.busy.get(reason, 0)) for x in rocketmq for reason in BUSY_REASONS),
+        )
+    )
+    parts.append(
+        metrics.histogram(
+            "sluice_broker_queue_period_seconds",
+            "How long a request that the broker gave up had waited in its queue, as it says.",
+            *(((("listener", x.name),), x.place.flow.queue_period) for x in rocketmq),
+        )
+    )
+    return chain.from_iterable(parts)
+
+
+def route_lines(gateway: Gateway) -> Iterator[str]:
+    """Name servers' listeners: what became of routes, and the ports of their brokers."""
+    parts: list[Iterator[str]] = []
+    brokers = gateway.brokers
+    answers = [((("listener", name), ("result", result)), n) for name, each in brokers.items() for result, n in each.answers.items()]
+    refused = [((("listener", name),), each.refused_registrations) for name, each in brokers.items()]
+    ports = [
+        ((("listener", name), ("state", state)), count)
+        for name, each in brokers.items()
+        for state, count in (("taken", len(each.assigned)), ("free", len(each.ports) - len(each.assigned)))
+    ]
+    text = "Answers with routes to brokers; failed: the client got an error instead, because they could not be led through this gateway."
+    parts.append(metrics.family("sluice_route_answers_total", "counter", text, answers))
+    text = "Requests that only brokers send (registrations, heartbeats), refused."
+    parts.append(metrics.family("sluice_broker_registrations_refused_total", "counter", text, refused))
+    parts.append(metrics.family("sluice_broker_ports", "gauge", "Ports of broker_ports, by whether a broker has them.", ports))
     return chain.from_iterable(parts)
 
 

@@ -22,6 +22,7 @@ from gateway.pipeline import Batch
 
 if TYPE_CHECKING:
     from gateway.admission import Seat
+    from gateway.departure import Departure
 
 SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
@@ -70,6 +71,7 @@ class Session:
         self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
         self.fin_to_broker = False
         self.draining = False
+        self.departure: Departure | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
         self.farewell_due = NEVER  # when to say farewell for the reason in `detail`, see `session_end.dismiss`
         self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
@@ -108,14 +110,34 @@ class Session:
         """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
         if self.over:
             return
+        if self.conversation.errands:
+            self._hand_errands()
         self._send(now)
         self.flow.look(now)
         if self.conversation.abandoned:
             self.abandon(self.conversation.abandoned)
             self.conversation.abandoned = []
         self.deliveries.count(now)
-        self.due = min(self.conversation.next_due if self.batch is None else NEVER, self.conversation.ask_due)
+        self.due = self._next_due()
         self.again = (self.batch is None and self._wants_client()) or (self.upstream.readable and self.reads_broker())
+
+    def _next_due(self) -> int:
+        """When there will be something to do without a word from either side. Not while the judge has it, nor after the farewell: a time
+        that is over would have the loop turn round and round until it comes to it.
+        """
+        if self.conversation.draining:
+            return NEVER
+        held_due = self.conversation.next_due if self.batch is None else NEVER
+        return min(held_due, self.conversation.ask_due if self.deliveries.batch is None else NEVER)
+
+    def _hand_errands(self) -> None:
+        """What the client asks of the gateway itself goes to who does it; the answers come later (`Conversation.answer`)."""
+        take = self.shared.take_errand
+        assert take is not None, "a listener with requests of its own has somebody to answer them"
+        errands = self.conversation.errands
+        self.conversation.errands = []
+        for errand in errands:
+            take(self, errand)
 
     def reads_broker(self) -> bool:
         """Whether the broker's bytes are read as they come."""
@@ -137,6 +159,9 @@ class Session:
         out: list[bytes] = []
         self.conversation.relay(bytes(buffer[:count]), out)
         client = self.client
+        if self.departure is not None:
+            self.departure.pass_on(client, out)
+            return
         for data in out:
             client.queue(data, 0, len(data))
 
@@ -228,7 +253,10 @@ class Session:
         self.conversation.starved = self.shared.memory_full and self._full()
         replies = self.conversation.take_replies()
         if replies:
-            client.queue(replies, 0, len(replies))
+            if self.departure is not None:
+                self.departure.pass_on(client, [replies])
+            else:
+                client.queue(replies, 0, len(replies))
         client.flush(now)
         self.upstream.flush(now)
         self.forward.acknowledge(now)
@@ -249,16 +277,19 @@ class Session:
             self.forgotten_at = now
             return False
         unread = self.decode.pending or (self.client.hung_up and self.client.readable)
+        conversation = self.conversation
+        quiet = now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns
+        answered = (conversation.knows_answers() or quiet) if conversation.settled() else (quiet and not conversation.answers_all())
         return (
             self.batch is None
             and not unread
             and self.conversation.held_messages == 0
+            and self.conversation.under_way == 0
             and self.conversation.frame_left == 0
             and self.client.backlog == 0
             and self.upstream.backlog == 0
-            and self.conversation.settled()
+            and answered
             and now - self.forgotten_at >= TAKE_IN_NS
-            and (self.conversation.knows_answers() or now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns)
         )
 
     def abort(self, cause: str, detail: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.departure import attend_departure
 from gateway.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session import Session
 from gateway.session_end import say_farewell
@@ -23,6 +24,8 @@ def tick(session: Session, now: int) -> None:
         session.first_end_at = now  # its end may stand behind bytes that are not read for now
     if session.conversation.tick():
         session.again = True
+    if session.departure is not None:
+        attend_departure(session, now)
     if session.farewell_due <= now:
         say_farewell(session, session.detail, session.cause, now)
     silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
@@ -71,7 +74,7 @@ def _close_idle(session: Session, now: int) -> None:
     client = session.client
     upstream = session.upstream
     heard_at = max(client.received_at, upstream.received_at)
-    waiting = session.conversation.held_messages + session.conversation.parked_messages
+    waiting = session.conversation.held_messages + session.conversation.held_polls + session.conversation.parked_messages
     busy = session.draining or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
     if not busy and now - heard_at > session.place.idle_ns:
         seconds = session.place.idle_ns / 1e9

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
+from gateway.departure import attend_departure, begin_departure
 from gateway.messages import NEVER, ProtocolError
 from gateway.session import TAKE_IN_NS, Session
 
@@ -25,6 +26,8 @@ def pass_ends(session: Session, now: int) -> None:
         return
     if session.conversation.hang_up:
         say_farewell(session, session.conversation.hang_up, "limit", now)
+    if session.departure is not None:
+        attend_departure(session, now)
     client = session.client
     upstream = session.upstream
     if not session.first_end and (client.eof or client.cut is not None or upstream.eof or upstream.cut is not None):
@@ -57,8 +60,9 @@ def _through(session: Session, now: int) -> bool:
         return True  # what is held can never go: the frame before it will not end
     if conversation.holds_close():
         return False
-    waited = now - max(session.first_end_at, session.upstream.sent_at)
-    return conversation.settled() or not conversation.knows_answers() or waited >= ANSWERS_NS
+    if not (conversation.knows_answers() and conversation.has_farewell):  # without one, a FIN is its end: nobody reads the answers
+        return True
+    return conversation.settled() or now - max(session.first_end_at, session.upstream.sent_at) >= ANSWERS_NS
 
 
 def _lose_broker(session: Session, now: int) -> None:
@@ -101,6 +105,9 @@ def break_off(session: Session, error: ProtocolError, now: int) -> None:
 def dismiss(session: Session, reason: str, cause: str, now: int) -> None:
     """Say farewell now, or, where the client must first get what its broker has forgotten, that now and farewell TAKE_IN_NS later."""
     if session.over or session.conversation.draining or session.farewell_due < NEVER:
+        return
+    if not session.conversation.has_farewell:
+        begin_departure(session, reason, cause, now)
         return
     words = session.conversation.take_forgotten() if session.conversation.keeps_forgotten() else b""
     if not words:

@@ -18,7 +18,7 @@ def bottleneck(session: Session, now: int) -> str:
     conversation = session.conversation
     if conversation.broker_blocked:
         return "broker_blocked"
-    if conversation.held_messages or conversation.parked_messages:
+    if conversation.held_messages or conversation.held_polls or conversation.parked_messages:
         return "limit"
     if session.client.backlog > session.shared.backlog_bytes:
         return "client"
@@ -29,11 +29,11 @@ def bottleneck(session: Session, now: int) -> str:
 
 def state(session: Session, now: int) -> str:
     """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
-    if session.draining:
+    if session.draining or session.departure is not None:
         return "draining"
     if session.conversation.broker_blocked:
         return "blocked"
-    if session.conversation.held_messages or session.conversation.parked_messages:
+    if session.conversation.held_messages or session.conversation.held_polls or session.conversation.parked_messages:
         return "throttled"
     return "flow" if session.withheld() or session.decode.credit.flow(now) else "running"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.admission import CAUSES, Caps
 from gateway.build import build
+from gateway.refused_clients import CLIENTS_SHOWN, consumer_group
 from gateway.sweep import now_ns
 from limiter.units import format_rate
 
@@ -63,15 +64,32 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "send_proxy_protocol": "v2" if listener.upstream.send_proxy else "none",
             "tls": None if listener.tls is None else listener.tls.describe(),
             "upstream_tls": None if listener.upstream.tls is None else listener.upstream.tls.describe(),
+            "broker_busy": dict(listener.place.flow.busy),
+            "remote_admin": listener.place.remote_admin is not None,
             "connections_active": listener.active,
             "connections_opened": listener.opened,
             "connections_closed": dict(listener.closed),
             "connections_refused": {cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},
+            **brokers(gateway, listener),
             **caps(listener.admission.caps),
             "seats": {"taken": listener.admission.seated, "most": listener.admission.most},
         }
         for listener in gateway.listening.values()
     ]
+
+
+def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
+    """Of a name server's listener: the ports of its brokers, whose listeners are named after it."""
+    known = gateway.brokers.get(listener.name)
+    if known is None:
+        return {}
+    ports = {"range": str(known.entry.broker_ports), "room": len(known.ports), "taken": len(known.assigned)}
+    return {
+        "advertise": known.host,
+        "broker_ports": ports,
+        "routes": dict(known.answers),
+        "registrations_refused": known.refused_registrations,
+    }
 
 
 def caps(allowed: Caps) -> dict[str, object]:
@@ -90,6 +108,7 @@ def listening(listener: Listener) -> dict[str, object]:
         "listener": listener.name,
         "protocol": listener.protocol,
         "bind": address(*listener.address),
+        "inherited": listener.inherited,
         "upstream": listener.upstream.text,
         "tls": listener.tls is not None,
         "upstream_tls": listener.upstream.tls is not None,
@@ -105,13 +124,14 @@ def address(host: str, port: int) -> str:
 
 
 def topics(gateway: Gateway) -> list[dict[str, object]]:
-    """`GET /v1/topics`."""
+    """`GET /v1/topics`. `group`: whose retries it holds; `clients`: those refused most, counted since they are listed."""
     gateway.accounts.fold(now_ns())
     return [
         {
             "protocol": totals.protocol,
             "topic": totals.text,
             "operation": totals.operation,
+            "group": consumer_group(totals.protocol, totals.text),
             "received": totals.received,
             "forwarded": totals.forwarded,
             "refused": totals.refused,
@@ -127,6 +147,7 @@ def topics(gateway: Gateway) -> list[dict[str, object]]:
             "refused_per_second": round(totals.rates[2], 3),
             "bytes_per_second": round(totals.rates[3], 3),
             "idle_seconds": round((now_ns() - totals.last_seen) / 1e9, 3),
+            "clients": [client.describe() for client in gateway.refused_clients.of(place)[:CLIENTS_SHOWN]],
         }
-        for totals in gateway.accounts.topics.values()
+        for place, totals in gateway.accounts.topics.items()
     ]

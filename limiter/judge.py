@@ -20,6 +20,7 @@ from limiter.ledger import IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level
 from limiter.limit_state import LimitState
 from limiter.limits import SECOND
 from limiter.matching import Subject
+from limiter.reservation import Reservation, reserve, settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,13 +91,13 @@ class Judge:
         origin.sessions += 1
         return origin
 
-    def release(self, origin: Origin) -> None:
-        """A session of `origin` has ended; with the last one the origin and its keys are forgotten."""
+    def release(self, origin: Origin, *, connection_ends: bool = True) -> None:
+        """A session of `origin` has ended, or goes on without it; with the last one the origin and its keys are forgotten."""
         if origin.sessions <= 0:
             return
         origin.sessions -= 1
         if origin.sessions == 0:
-            if origin.connection:
+            if origin.connection and connection_ends:
                 self._forget_connection(origin)
             self._forget_keys(origin)
             self._origins.pop((origin.protocol, origin.listener, origin.client, origin.user, origin.vhost, origin.connection), None)
@@ -201,7 +202,10 @@ class Judge:
                         self._refresh(key, now)
                         break
                 levels = key.levels
-                if levels:
+                reservation = request.reservation
+                if reservation is not None:
+                    self._reserve(request, reservation, levels, now)
+                elif levels:
                     self._judge(request, levels, now)
                 else:
                     request.passed = request.count
@@ -233,6 +237,20 @@ class Judge:
             self._ok += (passed - shadowed) * messages
             self._shadowed += shadowed * messages
             self._limited += (count - passed) * messages
+
+    def _reserve(self, request: Request, reservation: Reservation, levels: list[Level], now: int) -> None:
+        """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
+        if not reservation.taken:
+            reserve(request, reservation, levels, now)
+            return
+        settle(request, reservation, now)
+        messages = request.count * request.messages
+        if reservation.held_by is not None:
+            self._limited += messages
+        elif reservation.shadows:
+            self._shadowed += messages
+        elif reservation.levels:
+            self._ok += messages
 
     def _refuse(self, request: Request, levels: list[Level], now: int) -> None:
         """Say why and for how long. Every level that would not let one more pass has refused, not only the first."""

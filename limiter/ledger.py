@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from limiter.algorithms.base import Algorithm
     from limiter.matching import Subject
+    from limiter.reservation import Reservation
     from limiter.rules import Effective, Identity, RuleSet
 
 TOUCH_NS: Final = 1_000_000_000  # how exactly the order of idleness is kept
@@ -42,6 +43,7 @@ class Level:
         "breaker",
         "bucket",
         "effective",
+        "first",
         "generation",
         "held",
         "last_refused_at",
@@ -76,6 +78,7 @@ class Level:
         self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
         self.told_held = 0  # of `held`, what `take_news` has told
         self.told_refused = 0
+        self.first: Reservation | None = None  # who has waited for it longest; nobody younger passes before it
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.ledger import OVERFLOW
+from limiter.matching import SPOKEN_BY
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
@@ -58,7 +59,7 @@ class LimitState:
         self.thing = level.thing()  # the topic, client, ... as text
         self.operation = level.subject.operation  # "produce" or "consume"
         self.name = None if self.overflow else changeable(effective, level.subject)  # of the key, or group, to change its limit by
-        self.protocol = level.subject.name.protocol if effective.per in {"topic", "exchange", "vhost"} else ""
+        self.protocol = level.subject.name.protocol if effective.per == "topic" or effective.per in SPOKEN_BY else ""
         self.fill = level.bucket.fill(now)  # 0 to 1
         self.breaker = "open" if level.breaker.is_open(now) else "closed"
         self.wait_ns = level.wait_ns(1, 0, now)  # until one message (of no bytes) would pass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from limiter.keys import DEFAULT_EXCHANGE
+from limiter.namespaces import namespace_of
 from limiter.patterns import EXACT, Addresses, Pattern, name_pattern, name_text, plain_address, routing_key_pattern, split_words
 from limiter.system_topics import is_system_topic
 
@@ -18,21 +19,28 @@ if TYPE_CHECKING:
 
 # What a level's bucket is for, in terms of `match`: a rule that looks at nothing else gives every one of these things one limit.
 SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
-    "topic": ("protocol", "vhost", "exchange", "routing_key", "queue", "topic"),
+    "topic": ("protocol", "vhost", "exchange", "routing_key", "queue", "topic", "namespace"),
     "exchange": ("protocol", "vhost", "exchange"),
     "vhost": ("protocol", "vhost"),
     "listener": ("protocol", "listener"),
     "client": ("client",),
     "user": ("user",),
-    "connection": ("protocol", "listener", "client", "user", "vhost"),
+    "group": ("protocol", "group"),
+    "namespace": ("protocol", "namespace"),
+    "connection": ("protocol", "listener", "client", "vhost"),  # not the user: a RocketMQ connection may have several
     "rule": (),
 }
+# Levels that only one protocol has: their rules are for it, even where they do not say so.
+SPOKEN_BY: Final[dict[str, str]] = {"exchange": "amqp", "vhost": "amqp", "group": "rocketmq", "namespace": "rocketmq"}
 
 
 class Subject:
     """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
 
-    __slots__ = ("client", "connection", "exchange", "group", "listener", "name", "operation", "system", "text", "topic", "user", "vhost")
+    __slots__ = (
+        "client", "connection", "exchange", "group", "listener", "name", "namespace", "operation", "system", "text", "topic", "user",
+        "vhost",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -56,10 +64,14 @@ class Subject:
         self.vhost = name_text(name.vhost)
         self.exchange = name_text(name.exchange)
         self.topic = name_text(name.topic)
-        self.system = name.protocol == "rocketmq" and is_system_topic(self.topic)
+        rocketmq = name.protocol == "rocketmq"
+        self.namespace = namespace_of(self.topic) if rocketmq else None
+        self.system = rocketmq and is_system_topic(self.topic)
 
     def thing(self, per: str) -> str:
-        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user."""
+        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user;
+        so are all without a group or a namespace.
+        """
         if per == "topic":
             return self.text
         if per == "exchange":
@@ -72,6 +84,10 @@ class Subject:
             return self.client or ""
         if per == "connection":
             return str(self.connection) if self.connection else ""
+        if per == "group":
+            return self.group or ""
+        if per == "namespace":
+            return self.namespace or ""
         return self.user or "" if per == "user" else ""
 
     def group_of_topics(self, words: int) -> TopicName | None:
@@ -96,6 +112,7 @@ class Matcher:
         "_exchange",
         "_group",
         "_listener",
+        "_namespace",
         "_operation",
         "_protocol",
         "_topic",
@@ -108,12 +125,13 @@ class Matcher:
     )  # fmt: skip
 
     def __init__(self, match: Match, per: str) -> None:
-        self._protocol = "amqp" if per in {"exchange", "vhost"} else match.spoken()  # RocketMQ has neither
+        self._protocol = SPOKEN_BY.get(per) or match.spoken()
         self._operation = match.operation or "produce"
         self._listener = optional_pattern(match.listener)
         self._vhost = optional_pattern(match.vhost)
         self._exchange = optional_pattern("" if match.queue is not None or match.exchange == DEFAULT_EXCHANGE else match.exchange)
         self._group = optional_pattern(match.group)
+        self._namespace = optional_pattern(match.namespace)
         self._user = optional_pattern(match.user)
         self._client = None if match.client is None else Addresses(match.client)
         self._topic = optional_pattern(match.topic if match.queue is None else match.queue)
@@ -147,7 +165,8 @@ class Matcher:
             if self._exchange is None or self._exchange.kind != EXACT or (self._vhost is not None and self._vhost.kind != EXACT):
                 return None
             return f"{'*' if self._vhost is None else encoded(self._vhost.text)}/{encoded(self._exchange.text or DEFAULT_EXCHANGE)}"
-        pattern = {"listener": self._listener, "user": self._user, "vhost": self._vhost}.get(per)
+        named = {"listener": self._listener, "user": self._user, "vhost": self._vhost, "group": self._group, "namespace": self._namespace}
+        pattern = named.get(per)
         if pattern is None or pattern.kind != EXACT:
             return None
         return encoded(pattern.text) if per == "vhost" else pattern.text
@@ -169,6 +188,7 @@ class Matcher:
             and fits(self._exchange, subject.exchange)
             and fits(self._topic, subject.topic)
             and fits(self._group, subject.group)
+            and fits(self._namespace, subject.namespace)
             and fits(self._user, subject.user)
         )
 

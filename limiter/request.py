@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from limiter.keys import Key
     from limiter.ledger import Level
+    from limiter.reservation import Reservation
     from limiter.rules import Rule
 
 
 class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
 
-    __slots__ = ("again", "bypassed", "count", "key", "level", "messages", "passed", "rule", "shadow_refused", "size", "wait_ns")
+    __slots__ = (
+        "again", "bypassed", "count", "key", "level", "messages", "passed", "reservation", "rule", "shadow_refused", "size", "wait_ns",
+    )  # fmt: skip
 
     def __init__(self, key: Key | None, count: int, messages: int, size: int) -> None:
         self.key = key  # None: not limited, passes unseen
         self.count = count
         self.messages = messages  # of each; more than 1 for a RocketMQ batch
         self.size = size  # bytes of each, as on the wire
+        self.reservation: Reservation | None = None  # where the cost is known only later: that is judged, not `messages` and `size`
         self.again = False  # judged and refused before, held since: the refusal is not counted a second time
         # The verdict, written by Judge.decide (or by Executor where it gave none):
         self.passed = 0  # how many of `count` pass: always the first ones

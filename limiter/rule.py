@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from limiter.snapshot import Quota
 
 PROTOCOLS: Final = ("amqp", "rocketmq")
-PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user", "connection")
+PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user", "connection", "group", "namespace")
 ACTIONS: Final = ("reject", "delay", "block", "drop", "close")
 FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
@@ -37,7 +37,20 @@ MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
 MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
 
 AMQP_FIELDS: Final = ("vhost", "exchange", "routing_key", "queue")
-ROCKETMQ_FIELDS: Final = ("topic", "group")
+ROCKETMQ_FIELDS: Final = ("topic", "group", "namespace")
+
+
+INSTEAD: Final = {  # of a level that only the other protocol has
+    "exchange": "topic, client or rule",
+    "vhost": "namespace, topic or client",
+    "group": "user, client or topic",
+    "namespace": "vhost, user or client",
+}
+AMQP_HAS: Final = {  # instead of RocketMQ's
+    "topic": "AMQP's is routing_key (or queue)",
+    "group": "AMQP publishers have none",
+    "namespace": "AMQP's is vhost",
+}
 
 
 class RuleError(ValueError):
@@ -64,8 +77,9 @@ def check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
 class Match:
     """Which messages a rule is for; a field left out (None) matches every message. Patterns: `limiter.patterns`.
 
-    `topic` and `group` are RocketMQ's; `vhost`, `exchange`, `routing_key` and `queue` (a routing key on the default exchange) are AMQP's
-    and say the protocol by themselves. `client` is an address or a network (CIDR). No `operation` means produce.
+    `topic`, `group` and `namespace` are RocketMQ's; `vhost`, `exchange`, `routing_key` and `queue` (a routing key on the default exchange)
+    are AMQP's; they say the protocol by themselves. `user` is AMQP's as authenticated, RocketMQ's the access key that the request claims,
+    which the gateway cannot verify. `client` is an address or a network (CIDR). No `operation` means produce.
     """
 
     protocol: str | None = None
@@ -79,6 +93,7 @@ class Match:
     user: str | None = None
     client: str | None = None
     operation: str | None = None
+    namespace: str | None = None
 
     def __post_init__(self) -> None:
         if self.protocol is not None:
@@ -89,8 +104,7 @@ class Match:
         amqp = [name for name in AMQP_FIELDS if name in given]
         rocketmq = [name for name in ROCKETMQ_FIELDS if name in given]
         if self.protocol == "amqp" and rocketmq:
-            remedy = "AMQP's is routing_key (or queue)" if rocketmq[0] == "topic" else "AMQP publishers have none"
-            raise RuleError(f"match.{rocketmq[0]}", f"{rocketmq[0]} is RocketMQ's; {remedy}")
+            raise RuleError(f"match.{rocketmq[0]}", f"{rocketmq[0]} is RocketMQ's; {AMQP_HAS[rocketmq[0]]}")
         if amqp and (self.protocol == "rocketmq" or rocketmq):
             remedy = "RocketMQ's is topic" if amqp[0] in {"routing_key", "queue"} else "RocketMQ has none"
             raise RuleError(f"match.{amqp[0]}", f"{amqp[0]} is AMQP's; {remedy}")
@@ -109,7 +123,7 @@ class Match:
         pairs = {
             "protocol": self.protocol, "listener": self.listener, "vhost": self.vhost, "exchange": self.exchange, "topic": self.topic,
             "routing_key": self.routing_key, "queue": self.queue, "group": self.group, "user": self.user, "client": self.client,
-            "operation": self.operation,
+            "operation": self.operation, "namespace": self.namespace,
         }  # fmt: skip
         return [name for name, value in pairs.items() if value is not None]
 
@@ -130,7 +144,7 @@ class Rule:
     `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay` or `block`, because a
     breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
     `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
-    Deliveries (`operation: consume`) are held whatever the action, with no breaker by default. `fallback` is what happens
+    What consumers get (`operation: consume`) is held whatever the action, with no breaker by default. `fallback` is what happens
     where `reject` has no words (AMQP without confirms). `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
@@ -162,7 +176,9 @@ class Rule:
         check_choice("mode", self.mode, MODES)
         check_times(self.open_for_ns, self.max_delay_ns, self.match.spoken())
         if self.per in {"exchange", "vhost"} and self.match.spoken() == "rocketmq":
-            raise RuleError("per", f"RocketMQ has no {self.per}; say per: topic, client or rule")
+            raise RuleError("per", f"RocketMQ has no {self.per}; say per: {INSTEAD[self.per]}")
+        if self.per in {"group", "namespace"} and self.match.spoken() == "amqp":
+            raise RuleError("per", f"AMQP has no {self.per}; say per: {INSTEAD[self.per]}")
         if self.match.operation == "consume":
             check_consume(self.match, self.per, self.action, self.fallback)
             if self.routing_key_words is not None:
@@ -186,12 +202,7 @@ class Rule:
 
 
 def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
-    """Raise RuleError for what cannot be said of deliveries."""
-    protocol = match.spoken()
-    if protocol == "rocketmq":
-        raise RuleError("match.operation", "consume is not supported yet for RocketMQ; this version limits what RocketMQ clients produce")
-    if protocol is None:
-        raise RuleError("match.operation", "consume is not supported yet for RocketMQ; say protocol: amqp as well")
+    """Raise RuleError for what cannot be said of what consumers get."""
     if match.exchange not in {None, "", "amq.default"}:
         raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; say queue: NAME")
     if per == "exchange":

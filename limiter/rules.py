@@ -20,7 +20,7 @@ example. Hence a **bare** rule, whose match says nothing but protocol, listener 
 matches, wherever it stands in the file; several bare ones are in file order again.
 
 A rule "names the key exactly" where it names the topic (AMQP: exchange and routing key, or the queue; the virtual host may be left out), or
-exactly the listener, client, user, virtual host or exchange that its level is for.
+exactly the listener, client, user, virtual host, exchange, group or namespace that its level is for.
 
 Finding the rules of a new key costs one look-up for all exact rules and one comparison per pattern.
 """

@@ -28,15 +28,16 @@ RANKS: dict[str, int] = {
     "gateway.protocols.octets": 0, "gateway.messages": 0, "gateway.conversation": 1, "gateway.accounts": 1, "gateway.pipeline": 1,
     "gateway.channel": 1, "gateway.tls": 1, "gateway.log": 1, "gateway.build": 1, "gateway.settings": 1,
     "gateway.admission": 1, "gateway.proxy_protocol": 1,
-    "gateway.causes": 0,
+    "gateway.causes": 0, "gateway.supervisor": 1,
     "gateway.histogram": 1, "gateway.metrics": 2, "gateway.access_log": 2, "gateway.heartbeats": 2, "gateway.broker_flow": 2,
     "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
-    "gateway.session_end": 6, "gateway.session_clock": 6, "gateway.session_view": 6,
+    "gateway.session_end": 6, "gateway.departure": 6, "gateway.session_clock": 6, "gateway.session_view": 6,
     "gateway.sweep": 7, "gateway.event_loop": 8, "gateway.accepting": 8, "gateway.accepting.doors": 9,
-    "gateway.limit_events": 8, "gateway.fills": 8,
-    "gateway.view": 9, "gateway.scrape": 9, "gateway.housekeeping": 9, "gateway.drain": 9, "gateway.app": 9, "gateway.cli": 10,
+    "gateway.accepting.broker_listeners": 9, "gateway.refused_clients": 2, "gateway.limit_events": 8, "gateway.fills": 8,
+    "gateway.remote_admin": 9, "gateway.view": 9, "gateway.scrape": 9, "gateway.housekeeping": 9, "gateway.drain": 9,
+    "gateway.app": 9, "gateway.cli": 10,
 }  # fmt: skip
-OUTER_RING = ("event_loop.py", "accepting/", "housekeeping.py", "drain.py", "app.py")
+OUTER_RING = ("event_loop.py", "accepting/", "housekeeping.py", "drain.py", "remote_admin.py", "app.py")
 TRIO_ALLOWED = ("admin/", *(f"gateway/{name}" for name in OUTER_RING))
 LIMITER_MAY_USE = sys.stdlib_module_names
 

@@ -38,8 +38,10 @@ def key_of_request(context: Context) -> TopicName:
 
 
 def holding(context: Context, name: TopicName) -> list[tuple[str, Effective]]:
-    """What holds for a key, with its operation. A routing key of AMQP's default exchange is a queue's name, and queues are consumed."""
-    operations = ("produce", "consume") if name.protocol == "amqp" and not name.exchange else ("produce",)
+    """What holds for a key, with its operation. RocketMQ's topics are consumed; of AMQP's keys those that are a queue's name, which are the
+    routing keys of the default exchange.
+    """
+    operations = ("produce",) if name.exchange else ("produce", "consume")
     rules = context.store.rules()
     return [(operation, effective) for operation in operations for effective in rules.effective(name, operation=operation)]
 

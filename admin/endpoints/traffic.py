@@ -78,7 +78,8 @@ DRY: Final = Parameter("dry_run", "flag", "close nothing")
 REASON: Final = Parameter("reason", "text", "why; told to the client and kept in the audit")
 SORT: Final = Parameter("sort", "text", "name, or the largest first: rate, forwarded, refused, bytes, waiting", choices=tuple(TOPIC_SORTS))
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately", answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR)),
+    Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
+        answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR)),
     Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck", answer=Items,
           parameters=(PROTOCOL, QUERY, LIMIT, CURSOR)),
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),

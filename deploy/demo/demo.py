@@ -8,85 +8,26 @@ Java and Maven are there, RocketMQ follows in the same way. Everything that was 
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+from story import Gateway, expect, perform, say  # isort: skip  -- sets the path to the tests' support
+from support.brokers.rabbitmq import RabbitMQ, RabbitMQMissingError
+from support.processes import Process
 
-from support.brokers.rabbitmq import RabbitMQ, RabbitMQMissingError  # noqa: E402  -- needs the path set above
-from support.processes import Process  # noqa: E402
-
-SLUICE = Path(sys.executable).with_name("sluice")
 TOPICS = {"order.created": 40.0, "audit.entry": 20.0, "retry.payment": 0.0}  # messages a second; 0: as fast as the answers come
 FLOOD = "retry.payment"
 EXCHANGE = "shop"
 
 RATE = 300  # messages a second: the rule for every topic, and what no learned quota may exceed
 RULE = {"per": "topic", "limit": {"messages": f"{RATE}/s"}, "breaker": {"open_for": "0s"}}
-
-
-def configuration(scratch: Path, listeners: list[dict[str, object]]) -> dict[str, object]:
-    """A gateway on free ports with one rule per protocol; JSON is YAML too."""
-    return {
-        "version": 1,
-        "gateway": {"name": "demo", "state_directory": str(scratch / "state")},
-        "listeners": listeners,
-        "admin": {"bind": "127.0.0.1:0"},
-        "access_log": {"directory": str(scratch / "access-log"), "roll_every": "1min", "roll_size": "128MiB"},
-        "log": {"level": "info", "format": "json"},
-        "rules": [{"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")],
-    }
-
-
-def say(text: str = "") -> None:
-    print(text, flush=True)
-
-
-class Gateway:
-    """`sluice run` on free ports, and the `sluice` command pointed at it."""
-
-    def __init__(self, scratch: Path, listeners: list[dict[str, object]]) -> None:
-        self.log = scratch / "access-log"
-        config = scratch / "sluice.yaml"
-        config.write_text(json.dumps(configuration(scratch, listeners), indent=1))
-        self.process = Process([SLUICE, "run", "-c", config], log=scratch / "gateway.log")
-        self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
-        self.environment = os.environ | {
-            "SLUICE_ADMIN": f"http://{self._events()['admin_listening']['bind']}",
-            "SLUICE_TOKEN_FILE": str(scratch / "state" / "admin.token"),
-        }
-        self.address = self._events()["listening"]["bind"]
-
-    def _events(self) -> dict[str, dict[str, Any]]:
-        """The gateway's log so far, the last line of each event."""
-        return {entry["event"]: entry for entry in map(json.loads, self.process.output().splitlines())}
-
-    def sluice(self, *words: str, show: bool = True, expect: tuple[int, ...] = (0,)) -> str:
-        """Run a `sluice` command as a user would, and show it."""
-        if show:
-            say(f"\n  $ sluice {shlex.join(words)}")
-        done = subprocess.run([str(SLUICE), *words], capture_output=True, text=True, check=False, timeout=170, env=self.environment)
-        if done.returncode not in expect:
-            raise RuntimeError(f"sluice {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        if show:
-            say("\n".join("    " + line for line in (done.stdout + done.stderr).splitlines()))
-        return done.stdout
-
-    def stop(self) -> None:
-        code = self.process.stop(grace=40)
-        if code != 0:
-            raise RuntimeError(f"the gateway ended with {code}:\n{self.process.output()[-2000:]}")
+RULES = [{"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")]
 
 
 class Publisher:
@@ -168,16 +109,12 @@ def declare(url: str) -> None:
     connection.close()
 
 
-def expect(what: str, *, held: bool) -> None:
-    """A promise of the story; the demo fails where it does not hold."""
-    if not held:
-        raise RuntimeError(f"the demo expected: {what}")
-
-
 def rabbitmq_story(scratch: Path, summary: list[str]) -> None:
     say("Starting a private RabbitMQ and the gateway in front of it ...")
     with RabbitMQ(scratch / "rabbitmq") as broker:
-        gateway = Gateway(scratch, [{"name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:0", "upstream": f"127.0.0.1:{broker.port}"}])
+        gateway = Gateway(
+            scratch, [{"name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:0", "upstream": f"127.0.0.1:{broker.port}"}], RULES
+        )
         try:
             _rabbitmq_rounds(gateway, scratch, summary)
         finally:
@@ -262,7 +199,7 @@ def rocketmq_story(scratch: Path, summary: list[str]) -> None:
     except MavenUnreachableError as error:
         summary.append(f"RocketMQ's part was left out: {error}")
         return
-    gateway = Gateway(scratch, broker.listeners)
+    gateway = Gateway(scratch, broker.listeners, RULES)
     try:
         with broker:
             broker.create_topics("orders", "retries")
@@ -286,30 +223,10 @@ def rocketmq_story(scratch: Path, summary: list[str]) -> None:
         gateway.stop()
 
 
-def main() -> int:
-    started = time.monotonic()
-    summary: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
-        scratch = Path(folder)
-        try:
-            rabbitmq_story(scratch, summary)
-            rocketmq_story(scratch / "rocketmq-story", summary)
-        except RabbitMQMissingError as error:
-            say(f"\nThe demo failed: {error}")
-            return 1
-        except Exception as error:
-            traceback.print_exc()
-            say(f"\nThe demo failed: {error}")
-            for log in sorted(scratch.glob("**/gateway.log")):
-                say(f"--- the end of {log.name}:")
-                say("\n".join(log.read_text(errors="replace").splitlines()[-15:]))
-            say("To mend it: `make clean demo` sets everything up anew; the README says what has to be there.")
-            return 1
-    say(f"\nSummary ({time.monotonic() - started:.0f} s)")
-    for line in summary:
-        say(f"  * {line}")
-    return 0
+def tell(scratch: Path, summary: list[str]) -> None:
+    rabbitmq_story(scratch, summary)
+    rocketmq_story(scratch / "rocketmq-story", summary)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("demo", tell, (RabbitMQMissingError,)))

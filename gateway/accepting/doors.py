@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import resource
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway import log
 from gateway.accepting.listeners import Listener
 from gateway.accepting.upstream import Upstream
 from gateway.admission import Caps, Places, room_for_connections
 from gateway.assembly import Place
+from gateway.protocols.rocketmq.limit_requests import Permission
+from gateway.settings.checks import brokers_room
 from gateway.settings.tls_files import ending, hops
 from gateway.tls.certificates import TlsFileError
 from gateway.tls.context import Hop
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from gateway.settings import Settings
     from gateway.settings.types import Listener as Entry
+    from gateway.supervisor import Inheritance
 
 Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broker
 
@@ -28,11 +33,20 @@ def listeners_of(settings: Settings) -> dict[str, Listener]:
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     places = Places.unbounded()
     if descriptors != resource.RLIM_INFINITY:
-        places = Places(room_for_connections(descriptors, len(settings.listeners)), descriptors)
-    return {entry.name: _listener(entry, places) for entry in settings.listeners}
+        brokers = sum(brokers_room(entry) for entry in settings.listeners)
+        places = Places(room_for_connections(descriptors, len(settings.listeners), brokers), descriptors)
+    return {entry.name: listener_of(entry, places) for entry in settings.listeners}
 
 
-def _listener(entry: Entry, places: Places) -> Listener:
+def open_listeners(listening: Collection[Listener], inheritance: Inheritance) -> None:
+    """Open all, on the supervisor's sockets where it has them: by address, and only then by name. Raises OSError."""
+    taken = {listener.name: inheritance.at(listener.bind) for listener in listening}
+    for listener in listening:
+        listener.open(taken[listener.name] or inheritance.named(listener.name))
+
+
+def listener_of(entry: Entry, places: Places) -> Listener:
+    """The listener that `entry` describes, not open yet. Raises TlsFileError."""
     place = Place(
         entry.name,
         entry.protocol,
@@ -42,6 +56,8 @@ def _listener(entry: Entry, places: Places) -> Listener:
         entry.other_protocols == "pass",
         entry.send_proxy_protocol == "v2",
     )
+    remote = entry.remote_admin
+    place.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
     tls, upstream_tls = hops(entry)
     return Listener(
         place,
@@ -54,9 +70,20 @@ def _listener(entry: Entry, places: Places) -> Listener:
     )
 
 
-def read_tls(settings: Settings) -> dict[str, Protection]:
+class Derived(Protocol):
+    """Listeners that are not in the configuration themselves but made after one that is."""
+
+    def read_tls(self, entry: Entry) -> dict[str, Protection]: ...
+
+
+def read_tls(settings: Settings, derived: Mapping[str, Derived] | None = None) -> dict[str, Protection]:
     """By listener: how its two hops are to be protected, from what the files say now. Raises TlsFileError."""
-    return {entry.name: hops(entry) for entry in settings.listeners}
+    found: dict[str, Protection] = {}
+    for entry in settings.listeners:
+        found[entry.name] = hops(entry)
+        if derived and entry.name in derived:
+            found.update(derived[entry.name].read_tls(entry))
+    return found
 
 
 def say_ending(settings: Settings) -> None:

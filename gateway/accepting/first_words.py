@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from gateway import proxy_protocol
+from gateway.accepting.tls_handshake import HANDSHAKE
 from gateway.messages import ProtocolError
 from gateway.protocols import OPENINGS
 from gateway.proxy_protocol import Ends, MalformedHeaderError
@@ -37,6 +38,11 @@ async def proxy_header(sock: socket.socket) -> Ends | None:
             continue
         sock.recv(found.size)  # all there
         return found.ends
+
+
+async def begins_tls(sock: socket.socket) -> bool:
+    """Wait for the first byte: whether it is a TLS handshake's; RocketMQ tells by that (TlsModeHandler). Raises ConnectionError."""
+    return (await _peek(sock, 1, 1))[0] == HANDSHAKE
 
 
 async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool) -> None:

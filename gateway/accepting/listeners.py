@@ -20,7 +20,7 @@ from typing import Final
 import trio
 
 from gateway import log
-from gateway.accepting.first_words import check_protocol, proxy_header
+from gateway.accepting.first_words import begins_tls, check_protocol, proxy_header
 from gateway.accepting.refusals import Refusal, Refusals, refusal_of
 from gateway.accepting.tls_handshake import protect
 from gateway.accepting.turn_away import Exit
@@ -43,7 +43,7 @@ class Arrival:
     client: Channel
     address: tuple[str, int]  # the client's own: as the PROXY header tells it, where one is taken
     ends: Ends | None = None  # once nothing can change them any more
-    protected: bool = False  # TLS is up, where the listener has it
+    protected: bool = False  # TLS is up
     seat: Seat | None = None
     upstream: Channel | None = None
 
@@ -80,9 +80,14 @@ class Listener:
         self.arriving = 0
         self.closed: dict[str, int] = {}  # cause -> connections
         self.sock: socket.socket | None = None
+        self.inherited = False  # it outlives this process: clients that come after `close` wait for the next one
 
-    def open(self) -> None:
-        """Bind and listen. Raises OSError with the address in its message."""
+    def open(self, inherited: socket.socket | None = None) -> None:
+        """Bind and listen, or listen on a socket that the supervisor keeps. Raises OSError with the address in its message."""
+        self.inherited = inherited is not None
+        if inherited is not None:
+            self.sock = inherited
+            return
         family = socket.AF_INET6 if ":" in self.bind[0] else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -109,7 +114,7 @@ class Listener:
     async def accept_forever(self, handover: Handover) -> None:
         """Accept until cancelled; every client gets its own short-lived task that brings it in."""
         assert self.sock is not None
-        reserve = os.open("/dev/null", os.O_RDONLY)
+        reserve = _reserve()
         try:
             async with trio.open_nursery() as nursery:
                 while True:
@@ -145,10 +150,7 @@ class Listener:
         except OSError:
             pass  # nobody waits any more, or another descriptor was taken meanwhile: try again in a moment
         log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), remedy="raise the nofile limit (ulimit -n)")
-        try:
-            return os.open("/dev/null", os.O_RDONLY)
-        except OSError:
-            return -1
+        return _reserve()
 
     # ---- one client's way in ---------------------------------------------------------------------------------------
 
@@ -180,9 +182,12 @@ class Listener:
             await self._introduce(arrival)
             if self.accept_proxy:
                 arrival.seat.take_address(arrival.address[0])
-            if self.tls is None:
+            if not arrival.protected:
                 await check_protocol(sock, self.protocol, self.place.max_frame, others=self.place.others_pass)
-        arrival.upstream = await self.upstream.dial(arrival.ends)
+        with trio.CancelScope(
+            shield=True
+        ):  # it has spoken: where accepting ends meanwhile, it still gets in and is told so in its protocol
+            arrival.upstream = await self.upstream.dial(arrival.ends)
 
     async def _introduce(self, arrival: Arrival) -> None:
         """What comes before the protocol's own first byte: the PROXY header, TLS. Does what is not done yet."""
@@ -191,7 +196,9 @@ class Listener:
             told = await proxy_header(sock) if self.accept_proxy else None
             arrival.ends = told or _ends_of(sock, arrival.address)
             arrival.address = arrival.ends.source
-        if self.tls is not None and not arrival.protected:
+        if self.tls is None or arrival.protected:
+            return
+        if not self.tls.permissive or await begins_tls(sock):
             arrival.client = await protect(sock, self.tls, self.place.handshake_ns / 1e9)
             arrival.protected = True
 
@@ -220,7 +227,7 @@ class Listener:
             arrival.client.close()
 
     def close(self) -> None:
-        """Stop accepting."""
+        """Stop accepting. An inherited socket stays open for its other holders."""
         if self.sock is not None:
             self.sock.close()
             self.sock = None
@@ -228,6 +235,14 @@ class Listener:
     def __repr__(self) -> str:
         state = "open" if self.sock is not None else "closed"
         return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
+
+
+def _reserve() -> int:
+    """A descriptor to give up when there are no more; -1 where there are none even now, as for a broker's listener opened that late."""
+    try:
+        return os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        return -1
 
 
 def _ends_of(sock: socket.socket, peer: tuple[str, int]) -> Ends:

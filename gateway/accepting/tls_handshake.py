@@ -34,7 +34,7 @@ PLAIN: Final = (
     (b"PRI ", "speaks HTTP/2"),
     (b"PROX", "was sent on with a PROXY header: set accept_proxy_protocol: true"),
     (b"\r\n\r\n", "was sent on with a PROXY header: set accept_proxy_protocol: true"),
-    (b"\x00", "speaks RocketMQ without TLS: set tls.enable=true in the client, or take `tls` off this listener"),
+    (b"\x00", "speaks RocketMQ without TLS: set tls.enable=true in the client, or `mode: permissive` in this listener's `tls`"),
 )
 
 _steps = trio.Lock()

@@ -91,6 +91,16 @@ class Upstream:
         self._reached()
         return channel
 
+    def move(self, address: tuple[str, int], tls: Hop | None) -> None:
+        """The broker is at another address from now on, about which nothing is known."""
+        self.address = address
+        self.tls = tls
+        self.ok = None
+        self.why = ""
+        self._failures = 0
+        self._retry_at = 0.0
+        self._findings += 1  # what dials under way find out is of the old address
+
     def _must_wait(self) -> bool:
         return self.ok is False and (self._probing or trio.current_time() < self._retry_at)
 

@@ -13,9 +13,12 @@ from gateway.actions.block import block
 from gateway.actions.close import close
 from gateway.actions.delay import delay
 from gateway.actions.drop import drop
+from gateway.actions.keep import keep
 from gateway.actions.reject import reject
 from gateway.conversation import Conversation
 from gateway.messages import Part
+
+__all__ = ["ACTIONS", "turn_round"]
 
 Action = Callable[[Conversation, Part, int], None]
 
@@ -26,3 +29,13 @@ ACTIONS: Final[dict[str, Action]] = {
     "drop": drop,
     "close": close,
 }
+
+
+def turn_round(conversation: Conversation, part: Part, now: int) -> None:
+    """Settle `part`, which was refused."""
+    rule = part.rule
+    assert rule is not None, "a refusal names its rule"
+    if part.reservation is not None:
+        keep(conversation, part, now)
+    else:
+        ACTIONS[rule.action](conversation, part, now)

@@ -26,10 +26,10 @@ def counted(part: Part, outcome: int) -> bool:
 
 
 def count_held(part: Part) -> None:
-    """Count `part` as held; once, however often it is judged again."""
+    """Count `part` as held; once, however often it is judged again. A request for messages counts one at the limit that holds it."""
     key = part.key
     assert key is not None
     key.tally.delayed += part.count * part.messages
     level = part.level
     if level is not None:
-        level.held += part.count * part.messages
+        level.held += part.count * max(part.messages, 1)

@@ -11,6 +11,16 @@ from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
 from gateway.cli.output import Column, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, Verb, acting, remote, said
 
+
+def _culprits(item: dict[str, Any]) -> object:
+    """The clients that are refused now, each with its messages per second; where nothing is, those that were, with their messages."""
+    clients = [client for client in item.get("clients") or [] if isinstance(client, dict)]
+    now = [client for client in clients if client.get("refused_per_second")]
+    if now:
+        return ", ".join(f"{client.get('client')} {client['refused_per_second']:.0f}/s" for client in now)
+    return ", ".join(f"{client.get('client')} {client.get('refused')}" for client in clients)
+
+
 TOPICS: Final[list[Column]] = [
     column("protocol", "protocol"),
     column("topic", "topic"),
@@ -25,6 +35,8 @@ TOPICS: Final[list[Column]] = [
     column("dropped", "dropped"),
     column("abandoned", "abandoned"),
     column("waiting", "waiting"),
+    column("group", "group"),
+    ("refused most", _culprits),
 ]
 CONNECTIONS: Final[list[Column]] = [
     column("id", "id"),
@@ -57,6 +69,8 @@ def _guarded(hop: object, verified: str) -> object:
     """A hop of TLS in a word or two: on, or what it means that the peer's certificate is verified. None where it is plain."""
     if not isinstance(hop, dict):
         return None
+    if hop.get("mode") == "permissive":
+        return "permissive"
     return verified if hop.get("peer_verified") else "on"
 
 
@@ -72,6 +86,7 @@ LISTENERS: Final[list[Column]] = [
     column("per user", "max_connections_per_user"),
     column("rate", "max_connection_rate"),
     ("refused", lambda item: sum((item.get("connections_refused") or {}).values())),
+    ("broker busy", lambda item: sum((item.get("broker_busy") or {}).values())),
     column("upstream", "upstream"),
     ("upstream tls", lambda item: _guarded(item.get("upstream_tls"), "verified")),
     column("proxy sent", "send_proxy_protocol"),
@@ -84,7 +99,11 @@ RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
 @remote
 def topics(remote: Remote, query: str | None) -> None:
-    """Topics seen lately: received, forwarded, refused, now and in all. Operation consume: what consumers got from a queue."""
+    """Topics seen lately: received, forwarded, refused, now and in all. Operation consume: what consumers got from a queue.
+
+    Group: the consumer group whose retries a RocketMQ topic holds. Refused most: the clients behind refusals, with what is
+    refused of each per second; where nothing is any more, with what was.
+    """
     remote.emit(list(remote.client.items("/v1/topics", {"q": query} if query else None)), TOPICS)
 
 

@@ -17,6 +17,8 @@ from gateway.pipeline import Batch, Handler
 from limiter.credit import Credit
 
 REQUESTS_PER_TURN: Final = 512  # fairness between sessions, as Netty's maxMessagesPerRead; 512 short messages are about 0.2 ms
+CRUMB: Final = 512  # bytes; smaller pieces are joined up to LOAF, for each object costs 33 more: a client could trickle 40 times its bytes
+LOAF: Final = 4096
 WINDOW_NS: Final = 100_000_000  # access log's max_100ms_messages
 
 
@@ -68,7 +70,11 @@ class Decode(Handler):
     def _join(self, data: bytes) -> bytes:
         """All undecoded bytes with `data` behind them, or b"" while too few to get further."""
         if data:
-            self.later.append(data)
+            later = self.later
+            if later and len(data) < CRUMB and len(later[-1]) < LOAF:
+                later[-1] += data
+            else:
+                later.append(data)
             self.later_bytes += len(data)
         rest = self.rest[self.at :] if self.at else self.rest
         if not self.pending and len(rest) + self.later_bytes < self.conversation.need:

@@ -8,7 +8,7 @@ way its rule says (`ACTIONS`). Parts are settled in the order they came, so noth
 from __future__ import annotations
 
 from gateway.accounts import Accounts
-from gateway.actions import ACTIONS
+from gateway.actions import turn_round
 from gateway.conversation import Conversation
 from gateway.messages import REQUEST, Part
 from gateway.pipeline import Batch, Handler
@@ -58,15 +58,13 @@ class RateLimit(Handler):
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
     def _turn_round(self, part: Part, now: int) -> None:
-        rule = part.rule
-        assert rule is not None, "a refusal names its rule"
         key = part.key
         assert key is not None
         if not key.dirty:
             self.accounts.note(key)
         key.tally.refused_by = part.level
         key.tally.retry_after_ns = part.wait_ns
-        ACTIONS[rule.action](self.conversation, part, now)
+        turn_round(self.conversation, part, now)
 
     def _remark(self, part: Part) -> None:
         key = part.key

@@ -11,6 +11,7 @@ from typing import Final
 from gateway.conversation import Conversation
 from gateway.protocols.amqp import handshake
 from gateway.protocols.amqp.conversation import AmqpConversation
+from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.rocketmq import strangers
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 
@@ -29,9 +30,11 @@ class Opening:
 PROTOCOLS: Final[dict[str, type[Conversation]]] = {
     "amqp": AmqpConversation,
     "rocketmq": RocketmqConversation,
+    "rocketmq-nameserver": NameserverConversation,
 }
 
 OPENINGS: Final[dict[str, Opening]] = {
     "amqp": Opening(8, handshake.opening),
     "rocketmq": Opening(4, strangers.opening),
+    "rocketmq-nameserver": Opening(4, strangers.opening),
 }

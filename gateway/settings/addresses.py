@@ -1,4 +1,4 @@
-"""Kind of value: a host and a port."""
+"""Kinds of values: a host and a port, a host, a network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gateway.settings.document import Node, Scalar, kind_of
 from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
 from gateway.settings.problems import quoted
+from limiter.patterns import Addresses
 
 NAME: Final = 253
 LABEL: Final = 63
@@ -102,6 +103,29 @@ class HostName(ScalarKind[str]):
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": rf"^(?:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*|{NAME_PATTERN})$", "examples": [self.example]}
+
+
+class Network(ScalarKind[str]):
+    """A client address or a network of them (CIDR)."""
+
+    placeholder = ""
+    wanted = "an address or a network"
+
+    def __init__(self, example: str) -> None:
+        self.example = example
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+        try:
+            Addresses(scalar.text)
+        except ValueError as error:
+            raise Invalid(str(error), f"write an address or a network like {self.example}") from None
+        return scalar.text
+
+    def show(self, value: str) -> JSON:
+        return value
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "string", "examples": [self.example]}
 
 
 def _is_ipv6(host: str) -> bool:

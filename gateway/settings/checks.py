@@ -9,12 +9,14 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
+from gateway.settings.port_ranges import PortRange
 from gateway.settings.problems import NOWHERE, Place
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
 from gateway.settings.types import Admin, Credit, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
+NAMESERVER: Final = "rocketmq-nameserver"
 ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared with, not bound to
 
 
@@ -91,6 +93,74 @@ def binds(reading: Reading) -> None:
             )
 
 
+def tls_modes(reading: Reading) -> None:
+    """Only in RocketMQ do clients with TLS and without share a port."""
+    for path, value in reading.sections:
+        if isinstance(value, Listener) and value.protocol == "amqp" and value.tls is not None and value.tls.mode == "permissive":
+            inner = f"{path}.tls.mode"
+            message = "permissive is RocketMQ's way; AMQP clients without TLS have a port of their own"
+            remedy = "set mode: enforcing, and give clients without TLS a listener without `tls`"
+            reading.problems.add(_place(reading, inner), inner, message, remedy)
+
+
+def remote_admins(reading: Reading) -> None:
+    """The requests of remote admin are RocketMQ's."""
+    for path, value in reading.sections:
+        if isinstance(value, Listener) and value.protocol == "amqp" and value.remote_admin is not None:
+            inner = f"{path}.remote_admin"
+            message = "AMQP has no requests that change limits"
+            reading.problems.add(_place(reading, inner), inner, message, "remove it, and use the admin API or `sluice limits set`")
+
+
+def broker_ports(reading: Reading) -> None:
+    """A name server's listener has ports for its brokers, which nobody else binds, and a host that its clients can be told."""
+    ranges: list[tuple[str, str, PortRange]] = []  # of those so far: path, host, ports
+    for path, value in reading.sections:
+        if not isinstance(value, Listener) or value.protocol != NAMESERVER or not _both_read(reading, path, "bind", "protocol"):
+            continue
+        if value.broker_ports is None:
+            if not reading.unread(f"{path}.broker_ports"):
+                message = "is missing: the listeners of its brokers need ports"
+                reading.problems.add(_place(reading, f"{path}.protocol"), f"{path}.broker_ports", message, "add broker_ports: 20911-20950")
+        else:
+            _check_range(reading, path, value.bind.host, value.broker_ports, ranges)
+            ranges.append((f"{path}.broker_ports", value.bind.host, value.broker_ports))
+        if value.advertise is None and value.bind.host in ANY and not reading.unread(f"{path}.advertise"):
+            message = f"is missing: clients cannot be told to dial {value.bind.host}"
+            remedy = "add advertise: and the address or name under which clients reach this gateway"
+            reading.problems.add(_place(reading, f"{path}.bind"), f"{path}.advertise", message, remedy)
+        elif value.advertise in ANY:
+            remedy = "name the address under which clients reach this gateway"
+            reading.problems.add(_place(reading, f"{path}.advertise"), f"{path}.advertise", f"nobody can dial {value.advertise}", remedy)
+
+
+def brokers_room(listener: Listener) -> int:
+    """How many listeners for brokers may be opened after this one."""
+    ports = listener.broker_ports if listener.protocol == NAMESERVER else None
+    return 0 if ports is None else len(ports.for_brokers())
+
+
+def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earlier: list[tuple[str, str, PortRange]]) -> None:
+    """No other listener, and no other range, has a port of this range on the same host."""
+    inner = f"{path}.broker_ports"
+    for other, value in reading.sections:
+        if not isinstance(value, Listener | Admin):
+            continue
+        addresses = [(f"{other}.bind", value.bind)]
+        if isinstance(value, Listener) and is_loopback(value.upstream.host):
+            addresses.append((f"{other}.upstream", value.upstream))
+        for name, address in addresses:
+            if address.host and ports.first <= address.port <= ports.last and overlap(address, Address(host, address.port)):
+                reading.problems.add(
+                    _place(reading, inner), inner, f"{address} is within it, and is {name}", f"choose other ports; {_called(reading, name)}"
+                )
+    for name, other_host, other_ports in earlier:
+        if ports.first <= other_ports.last and other_ports.first <= ports.last and overlap(Address(host, 1), Address(other_host, 1)):
+            reading.problems.add(
+                _place(reading, inner), inner, f"overlaps {name}: {other_ports}", f"choose other ports; {_called(reading, name)}"
+            )
+
+
 def credit(reading: Reading) -> None:
     """0 < more_after <= initial."""
     for path, value in reading.sections:
@@ -161,4 +231,15 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
     return None
 
 
-CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (unique_names, binds, credit, memory, admin, tls_files, token_files)
+CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
+    unique_names,
+    binds,
+    tls_modes,
+    remote_admins,
+    broker_ports,
+    credit,
+    memory,
+    admin,
+    tls_files,
+    token_files,
+)

@@ -9,11 +9,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from gateway.admission import room_for_connections
-from gateway.settings.checks import unreadable_token
+from gateway.admission import PER_BROKER, room_for_connections
+from gateway.settings.checks import NAMESERVER, brokers_room, unreadable_token
+from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, Place
 from gateway.settings.tls_files import risky as risky_tls
 from limiter.limits import Rate
+from limiter.matching import SPOKEN_BY
 from limiter.rule import DEFAULT_MAX_DELAY_NS, Rule
 from limiter.units import format_rate
 
@@ -43,16 +45,19 @@ def _least(rate: Rate) -> int:
 
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule for a protocol or a listener that there is none of."""
-    protocols = {listener.protocol for listener in settings.listeners}
+    protocols = {"rocketmq" if listener.protocol == NAMESERVER else listener.protocol for listener in settings.listeners}
     names = [listener.name for listener in settings.listeners]
+    opened = tuple(f"{listener.name}/" for listener in settings.listeners if listener.protocol == NAMESERVER)  # for its brokers
     for number, rule in enumerate(settings.rules):
-        spoken = rule.match.spoken()
+        said = rule.match.spoken()
+        spoken = said or SPOKEN_BY.get(rule.per)
         if spoken is not None and spoken not in protocols:
+            field = "match" if said is not None else "per"
             yield settings.problem(
-                f"rules[{number}].match", f"no listener speaks {spoken}: the rule never matches", "remove it, or add a listener"
+                f"rules[{number}].{field}", f"no listener speaks {spoken}: the rule never matches", "remove it, or add a listener"
             )
         wanted = rule.match.listener
-        if wanted is not None and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
+        if wanted is not None and not wanted.startswith(opened) and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
             message = f'there is no listener "{wanted}": the rule never matches'
             yield settings.problem(f"rules[{number}].match.listener", message, f"known: {', '.join(names)}")
 
@@ -74,13 +79,18 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
             path = f"rules[{number}].max_delay"
             if rule.match.operation == "consume":
-                yield settings.problem(path, "has no effect with operation: consume: deliveries wait as long as it takes", "remove it")
+                yield settings.problem(
+                    path, "has no effect with operation: consume: what consumers get waits as long as it takes", "remove it"
+                )
             elif rule.action != "delay":
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
         if rule.fallback != "delay" and rule.match.spoken() == "rocketmq":
             message = "has no effect with protocol: rocketmq, where every refusal can be said"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")
-        if rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the others end in a refusal
+        if rule.reply != "flow_control" and rule.match.operation == "consume":
+            message = "has no effect with operation: consume: consumers are held, not refused"
+            yield settings.problem(f"rules[{number}].reply", message, "remove it")
+        elif rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the others end in a refusal
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )
@@ -109,12 +119,27 @@ def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
         if listener.protocol == "amqp":
             continue
         if listener.max_connections_per_user is not None:
-            message = f"has no effect with protocol: {listener.protocol}, which tells the gateway no user"
+            message = f"has no effect with protocol: {listener.protocol}, whose clients only claim an access key"
             remedy = "set max_connections_per_address, or remove it"
             yield settings.problem(f"listeners[{number}].max_connections_per_user", message, remedy)
         if listener.other_protocols != "refuse":
             message = f"has no effect with protocol: {listener.protocol}"
             yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
+
+
+def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
+    """Settings of a name server's listener where there is none, and rules for one, whose requests are never limited."""
+    for number, listener in enumerate(settings.listeners):
+        for key in ("advertise", "broker_ports"):
+            if listener.protocol != NAMESERVER and getattr(listener, key) is not None:
+                message = f"has no effect with protocol: {listener.protocol}"
+                yield settings.problem(f"listeners[{number}].{key}", message, f"set protocol: {NAMESERVER}, or remove it")
+    names = {listener.name for listener in settings.listeners if listener.protocol == NAMESERVER}
+    for number, rule in enumerate(settings.rules):
+        if rule.match.listener in names:
+            message = f'what the name server\'s listener "{rule.match.listener}" passes on is not limited: the rule never matches'
+            remedy = f"name the listeners of its brokers: {rule.match.listener}/*"
+            yield settings.problem(f"rules[{number}].match.listener", message, remedy)
 
 
 def caps_beyond_caps(settings: Settings) -> Iterator[ConfigProblem]:
@@ -133,7 +158,7 @@ def caps_beyond_files(settings: Settings) -> Iterator[ConfigProblem]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         return
-    room = room_for_connections(hard, len(settings.listeners))
+    room = _room(settings, hard)
     for number, listener in enumerate(settings.listeners):
         if listener.max_connections is not None and listener.max_connections > room:
             message = f"the hard limit of open files ({hard}) leaves room for {room} connections"
@@ -144,13 +169,44 @@ def few_files(settings: Settings) -> Iterator[ConfigProblem]:
     """A hard limit of open files that leaves room for few connections."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
-        message = f"the hard limit of open files is {hard}: room for {room_for_connections(hard, len(settings.listeners))} connections"
+        message = f"the hard limit of open files is {hard}: room for {_room(settings, hard)} connections"
         yield ConfigProblem("ulimit -n", 0, 0, "", message, "raise it (systemd: LimitNOFILE=65536)")
+
+
+def wide_ranges(settings: Settings) -> Iterator[ConfigProblem]:
+    """Ports for so many brokers that their listeners take more of the descriptors than connections may."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    brokers = sum(map(brokers_room, settings.listeners))
+    if hard == resource.RLIM_INFINITY or brokers * PER_BROKER <= hard // 2:
+        return
+    for number, listener in enumerate(settings.listeners):
+        count = brokers_room(listener)
+        if count:
+            room = _room(settings, hard)
+            message = f"{count} brokers are more than the hard limit of open files ({hard}) is for: room for {room} connections"
+            remedy = "a range has room for half as many brokers as ports: narrow it, or raise the limit (systemd: LimitNOFILE=)"
+            yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
+
+
+def outgoing_ranges(settings: Settings) -> Iterator[ConfigProblem]:
+    """Ports for brokers that a connection of anybody's may have when the gateway wants them back after a restart."""
+    outgoing = outgoing_ports()
+    for number, listener in enumerate(settings.listeners):
+        ports = listener.broker_ports if brokers_room(listener) else None
+        if outgoing is not None and ports is not None and ports.first <= outgoing.last and outgoing.first <= ports.last:
+            message = f"overlaps {outgoing}, the ports of outgoing connections: one of them may take a broker's port over a restart"
+            remedy = "choose others; the kernel's are in /proc/sys/net/ipv4/ip_local_port_range"
+            yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
+
+
+def _room(settings: Settings, descriptors: int) -> int:
+    """How many connections the gateway has descriptors for."""
+    return room_for_connections(descriptors, len(settings.listeners), sum(map(brokers_room, settings.listeners)))
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, shadowed_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
-    caps_beyond_caps,
+    caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ line that the error is about. The limiter stops at a rule's first fault; here it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
 from gateway.settings.document import Node
@@ -48,11 +48,23 @@ class MatchText:
     routing_key: str | None = setting(Text("order.#"), None, "AMQP routing key; exact, glob, or words with * (one) and # (any number).")
     queue: str | None = setting(Text("jobs"), None, "AMQP queue published to through the default exchange.")
     topic: str | None = setting(Text("orders"), None, "RocketMQ topic; exact or glob, e.g. '%RETRY%*'.")
-    group: str | None = setting(Text("billing"), None, "RocketMQ producer or consumer group; exact or glob.")
-    user: str | None = setting(Text("guest"), None, "User as authenticated; exact or glob.")
+    group: str | None = setting(
+        Text("billing"), None, "RocketMQ group, exact or glob: the producer's; of retries (%RETRY%GROUP) and pulls the consumer's."
+    )
+    namespace: str | None = setting(
+        Text("shop"), None, "RocketMQ namespace, exact or glob: shop of shop%orders and of %RETRY%shop%billing."
+    )
+    user: str | None = setting(
+        Text("guest"),
+        None,
+        "User, exact or glob. AMQP: as authenticated. RocketMQ: the ACL access key that the request claims; the gateway cannot verify it, "
+        "so name client too where others could claim it.",
+    )
     client: str | None = setting(Text("10.0.0.0/8"), None, "Client address or network (CIDR).")
     operation: str | None = setting(
-        Choice(*OPERATIONS), None, "produce (the default): what clients publish; consume: what they get from a queue (AMQP), which is held."
+        Choice(*OPERATIONS),
+        None,
+        "produce (the default): what clients publish; consume: what they get (deliveries, pulls, pops): held, never refused.",
     )
 
 
@@ -93,7 +105,7 @@ class RuleText:
 
     name: str = setting(Name("orders"), REQUIRED, "Name of the rule, as metrics, refusals and live changes call it.")
     match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
-    per: str = setting(Choice(*PER), "topic", "What a bucket is kept for.")
+    per: str = setting(Choice(*PER), "topic", "What a bucket is kept for; exchange and vhost are AMQP's, group and namespace RocketMQ's.")
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
     algorithm: str = setting(Choice("token_bucket", not_yet=NOT_YET["algorithm"]), "token_bucket", "How the limit is kept.")
     breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
@@ -126,6 +138,7 @@ class RuleText:
     }
 
 
+MATCH_FIELDS: Final = tuple(field.name for field in fields(MatchText))  # called the same in Match
 RULE_SETTINGS: Final = settings_of(RuleText)
 LIMIT_SETTINGS: Final = settings_of(LimitText)
 SOME_LIMIT: Final = LimitText(messages=Rate(1))
@@ -184,7 +197,7 @@ def without(text: RuleText, error: RuleError) -> RuleText:
     if outer == "limit":
         return replace(text, limit=SOME_LIMIT)
     match = text.match
-    if outer == "match" and inner != "client" and match.protocol is None and (match.topic is not None or match.group is not None):
+    if outer == "match" and inner != "client" and match.protocol is None and {match.topic, match.group, match.namespace} != {None}:
         text = replace(
             text, per="topic", reply="flow_control", max_delay_ns=DEFAULT_MAX_DELAY_NS
         )  # fields of both protocols: which was meant, and so what fits, is not known
@@ -220,22 +233,9 @@ def rule_of(text: RuleText, place: Place) -> Rule:
     """The rule that `text` says; raises RuleError."""
     limit = text.limit
     tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
-    match = text.match
     return Rule(
         name=text.name,
-        match=Match(
-            protocol=match.protocol,
-            listener=match.listener,
-            vhost=match.vhost,
-            exchange=match.exchange,
-            topic=match.topic,
-            routing_key=match.routing_key,
-            queue=match.queue,
-            group=match.group,
-            user=match.user,
-            client=match.client,
-            operation=match.operation,
-        ),
+        match=Match(**{name: getattr(text.match, name) for name in MATCH_FIELDS}),
         per=text.per,
         limit=Limit(
             messages=limit.messages,
@@ -258,25 +258,13 @@ def rule_of(text: RuleText, place: Place) -> Rule:
 
 def text_of(rule: Rule) -> RuleText:
     """The inverse of `rule_of`, but for the place; the breaker is the one in force."""
-    limit, match = rule.limit, rule.match
+    limit = rule.limit
     burst: int | BurstText | None = limit.burst_ns
     if limit.messages_burst is not None or limit.bytes_burst is not None:
         burst = BurstText(limit.messages_burst, limit.bytes_burst)
     return RuleText(
         name=rule.name,
-        match=MatchText(
-            match.protocol,
-            match.listener,
-            match.vhost,
-            match.exchange,
-            match.routing_key,
-            match.queue,
-            match.topic,
-            match.group,
-            match.user,
-            match.client,
-            match.operation,
-        ),
+        match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_FIELDS}),
         per=rule.per,
         limit=LimitText(limit.messages, limit.bytes, burst),
         algorithm=rule.algorithm,

@@ -33,7 +33,7 @@ def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
 def _client_hop(tls: ListenerTls) -> Hop:
     from gateway.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
 
-    return client_hop(tls.certificate, tls.key, tls.client_ca)
+    return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=tls.mode == "permissive")
 
 
 def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
@@ -82,6 +82,9 @@ def risky(settings: Settings) -> Iterator[ConfigProblem]:
                 yield settings.problem(f"{path}.key", f"{tls.key} can be read by others", f"chmod o= {tls.key}")
         upstream = listener.upstream_tls
         client_ca = None if listener.tls is None else listener.tls.client_ca
+        if client_ca is not None and listener.tls is not None and listener.tls.mode == "permissive":
+            message = "a client without TLS needs no certificate: tls.client_ca keeps nobody out"
+            yield settings.problem(f"listeners[{number}].tls.mode", message, "set mode: enforcing, or take client_ca out")
         for key, file in (("tls.client_ca", client_ca), ("upstream_tls.ca", None if upstream is None else upstream.ca)):
             if file is not None and not _cas(file):
                 message = f"{file} holds a certificate that is no CA's: nobody is trusted for it"

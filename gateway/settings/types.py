@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from gateway.settings.addresses import Address, HostName, HostPort
-from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Whole, YesNo
+from gateway.settings.addresses import Address, HostName, HostPort, Network
+from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Text, Whole, YesNo
+from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, Size
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
 from limiter.limits import Rate
@@ -43,6 +44,11 @@ class ListenerTls:
     client_ca: Path | None = setting(
         PathName("tls/clients-ca.pem"), None, "CAs of client certificates; with it every client must show a certificate of theirs."
     )
+    mode: str = setting(
+        Choice("enforcing", "permissive"),
+        "enforcing",
+        "enforcing: clients without TLS are closed; permissive (RocketMQ's tls.server.mode): they are let in too, on the same port.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +71,38 @@ class UpstreamTls:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteAdmin:
+    """RocketMQ requests that view and change limits (9002 and 9003 of MQCloud), answered by the gateway. Both conditions must be met."""
+
+    allow: tuple[str, ...] = setting(
+        ListOf(Network("10.0.0.0/8"), "10.0.0.0/8", least=1),
+        REQUIRED,
+        "Client addresses and networks (CIDR) that may send them; others are answered with code 16.",
+    )
+    access_keys: tuple[str, ...] = setting(
+        ListOf(Text("mqcloud", ".{1,64}", "an access key of 1 to 64 characters"), "mqcloud"),
+        (),
+        "With it a request must also claim one of these ACL access keys. The gateway cannot verify its signature: this keeps accidents "
+        "away, not attackers.",
+    )
+    legacy_codes: bool = setting(
+        YesNo(),
+        False,
+        "Also answer 329 and 330, MQCloud's codes for old brokers. RocketMQ itself uses 329 for DELETE_EXPIRED_COMMITLOG: the broker does "
+        "not get that any more.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
     """An address clients connect to, and the broker behind it."""
 
     name: str = setting(Name("rabbit"), REQUIRED, "Name of the listener, as rules, metrics and logs call it.")
     protocol: str = setting(
-        Choice("amqp", "rocketmq", not_yet=("rocketmq-nameserver",)), REQUIRED, "What is spoken here: amqp (0-9-1) or rocketmq (remoting)."
+        Choice("amqp", "rocketmq", "rocketmq-nameserver"),
+        REQUIRED,
+        "What is spoken here: amqp (0-9-1); rocketmq (remoting); rocketmq-nameserver: clients ask here for routes, which lead them to "
+        "listeners that the gateway opens for each broker.",
     )
     bind: Address = setting(
         HostPort("127.0.0.1:5672", bind=True), REQUIRED, "Address to listen on, host:port or [v6]:port; port 0 takes a free one."
@@ -119,11 +151,23 @@ class Listener:
     )
     max_frame: int = setting(Size("16MiB", "4KiB", "1GiB"), 16 << 20, "Largest frame accepted; a larger one announced ends the connection.")
 
-    not_yet: ClassVar[NotYets] = {
-        "advertise": NotYet("the nameserver mode is"),
-        "broker_ports": NotYet("the nameserver mode is"),
-        "remote_admin": NotYet("answering RocketMQ's rate-limit admin requests is", ("false",)),
-    }
+    remote_admin: RemoteAdmin | None = setting(
+        OrElse(Section(RemoteAdmin), Off()),
+        None,
+        "Who may view and change limits by RocketMQ requests (MQCloud's console); off: the broker answers.",
+    )
+
+    advertise: str | None = setting(
+        HostName("10.0.0.5"),
+        None,
+        "rocketmq-nameserver: the host written into routes, where clients reach this gateway. Default: the host of bind.",
+    )
+    broker_ports: PortRange | None = setting(
+        Ports("20911-20950"),
+        None,
+        "rocketmq-nameserver: ports for the listeners of its brokers, which are opened as routes name them, on the host of bind and with "
+        "this listener's settings. A range has room for half as many brokers: the port two below a broker's is no other's.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,16 @@ class Hop:
     own: Validity | None  # of our own certificate and those that vouch for it: the earliest end
     fingerprint: int  # of the files' contents: equal where a reload found the same
     failures: dict[str, int] = field(default_factory=dict)  # handshakes that failed, by the label of the reason
+    permissive: bool = False  # towards clients: those that begin without TLS are let in too
 
     def describe(self) -> dict[str, object]:
         """For `GET /v1/listeners`."""
         until = None if self.own is None else datetime.fromtimestamp(self.own.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         verified = self.context.verify_mode == ssl.CERT_REQUIRED
-        return {"certificate_expires": until, "peer_verified": verified, "handshakes_failed": dict(self.failures)}
+        described: dict[str, object] = {"certificate_expires": until, "peer_verified": verified, "handshakes_failed": dict(self.failures)}
+        if self.server_side:
+            described["mode"] = "permissive" if self.permissive else "enforcing"
+        return described
 
     def begin(self) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
         """A new connection's TLS, its buffer for what comes from the socket, and the one for what goes there."""
@@ -43,7 +47,7 @@ class Hop:
         return tls, incoming, outgoing
 
 
-def client_hop(certificate: Path, key: Path, client_ca: Path | None) -> Hop:
+def client_hop(certificate: Path, key: Path, client_ca: Path | None, *, permissive: bool = False) -> Hop:
     """TLS towards clients; with `client_ca` they must have a certificate it vouches for. Raises TlsFileError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
@@ -51,7 +55,7 @@ def client_hop(certificate: Path, key: Path, client_ca: Path | None) -> Hop:
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         _load_trusted(context, client_ca, "client_ca")
-    return Hop(context, True, None, own, _fingerprint(certificate, key, client_ca))
+    return Hop(context, True, None, own, _fingerprint(certificate, key, client_ca), permissive=permissive)
 
 
 def upstream_hop(ca: Path | None, certificate: Path | None, key: Path | None, server_name: str, verify: str) -> Hop:

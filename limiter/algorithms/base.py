@@ -33,6 +33,13 @@ class Algorithm:
         """Spend `count` requests that `available` has just promised (same instant)."""
         raise NotImplementedError
 
+    def settle(self, messages: int, size: int, debt_ns: int, now: int) -> None:
+        """Charge what nobody had asked for, or give back what is negative.
+
+        Charging leaves a debt of at most `debt_ns` of the rate, or the one that there is, where that is deeper.
+        """
+        raise NotImplementedError
+
     def wait_ns(self, messages: int, size: int, now: int) -> int:
         """The true time until one such request would pass; 0: now; NEVER: not under this limit."""
         raise NotImplementedError

@@ -63,6 +63,13 @@ class Tokens:
     def take(self, count: int, cost: int) -> None:
         self._level -= count * cost * self._per_ns
 
+    def settle(self, cost: int, debt_ns: int, now: int) -> None:
+        self.refill(now)
+        level = self._level - cost * self._per_ns
+        if cost > 0:
+            level = max(level, min(self._level, -debt_ns * self._amount))
+        self._level = min(level, self._full)
+
     def wait_ns(self, cost: int, now: int) -> int:
         """Until one of `cost` fits: exact, counted from `now`."""
         self.refill(now)
@@ -136,6 +143,12 @@ class TokenBucket(Algorithm):
         tokens = self._bytes
         if tokens is not None:
             tokens.take(count, size)
+
+    def settle(self, messages: int, size: int, debt_ns: int, now: int) -> None:
+        if self._messages is not None:
+            self._messages.settle(messages, debt_ns, now)
+        if self._bytes is not None:
+            self._bytes.settle(size, debt_ns, now)
 
     def wait_ns(self, messages: int, size: int, now: int) -> int:
         wait = 0

@@ -198,3 +198,39 @@ def test_a_clock_that_jumps_grants_nothing_and_does_not_stall(name: str, limit: 
     wait = bucket.wait_ns(1, 0, now)
     assert wait <= Fraction(limit.messages.per_ns, limit.messages.amount) + 1 + SECOND
     assert bucket.available(1, 1, 0, now + wait) == 1
+
+
+@every_algorithm
+@settings(max_examples=40, deadline=None)
+@given(
+    limit=limits,
+    moves=steps,
+    messages=st.integers(0, 5000),
+    size=st.integers(0, 500_000),
+    debt_ns=st.sampled_from([0, SECOND, 10 * SECOND]),
+)
+def test_what_is_settled_is_charged_in_full_or_leaves_the_debt_that_is_allowed(
+    name: str, limit: Limit, moves: list[tuple[int, int, int, int]], messages: int, size: int, debt_ns: int
+) -> None:
+    bucket, now = play(name, limit, moves)
+    owed = bucket.wait_ns(0, 0, now)
+    bucket.settle(messages, size, debt_ns, now)
+    wait = bucket.wait_ns(0, 0, now)
+    assert owed <= wait <= max(owed, debt_ns)
+    if wait < debt_ns:
+        bucket.settle(-messages, -size, debt_ns, now)
+        untouched, _ = play(name, limit, moves)
+        assert bucket.fill(now) == untouched.fill(now)
+        assert bucket.wait_ns(1, 1, now) == untouched.wait_ns(1, 1, now)
+
+
+@every_algorithm
+@settings(max_examples=40, deadline=None)
+@given(limit=limits, moves=steps, messages=st.integers(0, 5000), size=st.integers(0, 500_000))
+def test_what_is_given_back_never_makes_more_than_a_full_bucket(
+    name: str, limit: Limit, moves: list[tuple[int, int, int, int]], messages: int, size: int
+) -> None:
+    bucket, now = play(name, limit, moves)
+    bucket.settle(-messages, -size, 0, now)
+    full = ALGORITHMS[name](limit, now)
+    assert bucket.available(10**6, 1, 1, now) <= full.available(10**6, 1, 1, now)

@@ -134,6 +134,7 @@ def test_a_broker_killed_under_load_has_every_message_that_was_acked(mortal: Rab
     url = gateway.amqp_url()
     with contextlib.closing(pika.BlockingConnection(pika.URLParameters(mortal.url))) as direct:
         direct.channel().queue_declare("durable", durable=True)
+    mortal.control("eval", "mnesia:sync_log().")  # else the queue itself may be what a killed broker has forgotten
     publishers = [Publisher(url, "durable", f"p{number}") for number in range(3)]
     for publisher in publishers:
         publisher.start()

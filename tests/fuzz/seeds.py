@@ -6,6 +6,7 @@ Run it when a format or a target changes; file names are contents' hashes, as li
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import shutil
@@ -22,6 +23,49 @@ def recorded() -> list[tuple[str, bytes]]:
     """A session of pika's with RabbitMQ 3.10: who spoke, and what."""
     lines = (ROOT / "tests/gateway/protocols/amqp/vectors/pika_session.jsonl").read_text().splitlines()
     return [(who, base64.b64decode(data)) for who, data in map(json.loads, lines)]
+
+
+def rocketmq_seeds() -> Iterator[tuple[str, bytes]]:
+    """From the frames that RemotingCommand wrote, and from headers spelled in every way we could think of."""
+    from support import rocketmq
+    from support.remoting import frames_file, headers_file
+
+    lines = [json.loads(line) for line in gzip.decompress(frames_file("5.3.3").read_bytes()).decode().splitlines()]
+    spoken = {
+        who: [bytes.fromhex(line["frame"]) for line in lines if line["from"] == who and len(line["frame"]) < 1200]
+        for who in ("client", "broker")
+    }
+    for frame in spoken["client"][::17] + spoken["broker"][::11]:
+        header = frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
+        yield "rocketmq_header", bytes([frame[4]]) + header
+    for row in json.loads(headers_file().read_text())[::3]:
+        yield "rocketmq_header", b"\x00" + bytes.fromhex(row["header"])
+    for at in range(0, len(spoken["client"]), 40):
+        yield "rocketmq_client", bytes([at % 256]) + b"".join(spoken["client"][at : at + 3])
+    for at in range(0, len(spoken["broker"]), 8):
+        yield "rocketmq_broker", bytes([at % 256]) + b"".join(spoken["broker"][at : at + 3])
+    pulled = b"".join(frame for frame in spoken["broker"] if frame[4] == 0 and b'"nextBeginOffset"' in frame)
+    yield (
+        "rocketmq_broker",
+        b"\x01" + pulled.replace(b'"opaque":', b'"opaque":4,"x":') + rocketmq.response(5, 19) + rocketmq.response(-1, 2, remark="busy"),
+    )
+    yield "rocketmq_broker", b"\x01" + b"".join(rocketmq.response(opaque, body=b"z" * opaque) for opaque in range(8))
+    for number in range(24):
+        yield "rocketmq_talk", bytes((11 * number + 41 * at * at) % 256 for at in range(12 + number * 4))
+        yield "rocketmq_likeness", bytes((5 * number + 3 * at) % 256 for at in range(4 + number))
+    yield "rocketmq_likeness", b'\x00\x00\x60\x08","b":"c\x00'
+    route = {
+        "brokerDatas": [{"brokerAddrs": {"0": "10.0.0.1:10911", "1": "10.0.0.2:10911"}, "brokerName": "a", "cluster": "c"}],
+        "queueDatas": [],
+    }
+    text = json.dumps(route, separators=(",", ":")).encode()
+    for body in (text, text.replace(b'"0"', b"0").replace(b'"1"', b"1"), json.dumps(route, indent=1).encode(), b'{"brokerAddr":"h:1"}'):
+        yield "nameserver_route", body
+        yield "nameserver_talk", b"\x00\x28" + bytes([len(body) % 256]) + body[:255] + b"\x01\x09\x12\x1b"
+    yield (
+        "nameserver_talk",
+        b"\x01\x04" + rocketmq.encode_request(105, {"topic": "t"}, opaque=9) + rocketmq.encode_request(103, None, b"x" * 50, opaque=10),
+    )
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
@@ -51,6 +95,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     yield "amqp_handshake", b"\x02\x01/\x00\x00"
     yield "amqp_handshake", b"\x04\x05LOGINS\x00\x00\x00\x03ann\x08PASSWORDS\x00\x00\x00\x06secret"
     yield "amqp_handshake", b"\x04\x04listA\x00\x00\x00\x0aF\x00\x00\x00\x05\x01aF\x00\x00"
+    yield from rocketmq_seeds()
     yield "rocketmq_client", b"\x00" + rocketmq.send("orders", opaque=1) + rocketmq.send("orders", opaque=2, binary=True)
     yield "rocketmq_client", b"\x01" + rocketmq.heartbeat(opaque=3) + rocketmq.send_back(opaque=4)
     yield "rocketmq_client", b"\x02" + rocketmq.send(opaque=5, body=rocketmq.batch_body(b"a", b"b"), batch=True)

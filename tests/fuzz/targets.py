@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from fuzz.rocketmq_targets import ROCKETMQ_TARGETS
+from fuzz.scripts import Script, check_memory, cut
 from pamqp import commands
 
 from gateway import proxy_protocol
 from gateway.messages import ProtocolError
 from limiter.rule import Limit, Match, Rate, Rule
-from support import amqp, rocketmq
-from support.conversations import Talk, bytewise, randomly, rule
+from support import amqp
+from support.conversations import Talk, rule
 
 SECOND = 1_000_000_000
 CLIENT_SAID = amqp.greeting(channels=(1, 2), confirms=(1,), frame_max=8192, heartbeat=0)
-LARGEST_HELD = 1 << 20  # bytes; Talk's budget
-AMPLIFIED = 100  # held memory above this many times the input is a security bug (Envoy's rule; `reliability.md` A5)
 
 ACTIONS = ("reject", "delay", "drop", "block", "close")
 RULES = tuple(
@@ -66,19 +66,6 @@ def check_selection(forwarded: bytes, said: bytes) -> None:
         rest = iter(spoken.get(channel, []))
         for frame in frames:
             assert frame in rest, f"forwarded on channel {channel!r}, but not said there, or out of order: {frame!r}"
-
-
-def check_memory(talk: Talk, size: int) -> None:
-    conversation = talk.conversation
-    held = conversation.held_bytes + conversation.reply_bytes
-    assert held <= LARGEST_HELD + AMPLIFIED * (size + 1000), f"{held} bytes held for {size} bytes said"
-    conversation.abandon()
-    assert (conversation.held_bytes, conversation.held_messages) == (0, 0)
-    conversation.ended()
-
-
-def cut(data: bytes, how: int) -> list[bytes]:
-    return [data] if how == 0 else bytewise(data) if how == 1 else randomly(data, how)
 
 
 def without_close(told: bytes) -> bytes:
@@ -158,22 +145,6 @@ def amqp_broker(data: bytes) -> None:
             assert words == told[0], "cut differently, the client is told something else"
         else:
             assert words.startswith(told[0]) or told[0].startswith(words)
-
-
-class Script:
-    """Reads an input as a script: each choice takes a byte, 0 when there are no more."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1] if self.at <= len(self.data) else 0
-
-    def take(self, size: int) -> bytes:
-        self.at += size
-        return self.data[self.at - size : self.at]
 
 
 def _client_says(script: Script, choice: int) -> bytes:
@@ -287,26 +258,6 @@ def amqp_handshake(data: bytes) -> None:
 # ---- the others --------------------------------------------------------------------------------------------------------
 
 
-def rocketmq_client(data: bytes) -> None:
-    """RocketMQ requests, one key limited."""
-    if not data:
-        return
-    said = data[1:]
-    outcomes = []
-    for how in (0, 1, 2 + data[0]):
-        talk = Talk("rocketmq", rule("reject", messages=1, burst=1, topic="orders"))
-        error = None
-        try:
-            talk.client(said, cut(said, how))
-            talk.broker(rocketmq.response(1))
-        except ProtocolError as raised:
-            error = str(raised)
-        outcomes.append((error, talk.to_broker if error is None else b"", talk.requests if error is None else []))
-        check_memory(talk, len(said))
-    assert outcomes[1] == outcomes[0], "byte by byte the outcome is another"
-    assert outcomes[2] == outcomes[0], "cut differently, the outcome is another"
-
-
 def proxy_header(data: bytes) -> None:
     """The PROXY header, versions 1 and 2: read as soon as it is whole, the same with more behind it, and as it would be written."""
     try:
@@ -328,5 +279,5 @@ def proxy_header(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (amqp_client, amqp_broker, amqp_talk, amqp_handshake, rocketmq_client, proxy_header)
+    target.__name__: target for target in (amqp_client, amqp_broker, amqp_talk, amqp_handshake, *ROCKETMQ_TARGETS, proxy_header)
 }

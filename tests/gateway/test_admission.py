@@ -132,6 +132,7 @@ def test_descriptors_are_shared_by_all_listeners() -> None:
 def test_room_is_left_for_the_admin_and_for_those_who_are_turned_away() -> None:
     assert room_for_connections(1024, 2) == 384
     assert room_for_connections(100, 4) == 1
+    assert room_for_connections(1024, 2, brokers=20) == 364
 
 
 CAPS = Caps(connections=6, per_address=3, per_user=2)

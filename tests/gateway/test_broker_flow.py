@@ -10,6 +10,7 @@ from pamqp import commands
 
 from gateway import session_view
 from gateway.broker_flow import BrokerFlow
+from gateway.messages import BusySignal
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules import Match, Rule
@@ -203,3 +204,21 @@ def test_both_out_of_credit_means_the_broker() -> None:
 def test_a_new_listener_has_seen_nothing() -> None:
     flow = BrokerFlow()
     assert (flow.blocked_ns, flow.send_blocked_ns, sum(flow.confirm_latency.counts)) == (0, 0, 0)
+
+
+# ---- busy answers (RocketMQ) -------------------------------------------------------------------------------------------
+
+
+def test_busy_answers_are_counted_by_reason_and_told_once_in_ten_seconds(wires: Wires) -> None:
+    session = Link(wires).session
+    flow, told = session.place.flow, session.conversation.busy
+    told += [BusySignal("timeout_clean_queue", 231, 17), BusySignal("timeout_clean_queue", 90, 3), BusySignal("overload", -1, -1)]
+    session.flow.look(5)
+    assert (session.conversation.busy, flow.busy) == ([], {"timeout_clean_queue": 2, "overload": 1})
+    assert (sum(flow.queue_period.counts), flow.queue_period.sum) == (2, pytest.approx(0.321))
+    assert flow.busy_news(5) == {"timeout_clean_queue": 2, "overload": 1}
+    session.conversation.busy.append(BusySignal("overload", -1, -1))
+    session.flow.look(6)
+    assert flow.busy_news(6) == {}
+    assert flow.busy_news(10_000_000_005) == {"overload": 1}
+    assert flow.busy_news(30_000_000_005) == {}

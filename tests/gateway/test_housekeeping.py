@@ -21,7 +21,7 @@ from gateway.accepting.upstream import Upstream
 from gateway.app import Gateway
 from gateway.channel import Channel
 from gateway.drain import release_held
-from gateway.housekeeping import Rounds, every_tick, expire_changes, keep_fills, probe_brokers
+from gateway.housekeeping import Rounds, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers
 from gateway.proxy_protocol import Ends
 from gateway.settings import load
 from gateway.sweep import now_ns
@@ -228,6 +228,19 @@ async def test_ready_is_who_has_reached_every_broker_and_one_that_does_not_answe
             dialled = one.dialled
             await trio.sleep(10)
             assert one.dialled == dialled, "who was reached is not dialled for nothing"
+
+
+async def test_a_broker_that_nobody_wants_to_know_of_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
+    gone = FakeUpstream("gone", answers=False)
+    wanted = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_broker, gone, lambda: wanted)
+        await trio.sleep(60)
+        assert gone.dialled == 0
+        wanted = True
+        await trio.sleep(1)
+        assert gone.dialled > 0
+        nursery.cancel_scope.cancel()
 
 
 # ---- faults ------------------------------------------------------------------------------------------------------------

@@ -12,13 +12,14 @@ from gateway.limit_events import RECOVERED_NS, LimitEvents
 from gateway.messages import REQUEST, Part
 from gateway.sweep import now_ns
 from limiter.judge import Judge
-from limiter.keys import Key, Tally, amqp_topic
+from limiter.keys import Key, Tally, amqp_topic, rocketmq_topic
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules import Match, Rule, RuleSet
 
 LIMIT = Limit(messages=Rate(500), bytes=Rate(10 << 20))
 PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0)
 PER_CONNECTION = Rule("each", Match(protocol="amqp"), per="connection", limit=LIMIT, open_for_ns=0)
+RETRIES = Rule("retries", Match(protocol="rocketmq", topic="%RETRY%*"), limit=Limit(messages=Rate(100)), open_for_ns=0)
 NOTHING = Rule("none", Match(protocol="amqp"), limit=Limit(messages=Rate(0)), open_for_ns=0)
 
 
@@ -31,6 +32,9 @@ class Over:
         self.now = now_ns()
         self.caplog = caplog
         self.origin = self.judge.origin("amqp", "rabbit", "10.0.0.7", "shop", b"/", 17)
+
+    def rocketmq_key(self, client: str, topic: bytes, group: bytes) -> Key:
+        return self.judge.key(self.judge.origin("rocketmq", "rocket", client, None, b"", 18), topic, rocketmq_topic(topic), group)
 
     def key(self, routing_key: bytes = b"created") -> Key:
         return self.judge.key(self.origin, routing_key, amqp_topic(b"/", b"orders", routing_key))
@@ -75,6 +79,7 @@ def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptur
             {
                 "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "per": "topic", "thing": "%2F/orders/created",
                 "rule": "orders", "limit": "500/s, 10MiB/s", "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0,
+                "clients": 1, "client_refused": 200,
                 "client": "10.0.0.7", "user": "shop", "operation": "produce",
             },
         )
@@ -91,6 +96,63 @@ def test_all_topics_that_draw_from_one_bucket_are_one_event_with_its_numbers(cap
     ((name, fields),) = over.said()
     assert (name, fields["per"], fields["thing"], fields["topic"]) == ("limit_reached", "connection", "17", "%2F/orders/k4")
     assert (fields["rate"], fields["refused"]) == (1000, 500)
+
+
+def test_a_retry_storm_names_the_consumer_group_and_the_worst_of_its_clients(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where it comes as sends to the retry topic, from a producer group that all clients share."""
+    over = Over(RETRIES, caplog)
+    keys = [
+        over.rocketmq_key("10.0.0.7", b"%RETRY%workers", b"CLIENT_INNER_PRODUCER"),
+        over.rocketmq_key("10.0.0.8", b"%RETRY%workers", b"workers"),
+        over.rocketmq_key("10.0.0.9", b"%RETRY%workers", b"workers"),
+    ]
+    for key, count in zip(keys, (100, 700, 30), strict=True):
+        over.ask(count, key=key)
+    over.fold(*keys)
+    over.events.tick(over.now)
+    ((_, fields),) = over.said()
+    assert (fields["topic"], fields["group"], fields["refused"]) == ("%RETRY%workers", "workers", 730)
+    assert (fields["client"], fields["client_refused"], fields["clients"]) == ("10.0.0.8", 700, 2)
+
+
+def test_each_line_names_the_worst_client_of_its_own_second(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(RETRIES, caplog)
+    keys = [over.rocketmq_key(f"10.0.0.{number}", b"%RETRY%workers", b"workers") for number in range(2)]
+    for second, key in enumerate(keys):
+        over.ask(200 - 100 * second, key=key)
+        over.fold(key)
+        over.events.tick(over.now + second * SECOND)
+    assert [(fields["client"], fields["client_refused"], fields["clients"]) for _, fields in over.said()] == [
+        ("10.0.0.0", 100, 1),
+        ("10.0.0.1", 100, 1),
+    ]
+
+
+def test_what_waited_in_vain_is_its_clients_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Held in one second, refused in a later one, in which nobody judged it."""
+    over = Over(RETRIES, caplog)
+    key = over.rocketmq_key("10.0.0.7", b"%RETRY%workers", b"workers")
+    over.ask(130, key=key, hold=True)
+    over.fold(key)
+    over.events.tick(over.now)
+    part = Part(REQUEST, 1, b"", 0, 0, key, 30, 1, 10)
+    part.level = key.levels[0]
+    counted(part, REFUSED)
+    over.fold(key)
+    over.events.tick(over.now + SECOND)
+    assert [(fields["delayed"], fields["refused"], fields["client"], fields["client_refused"]) for _, fields in over.said()] == [
+        (30, 0, "10.0.0.7", 0),
+        (0, 30, "10.0.0.7", 30),
+    ]
+
+
+def test_a_topics_line_names_its_producer_group(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1)), open_for_ns=0), caplog)
+    key = over.rocketmq_key("10.0.0.7", b"orders", b"shop")
+    over.ask(2, key=key)
+    over.fold(key)
+    over.events.tick(over.now)
+    assert over.said()[0][1]["group"] == "shop"
 
 
 def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -134,6 +134,16 @@ def test_what_names_an_amqp_key_exactly(match: dict[str, str], exact: bool) -> N
         ({"topic": "order.created"}, orders(), False),
         ({"routing_key": "orders"}, ORDERS, False),
         ({"user": "alice"}, orders(), False),
+        ({"topic": "%RETRY%*"}, rocketmq_topic(b"%RETRY%billing"), True),
+        ({"topic": "%RETRY%*"}, rocketmq_topic(b"%DLQ%billing"), False),
+        ({"topic": "%DLQ%*"}, rocketmq_topic(b"%DLQ%billing"), True),
+        ({"namespace": "shop"}, rocketmq_topic(b"shop%orders"), True),
+        ({"namespace": "shop"}, rocketmq_topic(b"%RETRY%shop%billing"), True),
+        ({"namespace": "shop"}, rocketmq_topic(b"shopping%orders"), False),
+        ({"namespace": "sh*"}, rocketmq_topic(b"%DLQ%shop%billing"), True),
+        ({"namespace": "*"}, ORDERS, False),
+        ({"namespace": "*"}, rocketmq_topic(b"%RETRY%billing"), False),
+        ({"namespace": "RETRY"}, rocketmq_topic(b"%RETRY%billing"), False),
         ({"protocol": "amqp", "operation": "consume"}, orders(), False),
         ({}, orders(), True),
         ({}, ORDERS, True),
@@ -177,6 +187,37 @@ def test_levels_only_amqp_has(per: str) -> None:
     assert len(rules.effective(orders())) == 1
 
 
+@pytest.mark.parametrize("per", ["group", "namespace"])
+def test_levels_only_rocketmq_has(per: str) -> None:
+    rules = RuleSet((rule("r", 5, per),))
+    assert len(rules.effective(ORDERS)) == 1
+    assert rules.effective(orders()) == []
+
+
+@pytest.mark.parametrize(("per", "named"), [("group", "g"), ("namespace", "shop")])
+def test_a_rule_may_name_a_group_or_a_namespace_exactly(per: str, named: str) -> None:
+    rules = RuleSet((rule("stars", 1, per, **{per: "*"}), rule("named", 5, per, **{per: named})))
+    assert holds(rules, rocketmq_topic(b"shop%orders"), group=b"g") == [(per, "file", "named", 5)]
+    assert holds(rules, rocketmq_topic(b"mall%orders"), group=b"h") == [(per, "default", "stars", 1)]
+
+
+@pytest.mark.parametrize(
+    ("per", "names"),
+    [("group", {}), ("user", {"user": "shop"}), ("namespace", {"namespace": "shop"})],
+)
+def test_topics_of_one_group_user_or_namespace_share_a_bucket(per: str, names: dict[str, str]) -> None:
+    rules = RuleSet((rule("r", 5, per, protocol="rocketmq", **names),))
+    topics = (rocketmq_topic(b"shop%orders"), rocketmq_topic(b"shop%mail"), rocketmq_topic(b"%RETRY%shop%g"))
+    found = {rules.effective(topic, group=b"g", user="shop")[0].identity for topic in topics}
+    assert len(found) == 1
+
+
+def test_a_connection_may_have_several_users_and_each_of_their_rules_a_bucket() -> None:
+    rules = RuleSet((rule("a", 5, "connection", user="a"), rule("b", 6, "connection", user="b")))
+    identities = {rules.effective(ORDERS, user=user, connection=17)[0].identity for user in ("a", "b")}
+    assert len(identities) == 2
+
+
 @pytest.mark.parametrize(
     ("per", "match", "exact"),
     [
@@ -202,8 +243,11 @@ def test_a_rule_may_name_what_its_level_is_for(per: str, match: dict[str, str], 
     "topic", [b"RMQ_SYS_TRANS_HALF_TOPIC", b"rmq_sys_wheel_timer", b"SCHEDULE_TOPIC_XXXX", b"Cluster_REPLY_TOPIC", b"TBW102"]
 )
 def test_system_topics_are_exempt_unless_a_rule_names_them(topic: bytes) -> None:
-    broad = (CATCH_ALL, rule("stars", 5, topic="*"), rule("l", 5, "listener"), rule("c", 5, "client", client="10.0.0.1"))
-    asking = {"listener": "l", "client": "10.0.0.1"}
+    broad = (
+        CATCH_ALL, rule("stars", 5, topic="*"), rule("l", 5, "listener"), rule("c", 5, "client", client="10.0.0.1"),
+        rule("g", 5, "group", group="g"), rule("u", 5, "user", user="u"), rule("n", 5, "namespace"), rule("r", 5, "rule"),
+    )  # fmt: skip
+    asking = {"listener": "l", "client": "10.0.0.1", "group": b"g", "user": "u"}
     assert holds(RuleSet(broad), rocketmq_topic(topic), **asking) == []
     named = (*broad, rule("named", 6, topic=topic.decode()))
     assert holds(RuleSet(named), rocketmq_topic(topic), **asking) == [("topic", "file", "named", 6)]
@@ -288,10 +332,13 @@ def test_an_override_of_nothing_on_nothing_limits_nothing() -> None:
         ("listener", ORDERS, "main"),
         ("rule", ORDERS, ""),
         ("connection", ORDERS, "17"),
+        ("group", ORDERS, "g"),
+        ("namespace", ORDERS, ""),
+        ("namespace", rocketmq_topic(b"%RETRY%shop%billing"), "shop"),
     ],
 )
 def test_each_level_says_what_its_bucket_is_for(per: str, name: TopicName, thing: str) -> None:
-    (one,) = RuleSet((rule("r", 5, per),)).effective(name, listener="main", client="::ffff:10.0.0.1", connection=17)
+    (one,) = RuleSet((rule("r", 5, per),)).effective(name, listener="main", client="::ffff:10.0.0.1", group=b"g", connection=17)
     assert (one.per, one.thing) == (per, thing)
 
 

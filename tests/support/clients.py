@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from support.java import ROOT, compiled, java
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
+CLIENT_JARS = {"5.3.3": "rocketmq-5.3.3", "4.9.8": "rocketmq-client-4.9.8"}  # of RocketMQ's Java client, by version
 GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get install golang-go`"
 
 
@@ -35,6 +37,9 @@ class Program:
     def pid(self) -> int:
         return self._popen.pid
 
+    def ended(self) -> bool:
+        return self._popen.poll() is not None
+
     def result(self, within: float = 120.0) -> list[dict[str, Any]]:
         """Raises AssertionError, with what the program said, where it failed or did not end within that many seconds."""
         with self._scratch:
@@ -47,6 +52,27 @@ class Program:
             if self._popen.returncode:
                 raise AssertionError(f"{self._name()} ended with {self._popen.returncode}\n{output[-1000:]}{self._complaints()}")
         return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The JSON lines it prints, as they come, until it ends or is stopped. For programs that talk all the time; instead of `result`."""
+        assert self._popen.stdout is not None
+        with self._popen.stdout as output:
+            for line in output:
+                if line.startswith("{"):
+                    yield json.loads(line)
+
+    def stop(self) -> None:
+        """End one whose result nobody waits for."""
+        with self._scratch:
+            self._popen.kill()
+            self._popen.wait()
+
+    def kill(self) -> None:
+        """End it now, if it has not ended; what it said is lost."""
+        with self._scratch:
+            if self._popen.poll() is None:
+                self._popen.kill()
+                self._popen.communicate()
 
     def _complaints(self) -> str:
         self._scratch.seek(0)
@@ -91,9 +117,9 @@ class Published:
         return sum(map(len, self.outcomes))
 
 
-def go_program(name: str, package: str) -> Path:
-    """The compiled program of a package under `clients/go`; built at the first call and when a source changes."""
-    source = CLIENTS / "go"
+def go_program(name: str, package: str, module: str = "go") -> Path:
+    """The compiled program of a package of the module `clients/MODULE`; built at the first call and when a source changes."""
+    source = CLIENTS / module
     files = [file for file in sorted(source.rglob("*")) if file.is_file()]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     program = ROOT / "build" / "go" / f"{name}-{digest}"
@@ -148,7 +174,7 @@ class RocketMQClient:
     """The Java client of one version (`5.3.3` or `4.9.8`)."""
 
     def __init__(self, version: str, home: Path, name_server: str) -> None:
-        jar_set = {"5.3.3": "rocketmq-5.3.3", "4.9.8": "rocketmq-client-4.9.8"}[version]
+        jar_set = CLIENT_JARS[version]
         self.version = version
         self.home = home
         self.name_server = name_server
@@ -158,16 +184,30 @@ class RocketMQClient:
         settings = {"rocketmq.client.rebalance.waitInterval": "2000"} | properties
         return Program([*java(self._class_path, main, self.home, properties=settings), self.name_server, *map(str, words)], cwd=self.home)
 
-    def produce(self, run: str, *jobs: dict[str, object], connections: int = 1, vip: bool = False, tls: bool = False) -> Program:
-        """Start sending. Each job is settings as in Produce.java (topic, mode, count, seconds, rate, size, batch); a result line each."""
+    def produce(
+        self, run: str, *jobs: dict[str, object], connections: int = 1, vip: bool = False, tls: bool = False, timeout_ms: int = 3000
+    ) -> Program:
+        """Start sending. Each job is settings as in Produce.java (topic, mode, count, rate, until, ...); a result line each."""
         words = [",".join(f"{name}={value}" for name, value in job.items()) for job in jobs]
-        return self._start("Produce", run, connections, *words, vip=str(vip).lower(), **{"tls.enable": str(tls).lower()})
+        settings = {"vip": str(vip).lower(), "tls.enable": str(tls).lower(), "timeout": str(timeout_ms)}
+        if timeout_ms > 3000:  # else a heartbeat, whose own time is 3 s, would take the connection and all sends on it along
+            settings["com.rocketmq.remoting.client.closeSocketIfTimeout"] = "false"
+        return self._start("Produce", run, connections, *words, **settings)
+
+    def steady(self, group: str, topics: list[str], *, rate: float, seconds: float, size: int = 200) -> Program:
+        """Start an application that sends `rate` messages a second to each topic and prints what it saw in every second (Steady.java)."""
+        return self._start("Steady", group, rate, seconds, size, *topics)
 
     def consume(
-        self, group: str, topic: str, *, expected: int, within: float = 60.0, orderly: bool = False, send_back_every: int = 0
+        self, group: str, topic: str, *, expected: int | Path, within: float = 60.0, orderly: bool = False, send_back_every: int = 0
     ) -> Program:
+        """Start a push consumer (Consume.java). `expected` may be a file that will be there with the number once it is known."""
         way = "orderly" if orderly else "concurrently"
         return self._start("Consume", group, topic, expected, within, way, send_back_every)
+
+    def consume_all(self, *consumers: tuple[str, str, str, int], within: float = 60.0) -> Program:
+        """Consumers in one client, each (push, lite or pop; group; topic; how many are expected). A result line each."""
+        return self._start("Consumers", within, *(":".join(map(str, one)) for one in consumers))
 
     def transact(self, run: str, topic: str, *, count: int, within: float = 30.0) -> Program:
         return self._start("Transact", run, topic, count, within)

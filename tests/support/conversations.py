@@ -8,8 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.actions import ACTIONS
-from gateway.conversation import Circumstances
+from gateway.actions import turn_round
+from gateway.conversation import Circumstances, Routes
 from gateway.messages import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
@@ -49,6 +49,30 @@ def rule(
     )
 
 
+class Ports(Routes):
+    """Leads each broker to a port of its own from 20911 on, in the order they become known."""
+
+    def __init__(self) -> None:
+        self.ports: dict[tuple[str, int], int] = {}
+        self.addresses: dict[tuple[str, int], str] = {}  # as routes have said last
+        self.answers: list[tuple[str, str]] = []  # (result, detail)
+        self.registrations: list[int] = []  # codes of those refused
+
+    def find(self, broker: str, number: int, address: str) -> str:
+        self.addresses[broker, number] = address
+        port = self.ports.setdefault((broker, number), 20911 + len(self.ports))
+        return f"gateway.example:{port}"
+
+    def known(self, address: str) -> str:
+        return next((self.find(*broker, address) for broker, known in self.addresses.items() if known == address), "")
+
+    def answered(self, result: str, detail: str, client: str) -> None:
+        self.answers.append((result, detail))
+
+    def refused(self, code: int, client: str) -> None:
+        self.registrations.append(code)
+
+
 class Talk:
     """One client, one broker, one conversation between them."""
 
@@ -60,10 +84,11 @@ class Talk:
         max_frame: int = MAX_FRAME,
         hold_bytes: int = HOLD_BYTES,
         room: int = 512,
+        routes: Routes | None = None,
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
         self.conversation: Conversation = PROTOCOLS[protocol](
-            Circumstances(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes)
+            Circumstances(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
         )
         self.room = room
         self.now = 1_000 * SECOND
@@ -132,8 +157,7 @@ class Talk:
             if part.passed > 0:
                 head = conversation.split(part, part.passed)
                 conversation.admit(head)
-            assert part.rule is not None
-            ACTIONS[part.rule.action](conversation, part, self.now)
+            turn_round(conversation, part, self.now)
         self.flush()
 
     def wait(self, nanoseconds: int) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from support.processes import LOOPBACK, Process, free_ports, resident_bytes
+from support.supervision import Supervisor
 
 
 def command() -> list[str]:
@@ -60,6 +62,7 @@ class Gateway:
         rules: list[dict[str, object]],
         settings: dict[str, object] | None = None,
         until: str = "/readyz",
+        supervisor: Supervisor | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -77,6 +80,7 @@ class Gateway:
         }
         configuration |= settings or {}
         self.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.supervisor = supervisor  # holds the listening sockets, where one does
         self.until = until  # what answers 200 once it is up; /livez where there is no broker to be ready for
         self._process: Process | None = None
         self._starts = 0
@@ -91,9 +95,11 @@ class Gateway:
         """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that."""
         self._starts += 1
         started = time.monotonic()
-        self._process = Process(
-            [*command(), "run", "-c", self.config], log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory
-        )
+        argv = [*command(), "run", "-c", str(self.config)]
+        held: Sequence[int] = ()
+        if self.supervisor is not None:
+            argv, held = self.supervisor.command(argv), self.supervisor.descriptors
+        self._process = Process(argv, log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory, pass_fds=held)
         self._process.wait_until(lambda: self.answers(self.until), within=within, what=f"sluice run: {self.until}")
         return time.monotonic() - started
 

@@ -58,10 +58,10 @@ def jars(name: str) -> Path:
     return folder
 
 
-def compiled(sources: Path, jar_set: str) -> str:
-    """The class path of all `*.java` in the folder `sources`, compiled against `jar_set`; compiled anew when a source changes."""
+def compiled(sources: Path, jar_set: str, *more: Path) -> str:
+    """The class path of all `*.java` in the folder `sources` (and in `more`), compiled against `jar_set`; anew when a source changes."""
     library = jars(jar_set)
-    files = sorted(sources.glob("*.java"))
+    files = [file for folder in (sources, *more) for file in sorted(folder.glob("*.java"))]
     content = [file.read_bytes() for file in [*files, CACHE / jar_set / "pom.sha256"]]
     digest = hashlib.sha256(b"\0".join(content)).hexdigest()[:16]
     classes = CACHE / jar_set / f"{sources.name}-{digest}"
@@ -74,7 +74,7 @@ def compiled(sources: Path, jar_set: str) -> str:
         if done.returncode:
             raise RuntimeError(f"javac: {done.stderr}")
         for stale in classes.parent.glob(f"{sources.name}-*"):
-            if stale != partial:
+            if not stale.suffix:  # one with a suffix is being filled, by this run or another
                 shutil.rmtree(stale, ignore_errors=True)
         partial.rename(classes)
     return f"{classes}:{library}/*"

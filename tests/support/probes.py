@@ -21,20 +21,17 @@ What a library needs is fetched or built at the first use and kept under build/;
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import queue
 import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from support.answering import Answering
 from support.clients import CLIENTS, go_program
 from support.environments import environment
 from support.java import ROOT, compiled, java
@@ -64,9 +61,9 @@ class Report:
     nacked: list[int] | None = None  # of a flood, where the library keeps a list of refused tags itself
 
 
-def npm_modules() -> Path:
-    """The folder of node modules that the committed lock file names. Raises RuntimeError."""
-    source = CLIENTS / "node"
+def npm_modules(project: str) -> Path:
+    """The folder of node modules that the committed lock file of `clients/PROJECT` names. Raises RuntimeError."""
+    source = CLIENTS / project
     lock = source / "package-lock.json"
     folder = ROOT / "build" / "node" / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     modules = folder / "node_modules"
@@ -137,80 +134,21 @@ class Probe:
 
     def __init__(self, library: str, home: Path) -> None:
         self.library = library
-        self._home = home
-        self._popen: subprocess.Popen[str] | None = None
-        self._scratch: Any = None
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread()
-        self._complaints = ""  # of the program before this one
+        self._program = Answering(library, home, self._start_with)
 
-    def _start(self) -> subprocess.Popen[str]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        environment_of = dict(os.environ)
-        if self.library == "amqplib":
-            environment_of["NODE_PATH"] = str(npm_modules())
-        self._scratch = tempfile.TemporaryFile("w+")  # noqa: SIM115  -- closed with the program; a pipe could fill and stall it
-        popen = subprocess.Popen(
-            command(self.library, self._home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._scratch, text=True,
-            env=environment_of, cwd=self._home,
-        )  # fmt: skip
-        lines: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=read_lines, args=(popen.stdout, lines), daemon=True)
-        self._reader.start()
-        self._popen, self._lines = popen, lines
-        return popen
+    def _start_with(self) -> tuple[list[str], dict[str, str]]:
+        environment_of = {"NODE_PATH": str(npm_modules("node"))} if self.library == "amqplib" else {}
+        return command(self.library, self._program.home), environment_of
 
     def ask(self, within: float = 60.0, **order: object) -> Report:
         """Raises AssertionError, with what the program said, where it fails, ends or has no report within that many seconds."""
-        popen = self._popen
-        if popen is None or popen.poll() is not None:
-            self.close()
-            popen = self._start()
-        assert popen.stdin is not None
-        words = {name: int(value) if isinstance(value, bool) else value for name, value in order.items()}
-        line = " ".join(f"{name}={value}" for name, value in words.items())
-        popen.stdin.write(line + "\n")
-        popen.stdin.flush()
-        try:
-            answer = self._lines.get(timeout=within)
-        except queue.Empty:
-            self.close()
-            raise AssertionError(f"{self.library} had no report within {within:g} s for: {line}\n{self._complaints}") from None
-        if not answer:
-            self.close()
-            raise AssertionError(f"{self.library} ended with {popen.returncode} at: {line}\n{self._complaints}")
-        report = json.loads(answer)
-        assert "broken" not in report, f"{self.library}: {line}\n{report['broken']}"
-        return Report(**report)
+        return Report(**self._program.ask(within, **order))
 
     def close(self) -> None:
-        popen = self._popen
-        if popen is None:
-            return
-        if popen.poll() is None and popen.stdin is not None:
-            popen.stdin.close()
-            try:
-                popen.wait(2)
-            except subprocess.TimeoutExpired:
-                popen.kill()
-                popen.wait(10)
-        self._reader.join(5)
-        if popen.stdout is not None:
-            popen.stdout.close()
-        self._scratch.seek(0)
-        self._complaints = self._scratch.read()[-3000:]
-        self._scratch.close()
-        self._popen = None
+        self._program.close()
 
     def __repr__(self) -> str:
-        return f"<Probe {self.library} {'idle' if self._popen is None else self._popen.pid}>"
-
-
-def read_lines(source: Any, lines: queue.Queue[str]) -> None:
-    """Hand over every line; an empty one at the end."""
-    for line in source:
-        lines.put(line)
-    lines.put("")
+        return repr(self._program)
 
 
 @contextmanager

@@ -87,15 +87,24 @@ class Process:
     A context manager: leaving it stops the whole tree. `setpriv --pdeathsig` makes the kernel end it when the test run is killed.
     """
 
-    def __init__(self, argv: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         self.argv = [str(word) for word in argv]
         self.log = log
         setpriv = shutil.which("setpriv")
         prefix = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
         with log.open("ab") as output:
             self.popen = subprocess.Popen(
-                [*prefix, *self.argv], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd, start_new_session=True
-            )
+                [*prefix, *self.argv], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd,
+                start_new_session=True, pass_fds=pass_fds,
+            )  # fmt: skip
 
     @property
     def pid(self) -> int:

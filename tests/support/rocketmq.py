@@ -93,6 +93,15 @@ def send_back(group: str = "workers", *, opaque: int = 1, binary: bool = False) 
     return encode_request(36, extra, opaque=opaque, binary=binary)
 
 
+def pull(
+    queue: int = 0, topic: str = "orders", group: str = "workers", *, opaque: int = 1, offset: int = 0, code: int = 11, binary: bool = False
+) -> bytes:
+    """PULL_MESSAGE of a push consumer: the broker may keep it for 15 s (suspend, bit 1 of sysFlag)."""
+    extra: dict[str, Value] = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "queueOffset": str(offset)}
+    extra |= {"maxMsgNums": "32", "sysFlag": "3", "commitOffset": str(offset), "suspendTimeoutMillis": "15000", "subVersion": "1"}
+    return encode_request(code, extra, opaque=opaque, binary=binary)
+
+
 def heartbeat(*, opaque: int = 1) -> bytes:
     return encode_request(34, None, b'{"clientID":"10.0.0.7@1","consumerDataSet":[],"producerDataSet":[]}', opaque=opaque)
 

@@ -3,15 +3,14 @@
 Requests and answers are matched by `opaque`, not by order, so there is one lane and no state between requests: a send can be refused,
 or wait, while the others pass.
 
-    client's bytes ── Frames ──► parts ──► (verdicts) ──► onward
-                                            │ hold: Waiting        refuse: build_refusals
-    client ◄──────────── Replies ◄──────────┴───────────────────── broker's bytes
+    client's bytes ── Frames ──► parts ──► (verdicts) ──► onward ── Outstanding
+                                            │ hold: Waiting, Polls    refuse: build_refusals, empty_answer
+    client ◄──────────── BrokerStream ◄─────┴───────────────────── broker's bytes
 
-* Sends and consumer send-backs become `Sends`, one part per run of like ones. Everything else passes, known or not, unread.
-* The broker's stream is passed on at once; only its frames' lengths are read, to know where a reply may be put.
-
-What it does not do: limit pulls, rewrite routes, say GO_AWAY. It does not remember what was forwarded, so it cannot tell whether an
-answer is outstanding; draining waits for the broker to fall silent instead (`settled`).
+* Sends and consumer send-backs become `Sends`, one part per run of like ones; pulls and pops become `Poll` (`polls.py` tells their story).
+  Everything else passes, known or not, unread.
+* The broker's stream is passed on at once; only its frames' heads are looked at: where a reply may be put, what is answered, whether the
+  broker says that it is overloaded; and, in the answers to polls, how many messages there are.
 """
 
 from __future__ import annotations
@@ -20,13 +19,24 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.conversation import DROPPED, REFUSED, Circumstances, Conversation
+from gateway.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
 from gateway.messages import BODY, NEVER, REQUEST, Part, ProtocolError
 from gateway.protocols.octets import u32
+from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
-from gateway.protocols.rocketmq.refusals import FLOW_CONTROL, SYSTEM_BUSY, build_refusals, remark
-from gateway.protocols.rocketmq.replies import Replies
-from gateway.protocols.rocketmq.requests import Sends
+from gateway.protocols.rocketmq.outstanding import Outstanding
+from gateway.protocols.rocketmq.parting_words import build_go_away, build_unavailable, understands
+from gateway.protocols.rocketmq.polls import Polls
+from gateway.protocols.rocketmq.refusals import (
+    FLOW_CONTROL,
+    HEARD_AS_SILENCE,
+    SYSTEM_BUSY,
+    UNHEARD,
+    build_refusals,
+    remark,
+    send_back_refused,
+)
+from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
 from gateway.protocols.rocketmq.waiting import Waiting
 
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (limiter.md 4)
@@ -37,17 +47,16 @@ class RocketmqConversation(Conversation):
 
     def __init__(self, circumstances: Circumstances) -> None:
         super().__init__(circumstances)
-        self.origin = circumstances.judge.origin(
-            "rocketmq", circumstances.listener, circumstances.client, None, connection=circumstances.connection
-        )
-        self.released = False
-        self.frames = Frames(circumstances, self.origin)
+        self.outstanding = Outstanding()
+        self.polls = Polls(self.outstanding)
+        self.frames = Frames(circumstances, self.polls)
         self.need = self.frames.need
         self.patience_ns = PATIENCE_NS
+        self.has_farewell = False
         self.discarding = False  # what still comes of a large frame is thrown away
         self.last_words = b""  # reply to be given when the last of it is in
         self.waiting = Waiting()
-        self.replies = Replies()
+        self.broker = BrokerStream(self.outstanding)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -62,6 +71,7 @@ class RocketmqConversation(Conversation):
             self.need = 1  # what came before the fault goes its way first; the next call meets the fault again
             return frames.at
         self.need = frames.need
+        self.user = frames.user
         self.begun = self.begun or len(parts) > before
         return position
 
@@ -78,12 +88,26 @@ class RocketmqConversation(Conversation):
                     self._say(self.last_words)
                     self.last_words = b""
                 return
+        elif isinstance(part, Poll):
+            self.polls.send(part)
+            self._tell()
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             if self.waiting.queues and not part.streamed and self.waiting.goes_behind(part):
                 self.waiting.queue_behind(part)
                 self._tell()
                 return
+            if not part.one_way:
+                self.outstanding.ask(part.count)
+        elif isinstance(part, Errand):
+            if self.frames.turning_away:
+                self._turn_away(part)
+            else:
+                self.errands.append(part)
+                self.under_way += 1
+            return
+        elif part.count:
+            self.outstanding.ask(part.count)
         if not part.complete:
             self.discarding = False
         self.onward.append(part)
@@ -101,16 +125,27 @@ class RocketmqConversation(Conversation):
         for _ in range(count):
             cut += 4 + u32(data, cut)
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
+        head.send_backs = part.send_backs
         head.order = part.order
         part.hand_over(head)
         part.opaques = part.opaques[count:]
         return head
 
     def refuse(self, part: Part, now: int) -> int:
+        if isinstance(part, Poll):
+            self._say(self.polls.give_up(part))
+            self._tell()
+            return REFUSED
         assert isinstance(part, Sends)
         if part.one_way:
             self.drop(part)
             return DROPPED
+        if part.send_backs:
+            taken = send_back_refused(self.frames.language, self.frames.version)
+            if taken == UNHEARD and not self.hang_up:
+                return UNABLE
+            if taken == HEARD_AS_SILENCE:
+                return REFUSED
         rule = part.rule
         key = part.key
         assert key is not None
@@ -130,7 +165,19 @@ class RocketmqConversation(Conversation):
             self.discarding = True
         return True
 
+    def patience_with(self, part: Part) -> int:
+        assert isinstance(part, Poll)
+        terms = part.terms
+        assert terms is not None
+        return terms.patience_ns
+
     def hold(self, part: Part, due: int) -> bool:
+        if isinstance(part, Poll):
+            if self.hang_up:
+                return False
+            self.polls.hold(part, due)
+            self._tell()
+            return True
         return self._wait(part, due, blocking=False)
 
     def block(self, part: Part, due: int) -> bool:
@@ -161,35 +208,57 @@ class RocketmqConversation(Conversation):
         if self.frame_left:
             return []
         taken: list[Part] = list(self.waiting.take_due(now, room))
+        if self.polls.held.next_due <= now:
+            taken.extend(self.polls.take_due(now, room))
         self._tell()
         return taken
 
     def abandon(self) -> list[Part]:
         parts: list[Part] = list(self.waiting.abandon())
+        parts.extend(self.polls.held.abandon())
         self._tell()
         return parts
 
+    def answer(self, frames: bytes) -> None:
+        self.under_way -= 1
+        self._say(frames)
+
     def _say(self, frames: bytes) -> None:
         if frames:
-            self.replies.add(frames)
+            self.broker.add(frames)
             self._tell()
 
     def _tell(self) -> None:
         """Keep the numbers others read. Replies that wait for the end of a broker's frame count as held, or a client could pile them up."""
         waiting = self.waiting
-        self.held_bytes = waiting.bytes + self.replies.waiting_bytes
+        polls = self.polls
+        self.held_bytes = waiting.bytes + polls.held.bytes + self.broker.waiting_bytes
+        self.held_polls = polls.held.count
+        self.ask_due = polls.ask_due
         self.held_messages = waiting.messages
         self.blocking = waiting.blocking
-        self.next_due = NEVER if self.frame_left else waiting.next_due
+        self.next_due = NEVER if self.frame_left else min(waiting.next_due, polls.held.next_due)
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
-        self.replies.relay(data, out)
+        self.broker.relay(data, out)
+        if self.outstanding.busy:
+            self.busy.extend(self.outstanding.busy)
+            self.outstanding.busy = []
+        if self.polls.delivered:
+            self.delivered.extend(self.polls.delivered)
+            self.polls.delivered = []
         self._tell()
 
+    def ask(self, now: int) -> list[Part]:
+        """Not deliveries, which are never kept here, but what is to be settled for those that have passed."""
+        parts = self.polls.ask(now)
+        self._tell()
+        return parts
+
     def take_replies(self) -> bytes:
-        taken = self.replies.take()
+        taken = self.broker.take()
         if taken:
             self._tell()
         return taken
@@ -197,33 +266,67 @@ class RocketmqConversation(Conversation):
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def rules_changed(self) -> None:
-        self.origin = self.circumstances.judge.own(self.origin, self.circumstances.connection)
-        self.frames.ask_as(self.origin)
+        self.frames.rules_changed()
 
     def settled(self) -> bool:
-        """Always: requests that wait for an answer are not counted, long polls would never settle. Wait for a quiet broker instead."""
+        """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
+        return self.outstanding.settled() and self.under_way == 0 and self.broker.at_boundary()
+
+    def knows_answers(self) -> bool:
         return True
 
+    def answers_all(self) -> bool:
+        """Only Java clients say which requests are one-way (`rocketmq.md` 1.4); of what the others ask, some is never answered."""
+        return self.frames.language == "JAVA"
+
+    def is_polling(self) -> bool:
+        return len(self.outstanding.polls) > 0 or self.polls.held.count > 0
+
+    def begin_departure(self) -> None:
+        self.turns_away = understands(self.frames.language, self.frames.version)
+        self.frames.turning_away = self.turns_away
+
+    def depart(self) -> bytes:
+        """Polls, out or held, are answered, so that they are repeated soon: a client that sees only the end waits for up to 30 s."""
+        held = self.polls.held.abandon()
+        opaques = [*self.outstanding.polls, *[poll.opaque for poll in held]]
+        words = b""
+        if opaques:
+            self._say(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
+            words = self.take_replies()
+        self.abandoned.extend(held)
+        self.outstanding.drop_watchers()
+        self.turns_away = False
+        self.frames.turning_away = True
+        self._tell()
+        return words
+
+    def _turn_away(self, part: Errand) -> None:
+        self.turned_away += 1
+        if self.turns_away and not part.one_way:
+            self._say(build_go_away([part.opaque]))
+
     def ended(self) -> None:
-        if not self.released:
-            self.released = True
-            self.circumstances.judge.release(self.origin)
+        self.frames.origins.release()
 
     def waits_for(self) -> Part | None:
         for queue in self.waiting.queues.values():
             if queue[0].rule is not None:
                 return queue[0]
-        return None
+        return self.polls.held.longest()
 
     def describe(self) -> dict[str, object]:
         return {
             "language": self.frames.language or None,
             "version": self.frames.version if self.frames.version >= 0 else None,
             "held": self.waiting.messages,
+            "held_polls": self.polls.held.count,
+            "limited_polls": self.polls.limited,
+            "empty_polls": self.polls.empty,
         }
 
     def __repr__(self) -> str:
         return (
             f"<RocketmqConversation {self.circumstances.client} {self.frames.language or '?'} held={self.waiting.messages}"
-            f" streaming={self.frames.streaming} {self.replies}>"
+            f" streaming={self.frames.streaming} {self.broker}>"
         )

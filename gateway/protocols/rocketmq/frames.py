@@ -5,7 +5,10 @@ and nothing is ever kept for an announcement: bytes are asked for (`need`), neve
 
 * Up to `whole_frame` a frame is decoded when it is complete.
 * A larger one is decoded when its header is there; its body follows as BODY parts (`streaming`). It cannot be held.
-* A batch must be complete, whatever its size, because its messages have to be counted. Bound: `max_frame`.
+* A batch must be complete, whatever its size, because its messages have to be counted; a poll, because it may have to be held. Bound:
+  `max_frame`.
+
+The `count` of a plain part is the number of its requests that the broker answers.
 """
 
 from __future__ import annotations
@@ -15,18 +18,30 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.conversation import Circumstances
-from gateway.messages import BODY, PLAIN, Part, ProtocolError
+from gateway.messages import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
+from gateway.protocols.rocketmq.announcements import check_header, check_length
 from gateway.protocols.rocketmq.batches import count_batch
-from gateway.protocols.rocketmq.headers import BINARY, JSON, ONE_WAY, Header, read_binary, read_fields, read_json
+from gateway.protocols.rocketmq.headers import (
+    JSON,
+    ONE_WAY,
+    POLLS,
+    RESPONSE,
+    SEND_BACK,
+    Header,
+    read_binary,
+    read_fields,
+    read_json,
+)
 from gateway.protocols.rocketmq.likeness import Likenesses
-from gateway.protocols.rocketmq.requests import Sends
-from gateway.protocols.rocketmq.strangers import too_large
+from gateway.protocols.rocketmq.origins import Origins, user_text
+from gateway.protocols.rocketmq.poll_terms import read_terms
+from gateway.protocols.rocketmq.polls import Polls
+from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
 from limiter.keys import Key, Origin, rocketmq_topic
 
 PREFIX: Final = 8  # bytes before the header
 WHOLE_FRAME: Final = 1 << 20  # bytes; a guess: above it a frame is not worth keeping. The broker's own limit of a message is 4 MiB
-LONGEST_HEADER: Final = 1 << 20  # bytes; properties are at most 32,767, six times that if each were escaped: a guess with room
 SEPARATOR: Final = b"\xff"  # between topic and group in a raw key: no byte of UTF-8
 
 LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
@@ -35,19 +50,27 @@ LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY
 class Frames:
     """Where one client's stream of frames stands, and what was learned from it."""
 
-    def __init__(self, circumstances: Circumstances, origin: Origin) -> None:
+    def __init__(self, circumstances: Circumstances, polls: Polls) -> None:
         self.circumstances = circumstances
-        self.origin = origin
+        self.polls = polls
+        self.origins = Origins(circumstances)
+        self.origin: Origin = self.origins.of(b"")  # of requests that claim the access key `claimed`
+        self.claimed = b""
+        self.user: str | None = None  # the last access key that a request has claimed
         self.need = 4  # bytes that must be there from the first undecoded one to get further
         self.at: i64 = 0  # index of the frame being decoded
         self.streaming: i64 = 0  # bytes still to come of the body of a frame that was decoded before it was complete
         self.language = ""  # of the client, as its first request says
         self.version = -1
-        self.max_length: i64 = circumstances.max_frame - 4
+        self.max_frame: i64 = circumstances.max_frame
         self.whole_frame: i64 = min(circumstances.hold_bytes, WHOLE_FRAME)
         self.likenesses = Likenesses()
+        self.own_codes = circumstances.own_codes  # requests the gateway answers itself
+        self.turning_away = False  # the gateway answers all that want an answer
         self.last_header: Header | None = None  # that `last_key` was found for
         self.last_key: Key | None = None
+        self.last_poll: Header | None = None  # that `last_source` was found for
+        self.last_source: Key | None = None
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
         """Append the parts in `data[start:]`, about `room` requests; the index of the first byte not decoded. Raises ProtocolError."""
@@ -67,7 +90,7 @@ class Frames:
             there: i64 = size - at
             if there < PREFIX:
                 if there >= 4:
-                    self._check_length(data, at)
+                    check_length(data, at, self.max_frame)
                     self.need = PREFIX
                 else:
                     self.need = 4
@@ -75,14 +98,13 @@ class Frames:
             if left <= 0:
                 self.need = 1
                 return at
-            length: i64 = self._check_length(data, at)
+            length: i64 = check_length(data, at, self.max_frame)
             word: i64 = u32(data, at + 4)
             kind: i64 = word >> 24
             header_at: i64 = at + PREFIX
             header_end: i64 = header_at + (word & 0xFFFFFF)
             end: i64 = at + 4 + length
-            if kind > BINARY or header_end > end or header_end - header_at > LONGEST_HEADER:
-                raise self._bad_header(kind, header_end - header_at, length)
+            check_header(kind, header_end - header_at, length)
             large = end - at > whole
             if end > size:
                 if not large:
@@ -107,13 +129,40 @@ class Frames:
                 if self.version < 0:
                     self._meet_binary(data, header_at)
             left -= 1
+            if self.turning_away and header.flag & (ONE_WAY | RESPONSE) == 0:
+                if end > size:
+                    self.need = end - at
+                    return at
+                run = None
+                plain = None
+                parts.append(Errand(data, at, end, header_at, header_end, header.code, opaque, False))
+                at = end
+                continue
             if not header.topic:
                 run = None
-                if plain is not None:
-                    plain.end = min(end, size)
-                else:
-                    plain = Part(PLAIN, 0, data, at, min(end, size))
+                asks = header.flag & (ONE_WAY | RESPONSE) == 0
+                if self.own_codes and header.code in self.own_codes and not header.flag & RESPONSE:
+                    if end > size:
+                        self.need = end - at
+                        return at
+                    parts.append(Errand(data, at, end, header_at, header_end, header.code, opaque, not asks))
+                    plain = None
+                elif asks and header.code in POLLS:
+                    if end > size:
+                        self.need = end - at
+                        return at
+                    plain = self._poll(data, at, end, header, opaque)
                     parts.append(plain)
+                elif plain is not None and not isinstance(plain, Poll):
+                    plain.end = min(end, size)
+                    if asks:
+                        plain.count += 1
+                else:
+                    plain = Part(PLAIN, 0, data, at, min(end, size), None, 1 if asks else 0)
+                    parts.append(plain)
+                if plain is None:
+                    at = end
+                    continue
                 if end > size:
                     plain.complete = False
                     self.streaming = end - size
@@ -146,6 +195,7 @@ class Frames:
                 run.opaques.append(opaque)
             else:
                 run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
+                run.send_backs = header.code == SEND_BACK
                 parts.append(run)
             at = end
 
@@ -158,25 +208,12 @@ class Frames:
             parts.append(Part(BODY, 0, data, at, end, complete=self.streaming == 0))
         return end
 
-    def _check_length(self, data: bytes, at: i64) -> i64:
-        length: i64 = u32(data, at)
-        if length > self.max_length:
-            raise too_large(data[at : at + 4], length, self.circumstances.max_frame)
-        if length < 4:
-            raise ProtocolError(f"a frame announces {length} bytes, less than its own header length takes", cause="bad_length")
-        return length
-
-    def _bad_header(self, kind: i64, size: i64, length: i64) -> ProtocolError:
-        if kind > BINARY:
-            return ProtocolError(f"serialize type {kind} is neither JSON (0) nor ROCKETMQ (1)", cause="bad_header")
-        if size > length - 4:
-            return ProtocolError(f"a header of {size} bytes in a frame of {length + 4}", cause="bad_header")
-        return ProtocolError(f"a header of {size} bytes; more than {LONGEST_HEADER} are not taken", cause="frame_too_large")
-
     def _meet(self, text: bytes, header: Header) -> None:
         """A header that had to be parsed: remember its shape; the first one says who the client is."""
-        if header.topic:
+        if header.topic or header.source:
             self.likenesses.learn(text, header)
+        if header.user and header.user != self.claimed:
+            self.user = user_text(header.user)
         if self.version < 0:
             fields = read_fields(text)
             self.language = str(fields.language or "")[:16]
@@ -187,21 +224,59 @@ class Frames:
         self.language = LANGUAGES[language] if language < len(LANGUAGES) else str(language)
         self.version = u32(data, at + 1) & 0xFFFF
 
-    def ask_as(self, origin: Origin) -> None:
-        """From now on keys are those of `origin`."""
-        self.origin = origin
+    def rules_changed(self) -> None:
+        """From now on keys are those of other origins, if the rules say so."""
+        self.origins.renew()
+        self.origin = self.origins.of(self.claimed)
         self.last_key = None
+        self.last_source = None
 
     def _key(self, header: Header) -> Key:
         if header is self.last_header and self.last_key is not None:
             return self.last_key
+        self._claim(header.user)
         raw = header.topic + SEPARATOR + header.group
         key = self.origin.keys.get(raw)
-        if key is None:
+        if key is None or key.operation != "produce":
             key = self._new_key(header)
         self.last_header = header
         self.last_key = key
         return key
+
+    def _claim(self, user: bytes) -> None:
+        """The request at hand claims the access key `user`."""
+        if user != self.claimed:
+            self.origin = self.origins.of(user)
+            self.claimed = user
+            self.user = user_text(user) or self.user
+
+    def _poll(self, data: bytes, at: i64, end: i64, header: Header, opaque: int) -> Poll:
+        """The poll `data[at:end]`, with what it asks for where a rule looks at it."""
+        if not header.source:
+            return Poll(data, at, end, header.code, opaque, None, limited=False)
+        key = self.last_source
+        if key is None or header is not self.last_poll:
+            key = self._source_key(header)
+            self.last_poll = header
+            self.last_source = key
+        limited = self.circumstances.judge.limited(key)
+        poll = Poll(data, at, end, header.code, opaque, key, limited=limited)
+        if limited:
+            word: i64 = u32(data, at + 4)
+            terms = read_terms(data, at + PREFIX, at + PREFIX + (word & 0xFFFFFF), word >> 24, header.code)
+            self.polls.prepare(poll, terms)
+        return poll
+
+    def _source_key(self, header: Header) -> Key:
+        self._claim(header.user)
+        raw = header.source + SEPARATOR + header.group + SEPARATOR
+        key = self.origin.keys.get(raw)
+        if key is not None and key.operation == "consume":
+            return key
+        topic = header.source.decode(errors="replace").encode()
+        group = header.group.decode(errors="replace").encode()
+        raw = topic + SEPARATOR + group + SEPARATOR
+        return self.circumstances.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "consume")
 
     def _new_key(self, header: Header) -> Key:
         """Ask the judge. Names that are not UTF-8 (binary headers only) become what Java makes of them, so a raw key stays unambiguous."""

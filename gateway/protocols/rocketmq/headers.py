@@ -4,10 +4,10 @@ The naive way decodes a header as the broker does: twenty fields into a map. We 
 the broker, because a client could then be charged to one topic and send to another. RocketMQ reads JSON headers with fastjson 1.2.83,
 which forgives almost everything; what it does was measured (2026-11, `RemotingSerializable.decode` of 5.3.3):
 
-* The last of two equal keys wins, in `extFields` and at the top; a second `extFields` replaces the first, `null` included. So does msgspec.
+* The last of two equal keys in `extFields` wins, `null` included; so with msgspec. At the top it may be either: refused (`ambiguity.py`).
 * Numbers and booleans in `extFields` become text (`5`, `true`). Accepted; a fraction, a list or an object as a topic is refused.
 * Single quotes, comments, bare keys, trailing commas, `\\x41`: fastjson takes them, no client sends them, we refuse them.
-* Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever fastjson could take for one of its fields.
+* Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever it could take for one of its fields (`ambiguity.py`).
 * A header that is not UTF-8 is refused as a whole.
 
 To refuse means to close the connection, which is what the broker does with a header it cannot read.
@@ -20,8 +20,8 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64
 
-from gateway.messages import ProtocolError
 from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.ambiguity import is_plain, refuse_ambiguous, unreadable
 
 JSON: Final = 0  # serialize types, the first byte of a frame's second word
 BINARY: Final = 1
@@ -30,25 +30,53 @@ RESPONSE: Final = 1  # bits of `flag`
 ONE_WAY: Final = 2
 
 SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<group>
-LONG_NAMES: Final = frozenset((10, 324))  # SEND_MESSAGE, SEND_REPLY_MESSAGE: topic, producerGroup, batch
+LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAGE, RECALL_MESSAGE: topic, producerGroup, batch
 SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
 RETRY: Final = b"%RETRY%"
+LONGEST_NAME: Final = 255  # bytes of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
+ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`rocketmq.md` 4.6); C++ clients always send it, empty
+
+# PULL_MESSAGE, LITE_PULL_MESSAGE, POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION: the broker may keep these until there is a message
+POLLS: Final = frozenset((11, 361, 200050, 200052, 200054))
+CONSUMES: Final = frozenset((11, 361, 200050, 200054))  # those a consumer goes on by: all but PEEK_MESSAGE; names topic, consumerGroup
 
 
 class Header:
-    """What one request's header says to the limiter; `topic` is empty where the request is not limited."""
+    """What one request's header says to the limiter; `topic` is that which it writes to, `source` that which it asks messages of.
 
-    __slots__ = ("batch", "flag", "group", "opaque", "topic")
+    Either is empty where the request does not, and then nothing about it is limited.
 
-    def __init__(self, flag: int, opaque: int, topic: bytes, group: bytes, batch: bool) -> None:  # noqa: FBT001  -- positional for speed
+    What is sent to a retry topic is its consumer group's, though the client sends it under a producer group of its own: `group` is that
+    of the topic, as with a send-back. `user` is the access key that the request claims; whether it may is the broker's to find out.
+    """
+
+    __slots__ = ("batch", "code", "flag", "group", "opaque", "source", "topic", "user")
+
+    def __init__(
+        self,
+        flag: int,
+        opaque: int,
+        topic: bytes,
+        group: bytes,
+        batch: bool,  # noqa: FBT001  -- positional for speed
+        code: int,
+        user: bytes,
+        source: bytes = b"",
+    ) -> None:
+        self.code = code
+        self.user = user
         self.flag = flag
         self.opaque = opaque
-        self.topic = topic
-        self.group = group
         self.batch = batch
+        self.topic = topic if len(topic) <= LONGEST_NAME else topic[:LONGEST_NAME]
+        self.group = group if len(group) <= LONGEST_NAME else group[:LONGEST_NAME]
+        self.source = source if len(source) <= LONGEST_NAME else source[:LONGEST_NAME]
 
     def __repr__(self) -> str:
-        return f"<Header opaque={self.opaque} flag={self.flag} topic={self.topic!r} group={self.group!r} batch={self.batch}>"
+        return (
+            f"<Header code={self.code} opaque={self.opaque} flag={self.flag} topic={self.topic!r} group={self.group!r} batch={self.batch}"
+            f" user={self.user!r} source={self.source!r}>"
+        )
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------------
@@ -56,7 +84,9 @@ class Header:
 # Types made by defstruct because a class body of msgspec's metaclass cannot be compiled. Any: only presence matters.
 Text = str | int | bool | None
 ExtFields: Final[Any] = msgspec.defstruct(
-    "ExtFields", [(name, Text, None) for name in ("a", "b", "m", "topic", "producerGroup", "batch", "group")], gc=False
+    "ExtFields",
+    [(name, Text, None) for name in ("a", "b", "m", "topic", "producerGroup", "batch", "group", "AccessKey", "consumerGroup")],
+    gc=False,
 )
 JsonHeader: Final[Any] = msgspec.defstruct(
     "JsonHeader",
@@ -73,15 +103,9 @@ JsonHeader: Final[Any] = msgspec.defstruct(
     gc=False,
     forbid_unknown_fields=True,
 )
-KNOWN: Final[frozenset[str]] = frozenset(JsonHeader.__struct_fields__)
-ROUGHLY: Final = frozenset(name.lower() for name in KNOWN)  # how fastjson may know them: without case, `_` and `-`
 
 decode_header: Final = msgspec.json.Decoder(JsonHeader).decode
 decode_any: Final = msgspec.json.Decoder().decode
-
-
-def unreadable(why: str) -> ProtocolError:
-    return ProtocolError(f"unreadable request header: {why}", cause="bad_header")
 
 
 def read_json(text: bytes) -> Header:
@@ -94,6 +118,7 @@ def read_json(text: bytes) -> Header:
     extra = fields.extFields
     topic = b""
     group = b""
+    source = b""
     batch = False
     if extra is None or fields.flag & RESPONSE:
         pass
@@ -108,7 +133,15 @@ def read_json(text: bytes) -> Header:
     elif code == SEND_BACK:
         group = as_bytes(extra.group, text)
         topic = RETRY + group if group else b""
-    return Header(fields.flag, fields.opaque, topic, group, batch)
+    elif code in CONSUMES:
+        source = as_bytes(extra.topic, text)
+        group = as_bytes(extra.consumerGroup, text)
+    if topic.startswith(RETRY):
+        group = topic[len(RETRY) :]
+    user = b""
+    if extra is not None and (topic or source or isinstance(extra.AccessKey, str)):
+        user = as_bytes(extra.AccessKey, text)
+    return Header(fields.flag, fields.opaque, topic, group, batch, code, user, source)
 
 
 def read_fields(text: bytes) -> Any:
@@ -116,13 +149,16 @@ def read_fields(text: bytes) -> Any:
     try:
         if not text.isascii():
             text.decode()
-        return decode_header(text)
+        fields = decode_header(text)
     except msgspec.ValidationError:
         return read_unusual(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise unreadable(str(error)) from None
     except RecursionError:
         raise unreadable("nested too deep") from None
+    if not is_plain(text):
+        refuse_ambiguous(text)
+    return fields
 
 
 def read_unusual(text: bytes) -> Any:
@@ -135,9 +171,7 @@ def read_unusual(text: bytes) -> Any:
         raise unreadable("nested too deep") from None
     if not isinstance(found, dict):
         raise unreadable("not an object")
-    for name in found:
-        if name not in KNOWN and name.replace("_", "").replace("-", "").lower() in ROUGHLY:
-            raise unreadable(f"field {name!r} is almost one of the protocol's")
+    refuse_ambiguous(text)
     extra: object = found.get("extFields")
     if extra is not None and not isinstance(extra, dict):
         raise unreadable("extFields is not an object")
@@ -179,7 +213,7 @@ def as_bytes(value: object, text: bytes) -> bytes:
         return b"true" if value else b"false"
     if isinstance(value, int) and not (value == 0 and b"-0" in text):  # fastjson keeps the text of a number: -0 stays "-0"
         return str(value).encode()
-    raise unreadable("a topic or group that is neither text nor a whole number")
+    raise unreadable("a topic, group or access key that is neither text nor a whole number")
 
 
 def is_true(value: object) -> bool:
@@ -212,8 +246,10 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
         style = 2
     elif code == SEND_BACK:
         style = 3
+    elif code in CONSUMES:
+        style = 4
     if style == 0:
-        return Header(flag, opaque, b"", b"", False)
+        return Header(flag, opaque, b"", b"", False, code, b"")
     remark: i64 = u32(data, start + 13)
     if remark > end - start - FIXED:
         raise unreadable("the remark is longer than the header")
@@ -223,6 +259,7 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
     at += 4
     topic = b""
     group = b""
+    user = b""
     batch = False
     while at < end:
         if end - at < 6:
@@ -235,7 +272,9 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
         size: i64 = u32(data, value - 4)
         if size > end - value:
             raise unreadable("a value is longer than extFields")
-        if style == 1:
+        if name == 9 and data[at : at + 9] == ACCESS_KEY:
+            user = data[value : value + size]
+        elif style == 1:
             if name == 1:
                 letter: i64 = data[at]
                 if letter == 98:  # b
@@ -250,10 +289,14 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
                 topic = data[value : value + size]
             elif word == b"batch":
                 batch = data[value : value + size].lower() == b"true"
-            elif word == (b"group" if style == 3 else b"producerGroup"):
+            elif word == (b"group" if style == 3 else b"consumerGroup" if style == 4 else b"producerGroup"):
                 group = data[value : value + size]
         at = value + size
     if style == 3:
         topic = RETRY + group if group else b""
         batch = False
-    return Header(flag, opaque, topic, group, batch)
+    elif style == 4:
+        return Header(flag, opaque, b"", group, False, code, user, topic)
+    elif topic.startswith(RETRY):
+        group = topic[len(RETRY) :]
+    return Header(flag, opaque, topic, group, batch, code, user)

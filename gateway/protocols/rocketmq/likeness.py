@@ -14,8 +14,8 @@ and no multi-byte character can then swallow that quote, in any parser, however 
 in the same order, with other values in places that do not matter; all that matters is compared byte by byte. Whatever is not provably
 alike is parsed.
 
-What it costs: a quarter of the parsing when compiled; some 1.5 kB for each of at most REMEMBERED shapes on a connection; a lesson takes
-60 µs (LEARN_EVERY bounds how often).
+What it costs: a quarter of the parsing when compiled; some 1.5 kB for each of at most REMEMBERED shapes on a connection, LONGEST
+twice over if a client wants to do harm; a lesson takes 60 µs (LEARN_EVERY bounds how often).
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ REMEMBERED: Final = 8  # shapes per connection; comparing with one in vain costs
 LEARN_FIRST: Final = 32  # lessons taken at once: four for each shape to show what varies in it
 LEARN_EVERY: Final = 256  # parsed headers between lessons after that: 60 µs / 256 is a fifth of a parse
 TAIL: Final = 5  # bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
+LONGEST: Final = 8192  # bytes; a longer header is parsed each time, or a client could have megabytes kept for it: a guess
 SHORT: Final = 16  # bytes; numbers, times and flags are shorter
 LARGEST_OPAQUE: Final = 0x7FFF_FFFF  # a Java int
 QUOTE: Final = 34
 BACKSLASH: Final = 92
 
-MEANINGFUL: Final = frozenset((b"a", b"b", b"m", b"topic", b"producerGroup", b"batch", b"group", b"code", b"flag", b"extFields"))
+MEANINGFUL: Final = frozenset(
+    (b"a", b"b", b"m", b"topic", b"producerGroup", b"batch", b"group", b"consumerGroup", b"AccessKey", b"code", b"flag", b"extFields")
+)
 MEMBER: Final = re.compile(rb'(?<=[{,])"([A-Za-z_]+)":(?:"((?:[^"\\]|\\.)*+)"|([0-9]+)(?=[,}]))')
 
 TEXT: Final = 0  # kinds of what varies
@@ -192,6 +195,8 @@ class Likenesses:
     def learn(self, text: bytes, header: Header) -> None:
         """Remember `text`, which was parsed and means `header`; from two of a kind it shows what varies."""
         self.parsed += 1
+        if len(text) > LONGEST:
+            return
         if self.lessons >= LEARN_FIRST and self.parsed < LEARN_EVERY:
             return
         self.parsed = 0
@@ -217,4 +222,12 @@ class Likenesses:
 
 
 def means_the_same(one: Header, other: Header) -> bool:
-    return one.topic == other.topic and one.group == other.group and one.flag == other.flag and one.batch == other.batch
+    return (
+        one.topic == other.topic
+        and one.source == other.source
+        and one.code == other.code
+        and one.group == other.group
+        and one.user == other.user
+        and one.flag == other.flag
+        and one.batch == other.batch
+    )

@@ -3,6 +3,14 @@
 The naive way encodes one response per refused message and costs more than forwarding it would. All refusals of a run differ only in
 their `opaque`; padded to the eleven characters of the longest (`-2147483648`; JSON allows the blanks) they have one length, so one
 format string repeated does them all: 110 ns each against 250 ns one by one (2026-11, 2 cores, Python 3.11).
+
+Not every client hears a refusal of a send-back. A consumer that fails on a message sends it back and forgets it once it is answered; Java's
+and ali-ons look whether that was a refusal, try a send to the retry topic instead, and keep the message if that is refused too. Of the
+others' (measured 2026-11 with the versions below) each message so refused would be lost:
+
+* Go (2.1.2; rocketmq-client-go#1106) keeps a message whose send-back is not answered within 3 s, and consumes it once more 5 s later:
+  silence is what it takes for a refusal. Later versions send it as Java does when nothing is answered.
+* C++ before 2.0 (rocketmq-client-cpp#208) forgets it whatever happens: it cannot be refused.
 """
 
 from __future__ import annotations
@@ -14,12 +22,23 @@ import msgspec
 FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats at once what was answered with it (`rocketmq.md` 3.1)
 SYSTEM_BUSY: Final = 2  # what MQCloud's clients look for; Java from 5.3.0 on repeats such a send at once
 VERSION: Final = 479  # V5_3_3; clients look at it in requests only
+HEARD: Final = 0  # how a client takes the refusal of a send-back
+HEARD_AS_SILENCE: Final = 1
+UNHEARD: Final = 2
+CPP_HEARS: Final = 333  # V4_6_0, the version C++ 2.0 and later say; earlier ones 63
 OPAQUE: Final = 11  # characters; what `%11d` takes, instead of its four, is seven more
 
 
 def remark(key_text: str, wait_ns: int) -> str:
     """The text of a refusal; the wait is the true one, rounded up to a whole microsecond."""
     return f"[RateLimit] for {key_text} need wait:{-(-wait_ns // 1000)}microsecs"
+
+
+def send_back_refused(language: str, version: int) -> int:
+    """How clients of that language and version take the refusal of a send-back: HEARD, HEARD_AS_SILENCE, UNHEARD."""
+    if language == "GO":
+        return HEARD_AS_SILENCE
+    return UNHEARD if language == "CPP" and version < CPP_HEARS else HEARD
 
 
 def build_refusals(opaques: list[int], code: int, text: str) -> bytes:

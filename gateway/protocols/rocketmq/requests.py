@@ -1,15 +1,17 @@
-"""Requests that are limited, as parts of a batch: what the conversation must remember of them besides."""
+"""Requests the gateway has to know one by one, as parts of a batch: what the conversation must remember of them besides."""
 
 from __future__ import annotations
 
-from gateway.messages import REQUEST, Part
+from gateway.messages import PLAIN, REQUEST, Part
+from gateway.protocols.rocketmq.poll_queues import PollQueue
+from gateway.protocols.rocketmq.poll_terms import PollTerms
 from limiter.keys import Key
 
 
 class Sends(Part):
     """A run of like sends (or consumer send-backs): frames one behind the other, same key, same cost, all one-way or none."""
 
-    __slots__ = ("due", "one_way", "opaques", "order", "streamed")
+    __slots__ = ("due", "one_way", "opaques", "order", "send_backs", "streamed")
 
     def __init__(
         self,
@@ -28,5 +30,42 @@ class Sends(Part):
         self.opaques = opaques  # of the requests, in order: what a refusal is addressed to
         self.one_way = one_way  # nobody waits for an answer
         self.streamed = streamed  # one frame too large to be kept: its body is passed on or thrown away as it comes
+        self.send_backs = False  # what a consumer sends back, not every client of which heeds a refusal (`refusals.py`)
         self.order = 0  # place among the held parts of the connection; 0: was never held
         self.due = 0  # while held: monotonic ns at which to judge it again
+
+
+class Poll(Part):
+    """A request for messages, which the broker may keep for long: pull, pop and their kin. Always complete.
+
+    A REQUEST where it is limited. It is no message itself; what it brings is counted when it comes (`polls.py`).
+    """
+
+    __slots__ = ("code", "due", "opaque", "order", "queue", "terms")
+
+    def __init__(self, data: bytes, start: int, end: int, code: int, opaque: int, key: Key | None, *, limited: bool) -> None:
+        super().__init__(REQUEST if limited else PLAIN, 0, data, start, end, key, 1 if limited else 0)
+        self.code = code
+        self.opaque = opaque
+        self.terms: PollTerms | None = None  # where it is limited, as the next
+        self.queue: PollQueue | None = None  # what is known of the queue it asks
+        self.order = 0  # place among the held polls of the connection; 0: was never held
+        self.due = 0  # while held: monotonic ns at which to judge it again
+
+    def since(self) -> int:
+        """Monotonic ns since when its queue has waited for messages."""
+        return 0 if self.reservation is None else self.reservation.since
+
+
+class Errand(Part):
+    """A request the gateway answers itself (`Conversation.errands`); it never reaches the broker. Always complete."""
+
+    __slots__ = ("body_at", "code", "header_at", "one_way", "opaque")
+
+    def __init__(self, data: bytes, start: int, end: int, header_at: int, body_at: int, code: int, opaque: int, one_way: bool) -> None:  # noqa: FBT001
+        super().__init__(PLAIN, 0, data, start, end)
+        self.header_at = header_at  # index in `data`
+        self.body_at = body_at
+        self.code = code
+        self.opaque = opaque
+        self.one_way = one_way

@@ -1,7 +1,8 @@
 """Strangers: what speaks another protocol on the RocketMQ port, recognised by its first four bytes.
 
 Every stranger listed here reads as an announced length far above any frame size (`GET ` is 1,195,725,856), so the ordinary check of
-the length finds it; this table only turns "frame too large" into a sentence that says what to mend.
+the length finds it; this table only turns "frame too large" into a sentence that says what to mend. Kafka's clients announce a length
+too, and a small one: they are known by what follows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ STRANGERS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\r\n\r\n", PROXY),
     (b"AMQP", "an AMQP client on the RocketMQ port; use the address of an `amqp` listener"),
     (b"SSH-", "an SSH client on the RocketMQ port"),
+    (b"*", "a Redis client on the RocketMQ port"),  # an array of bulk strings: `*1\r\n$4\r\nPING`
     *((method, HTTP) for method in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC")),
 )
 
@@ -36,9 +38,19 @@ def too_large(first: bytes, length: int, max_frame: int) -> ProtocolError:
     for prefix, what in STRANGERS:
         if first.startswith(prefix):
             return ProtocolError(f"not a RocketMQ frame: this is {what}", cause="wrong_protocol")
-    if first[0] == 0x10 and first[2] == 0:  # CONNECT, remaining length below 128, then a short length-prefixed protocol name
+    # CONNECT, a remaining length of one or two bytes, then a protocol name behind its length, which is below 256
+    if first[0] == 0x10 and (first[2] == 0 if first[1] < 0x80 else first[2] < 0x80 and first[3] == 0):
         return ProtocolError("not a RocketMQ frame: this may be an MQTT client on the RocketMQ port", cause="wrong_protocol")
     return ProtocolError(
         f"a frame of {length + 4} bytes was announced; the listener's max_frame is {max_frame}, raise it if clients send larger ones",
         cause="frame_too_large",
     )
+
+
+def looks_like_kafka(word: int) -> bool:
+    """Whether the four bytes behind a length are those of a Kafka client's first request: its key and version.
+
+    ApiVersions (18), SaslHandshake (17) or Metadata (3), in a version up to 15. Read as ours they announce a JSON header of over 196,608
+    bytes, so this is asked only of frames that are shorter than their header.
+    """
+    return word >> 16 in {3, 17, 18} and word & 0xFFFF < 16

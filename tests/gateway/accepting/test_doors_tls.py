@@ -36,7 +36,8 @@ def test_changed_files_are_said_and_begun_with_and_failures_are_not_forgotten(ca
     rabbit = listening["rabbit"]
     before = rabbit.tls
     assert before is not None
-    assert before.describe() == {"certificate_expires": "2040-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}}
+    described = {"certificate_expires": "2040-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}, "mode": "enforcing"}
+    assert before.describe() == described
     before.failures["expired"] = 3
     assert put_tls(listening, read_tls(configured)) == []
     ca.issue("a", NAME, not_after=datetime(2041, 1, 1))  # noqa: DTZ001
@@ -52,6 +53,7 @@ def test_changed_files_are_said_and_begun_with_and_failures_are_not_forgotten(ca
         "certificate_expires": "2041-01-01T00:00:00Z",
         "peer_verified": False,
         "handshakes_failed": {"expired": 3},
+        "mode": "enforcing",
     }
     assert rabbit.upstream.tls is not None
     assert rabbit.upstream.tls.describe()["peer_verified"]
@@ -78,3 +80,20 @@ def test_tls_can_be_switched_on_and_off(ca: Authority, tmp_path: Path) -> None:
     assert rabbit.upstream.tls.server_name == "127.0.0.1"
     put_tls(listening, read_tls(settings(tmp_path, "tls: off")))
     assert (rabbit.tls, rabbit.upstream.tls) == (None, None)
+
+
+def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, tmp_path: Path) -> None:
+    assert ca.file.exists()
+    file = tmp_path / "sluice.yaml"
+
+    def mode(word: str) -> Settings:
+        tls = f"{{certificate: a.pem, key: a.key, mode: {word}}}"
+        file.write_text(f"listeners: [{{name: rocket, protocol: rocketmq, bind: 127.0.0.1:0, upstream: 127.0.0.1:2, tls: {tls}}}]\n")
+        return load(file)
+
+    before, after = mode("enforcing"), mode("permissive")
+    assert before.diff(after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
+    listening = listeners_of(before)
+    put_tls(listening, read_tls(before.with_tls(after)))
+    assert listening["rocket"].tls is not None
+    assert listening["rocket"].tls.describe()["mode"] == "permissive"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 import select
 import socket
 import ssl
@@ -20,9 +23,11 @@ from gateway.accepting.turn_away import DEADLINE_S
 from gateway.accepting.upstream import UnreachableError, Upstream
 from gateway.admission import TURNED_AWAY, Caps, Places
 from gateway.assembly import Place
+from gateway.channel import Channel
 from gateway.proxy_protocol import Ends
 from gateway.tls.context import client_hop, upstream_hop
 from support import amqp
+from support.bad_rocketmq import STRANGERS
 from support.rocketmq import heartbeat
 from support.tls import Authority
 
@@ -173,6 +178,21 @@ async def test_a_stranger_is_answered_and_closed_without_a_dial(
         assert await said(client, data) == answer
         assert one.listener.closed == {cause: 1}
     assert broker.dialled() == []
+
+
+@pytest.mark.parametrize("protocol", ["rocketmq", "rocketmq-nameserver"])
+@pytest.mark.parametrize(("data", "cause", "words"), STRANGERS.values(), ids=STRANGERS)
+async def test_one_line_says_what_speaks_on_a_rocketmq_port_by_its_first_four_bytes(
+    broker: Broker, protocol: str, data: bytes, cause: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sluice")
+    async with door(broker.address, protocol) as one, await one.client() as client:
+        assert await said(client, data[:4]) == b""
+        assert one.listener.closed == {cause: 1}
+    assert broker.dialled() == []
+    (record,) = caplog.records
+    assert record.getMessage() == "connection_closed"
+    assert words in record.fields["detail"]  # type: ignore[attr-defined]
 
 
 async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(broker: Broker) -> None:
@@ -440,3 +460,123 @@ async def test_a_broker_whose_certificate_is_not_trusted_is_as_good_as_down_and_
     )
     assert upstream.ok is False
     assert "TLS" in upstream.why
+
+
+async def test_a_permissive_listener_takes_clients_with_tls_and_without_on_one_port(broker: Broker, tmp_path: Path) -> None:
+    """rocketmq.md 1.5: the first byte tells them apart; a PROXY header comes before it."""
+    authority = Authority(tmp_path)
+    hop = client_hop(*authority.issue("server", "localhost"), None, permissive=True)
+    async with (
+        door(broker.address, "rocketmq", tls=hop, accept_proxy=True) as one,
+        await one.client() as plain,
+        await one.client() as beneath,
+    ):
+        await plain.send_all(proxy_protocol.write(ORIGINAL) + heartbeat())
+        await one.until(lambda: len(one.arrived) == 1)
+        assert one.arrived[0].client.encryption() is None
+        assert one.arrived[0].address == ORIGINAL.source
+        assert one.arrived[0].client.sock.recv(1 << 16) == heartbeat()
+        await beneath.send_all(proxy_protocol.write(ORIGINAL))
+        secured = trio.SSLStream(beneath, client_context(authority), server_hostname="localhost", https_compatible=True)
+        with trio.fail_after(5):
+            await secured.do_handshake()
+        await one.until(lambda: len(one.arrived) == 2)
+        assert one.arrived[1].client.encryption() is not None
+    assert hop.failures == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "wrong_protocol"),
+        (b"\x15\x03\x01\x00\x02\x02\x28", "frame_too_large"),
+        (b"\x16nonsense", "tls_handshake_failed"),
+    ],
+)
+async def test_strangers_at_a_permissive_listener_cost_no_dial(broker: Broker, tmp_path: Path, data: bytes, cause: str) -> None:
+    hop = client_hop(*Authority(tmp_path).issue("server", "localhost"), None, permissive=True)
+    async with door(broker.address, "rocketmq", tls=hop) as one, await one.client() as client:
+        await said(client, data)
+        await one.until(lambda: one.listener.closed == {cause: 1})
+    assert broker.dialled() == []
+
+
+async def test_an_enforcing_listener_closes_a_client_without_tls_and_counts_it(broker: Broker, tmp_path: Path) -> None:
+    hop = client_hop(*Authority(tmp_path).issue("server", "localhost"), None)
+    async with door(broker.address, "rocketmq", tls=hop) as one, await one.client() as client:
+        await said(client, heartbeat())
+        await one.until(lambda: one.listener.closed == {"tls_handshake_failed": 1})
+        assert hop.failures == {"not_tls": 1}
+    assert broker.dialled() == []
+
+
+async def test_a_listener_that_is_opened_with_the_last_descriptor_serves_all_the_same(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker's is opened while the gateway serves: what fails then must not end the gateway."""
+    opened = os.open
+
+    def open_(path: str, flags: int, *more: int) -> int:
+        if path == os.devnull:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return opened(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", open_)
+    async with door(broker.address, "rocketmq") as one, await one.client() as client:
+        await client.send_all(heartbeat())
+        await one.until(lambda: len(one.arrived) == 1)
+
+
+# ---- inherited sockets -------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_comes_after_the_end_waits_for_the_next_process_where_the_socket_is_inherited(broker: Broker) -> None:
+    with socket.create_server((LOOPBACK, 0)) as held:
+        listeners = [
+            Listener(Place("rocket", "rocketmq", 1 << 20, S, 0), held.getsockname(), Upstream("rocket", broker.address)) for _ in "ab"
+        ]
+        listeners[0].open(held.dup())
+        assert (listeners[0].inherited, listeners[0].address) == (True, held.getsockname())
+        listeners[0].close()
+        waiting = await trio.open_tcp_stream(*held.getsockname())
+        await waiting.send_all(heartbeat())
+        following = held.dup()
+        following.setblocking(False)
+        listeners[1].open(following)
+        async with waiting, trio.open_nursery() as nursery:
+            one = Door(listeners[1])
+            nursery.start_soon(one.listener.accept_forever, one.hand_over)
+            await one.until(lambda: len(one.arrived) == 1)
+            assert one.arrived[0].client.sock.recv(1 << 16) == heartbeat()
+            nursery.cancel_scope.cancel()
+        listeners[1].close()
+        one.leave(one.arrived[0])
+
+
+async def test_who_is_being_dialled_for_when_accepting_ends_still_gets_in(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has sent by then may be one-way: closing its connection would lose that."""
+    dialling, reached = trio.Event(), trio.Event()
+
+    async def dial(upstream: Upstream, _: object) -> Channel:
+        dialling.set()
+        await reached.wait()
+        return Channel(socket.create_connection(upstream.address))
+
+    monkeypatch.setattr(Upstream, "dial", dial)
+    listener = Listener(Place("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), Upstream("rocket", broker.address))
+    listener.open()
+    one = Door(listener)
+    async with trio.open_nursery() as accepting, await one.client() as client, await one.client() as silent:
+        accepting.start_soon(listener.accept_forever, one.hand_over)
+        await client.send_all(heartbeat())
+        await dialling.wait()
+        await one.until(lambda: listener.arriving == 2)
+        accepting.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await one.until(lambda: listener.closed == {"drain": 1})
+            assert await silent.receive_some() == b""
+            reached.set()
+            await one.until(lambda: len(one.arrived) == 1)
+    listener.close()
+    one.leave(one.arrived[0])
+    assert one.balanced()

@@ -23,6 +23,7 @@ def listener(**more: Any) -> dict[str, Any]:
         "max_connections_per_user": None,
         "max_connection_rate": "30/s",
         "connections_refused": {"max_connections": 2, "max_connection_rate": 3},
+        "broker_busy": {"timeout_clean_queue": 40, "service_not_available": 1},
         **more,
     }
 
@@ -30,10 +31,24 @@ def listener(**more: Any) -> dict[str, Any]:
 def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
     admin.topics = [listener()]
     head, line = sluice("listeners").out.splitlines()
-    for name in ("tls", "proxy", "seats", "of", "per address", "per user", "rate", "refused", "upstream tls", "proxy sent", "state"):
+    for name in (
+        "tls",
+        "proxy",
+        "seats",
+        "of",
+        "per address",
+        "per user",
+        "rate",
+        "refused",
+        "broker busy",
+        "upstream tls",
+        "proxy sent",
+        "state",
+    ):
         assert name in head
     assert line.split() == [
-        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "127.0.0.1:5673", "-", "v2", "reachable",
+        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "41", "127.0.0.1:5673",
+        "-", "v2", "reachable",
     ]  # fmt: skip
 
 
@@ -42,6 +57,11 @@ def test_says_why_a_broker_is_not_there(sluice: Any, admin: Any) -> None:
     assert sluice("listeners").out.splitlines()[1].endswith("unreachable: Connection refused")
     admin.topics = [listener(upstream_reachable=None)]
     assert sluice("listeners").out.splitlines()[1].split()[-2:] == ["v2", "-"]
+
+
+def test_a_listener_that_lets_clients_without_tls_in_says_so(sluice: Any, admin: Any) -> None:
+    admin.topics = [listener(tls={"peer_verified": False, "mode": "permissive"})]
+    assert "permissive" in sluice("listeners").out.splitlines()[1].split()
 
 
 def test_a_certificate_that_is_verified_says_so(sluice: Any, admin: Any) -> None:

@@ -24,7 +24,7 @@ def config(tmp_path: Path) -> Path:
 def test_the_shipped_configuration_is_good(sluice: Any) -> None:
     ran = sluice("check", "-c", ROOT / "config" / "sluice.yaml")
     assert (ran.code, ran.out) == (0, "")
-    assert "good; 3 listeners, 3 rules" in ran.err
+    assert "good; 4 listeners, 3 rules" in ran.err
 
 
 def test_a_bad_configuration_ends_with_3_and_every_place(sluice: Any, config: Path) -> None:

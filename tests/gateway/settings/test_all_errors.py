@@ -71,6 +71,7 @@ def test_a_missing_token_file_alone_is_a_warning(write: Callable[..., Path]) -> 
 # one rule, the paths below rules[0] that are named
 RULES = [
     ("{name: a, match: {protocol: amqp, topic: t, group: g}, limit: {}}", ["match.topic", "match.group", "limit"]),
+    ("{name: a, match: {protocol: amqp, namespace: n}, per: group, limit: {}}", ["match.namespace", "per", "limit"]),
     ("{name: a, match: {protocol: rocketmq, vhost: /, queue: q}, per: exchange, limit: {messages: 1/s}}", ["match.vhost", "match.queue", "per"]),
     ("{name: a, match: {exchange: e, queue: q, client: nobody}, reply: system_busy, limit: {}}", ["match.queue", "match.client", "reply", "limit"]),
     ("{name: a, match: {protocol: amqp, topic: []}, limit: {burst: 5}}", ["match.topic", "match.topic", "limit", "limit.burst"]),

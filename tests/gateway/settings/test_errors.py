@@ -71,6 +71,16 @@ BROKEN = [
     ("admin on a listener's port", "admin: {bind: 127.0.0.1:5672}\n", 3, 15, "admin.bind", "127.0.0.1:5672 is bound twice", "listeners[0].bind has it (line 2)"),
     ("same token name", "admin:\n  tokens:\n  - {name: a, role: admin, file: x}\n  - {name: a, role: viewer, file: y}\n", 6, 12,
      "admin.tokens[1].name", 'duplicate name "a"', "tell them apart"),
+    ("remote admin of AMQP", "  - {name: b, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {allow: [10.0.0.0/8]}}\n", 3, 87,
+     "listeners[1].remote_admin", "AMQP has no requests that change limits", "use the admin API"),
+    ("remote admin by key alone", "  - {name: b, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {access_keys: [a]}}\n", 3, 91,
+     "listeners[1].remote_admin.allow", "is missing", "add allow: Client addresses"),
+    ("no access key is none", "  - {name: b, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {allow: [10.0.0.0/8], access_keys: ['']}}\n",
+     3, 127, "listeners[1].remote_admin.access_keys[0]", "is not an access key of 1 to 64 characters", "write it like mqcloud"),
+    ("remote admin for nobody", "  - {name: b, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {allow: []}}\n", 3, 99,
+     "listeners[1].remote_admin.allow", "the list is empty", "10.0.0.0/8"),
+    ("remote admin, bad network", "  - {name: b, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {allow: [10.0.0.1/8]}}\n", 3, 100,
+     "listeners[1].remote_admin.allow[0]", "10.0.0.1/8 has host bits set", "write an address or a network like 10.0.0.0/8"),
     ("future version", "version: 2\n", 3, 10, "version", "2: this version of sluice reads version 1", "set version: 1"),
 ]  # fmt: skip
 
@@ -88,22 +98,6 @@ def test_names_line_column_and_remedy(faults: Faults, text: str, line: int, colu
     assert Path(found[0].file).name == "sluice.yaml"
 
 
-# key of a listener, value, column of the key or of the value (both in line 1), what is said
-NOT_YET = [
-    ("advertise", "127.0.0.1", "127.0.0.1: the nameserver mode is not supported yet"),
-    ("broker_ports", "20911-20950", "20911-20950: the nameserver mode is not supported yet"),
-    ("remote_admin", "{allow: [10.0.0.0/8]}", "answering RocketMQ's rate-limit admin requests is not supported yet"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "said"), NOT_YET, ids=[case[0] for case in NOT_YET])
-def test_what_the_contract_names_and_this_version_cannot_do_is_said_so(faults: Faults, key: str, value: str, said: str) -> None:
-    text = f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {key}: {value}}}]\n"
-    (problem,) = faults(text)
-    assert (problem.path, problem.message, problem.remedy) == (f"listeners[0].{key}", said, f"remove {key}")
-    assert text[problem.column - 1 :].startswith(key)
-
-
 @pytest.mark.parametrize(
     ("text", "path", "said"),
     [
@@ -118,11 +112,6 @@ def test_what_the_contract_names_and_this_version_cannot_do_is_said_so(faults: F
             "rules: [{name: a, limit: {messages: 1/s}, protected: true}]",
             "rules[0].protected",
             "true: protected topics are not supported yet",
-        ),
-        (
-            "rules: [{name: a, limit: {messages: 1/s}, match: {operation: consume}}]",
-            "rules[0].match.operation",
-            "consume is not supported yet for RocketMQ",
         ),
         *(
             (f"rules: [{{name: a, limit: {{messages: 1/s}}, algorithm: {name}}}]", "rules[0].algorithm", f"{name}: not supported yet")
@@ -155,11 +144,6 @@ def test_the_doors_settings(faults: Faults, setting: str, said: str, remedy: str
     assert problem.path == f"listeners[0].{setting.partition(':')[0]}"
     assert said in problem.message.replace('"', "'")
     assert remedy in problem.remedy
-
-
-def test_nameserver_listeners_are_refused_by_name(faults: Faults) -> None:
-    (problem,) = faults("listeners: [{name: r, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n")
-    assert problem.headline.endswith("listeners[0].protocol: rocketmq-nameserver: not supported yet; use amqp or rocketmq")
 
 
 def test_values_that_ask_for_nothing_may_stand_where_a_feature_is_missing(write: Callable[..., Path]) -> None:

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import resource
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gateway.settings import lints, load
+from gateway.settings import lints, load, port_ranges
+from gateway.settings.port_ranges import PortRange
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
 
@@ -21,6 +23,8 @@ LINTED = [
     ("- {name: a, limit: {bytes: 1MB/s, burst: {bytes: 10kB}}}", 4, 42, "rules[0].limit.burst", "the burst of 10000 bytes"),
     ("- {name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}}", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
     ("- {name: a, match: {topic: x}, limit: {messages: 1/s}}", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
+    ("- {name: a, match: {namespace: x}, limit: {messages: 1/s}}", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
+    ("- {name: a, per: group, limit: {messages: 1/s}}", 4, 18, "rules[0].per", "no listener speaks rocketmq"),
     ("- {name: a, match: {listener: rocket}, limit: {messages: 1/s}}", 4, 31, "rules[0].match.listener", 'there is no listener "rocket"'),
     ("- {name: a, limit: {messages: 1/s}}\n- {name: b, limit: {messages: 2/s}}", 5, 3, "rules[1].match", 'never holds: "a" (sluice.yaml:4)'),
     ("- {name: a, match: {vhost: /}, limit: {messages: 1/s}}\n- {name: b, match: {vhost: /, operation: produce}, limit: {messages: 2/s}}", 5, 20,
@@ -31,6 +35,8 @@ LINTED = [
     ("- {name: a, match: {queue: q, operation: consume}, limit: {messages: 1/s}, max_delay: 2s}", 4, 87, "rules[0].max_delay",
      "no effect with operation: consume"),
     ("- {name: a, limit: {messages: 1/s}, action: close, reply: system_busy}", 4, 59, "rules[0].reply", "no effect with action: close"),
+    ("- {name: a, match: {operation: consume}, limit: {messages: 1/s}, reply: system_busy}", 4, 73, "rules[0].reply",
+     "no effect with operation: consume"),
 ]  # fmt: skip
 
 
@@ -66,7 +72,7 @@ def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("max_connections_per_user: 5", "has no effect with protocol: rocketmq, which tells the gateway no user"),
+        ("max_connections_per_user: 5", "has no effect with protocol: rocketmq, whose clients only claim an access key"),
         ("other_protocols: pass", "has no effect with protocol: rocketmq"),
     ],
 )
@@ -105,6 +111,39 @@ def test_warns_of_more_connections_than_there_are_descriptors_for(write: Callabl
         "the hard limit of open files (8192) leaves room for 4000 connections",
     )
     assert load(write(text.replace("4001", "4000") + rules)).warnings() == []
+
+
+def test_warns_of_ports_for_more_brokers_than_there_are_descriptors_for(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With this limit such a gateway would start, and let a single client in."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
+    text = "listeners: [{name: n, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, broker_ports: 20000-%d}]\n"
+    rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    (warning,) = load(write(text % 29999 + rules)).warnings()
+    assert warning.path == "listeners[0].broker_ports"
+    assert warning.message == "5000 brokers are more than the hard limit of open files (8192) is for: room for 1 connections"
+    assert load(write(text % 24095 + rules)).warnings() == []
+
+
+def test_warns_of_ports_for_brokers_that_outgoing_connections_may_have(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lints, "outgoing_ports", lambda: PortRange(32768, 60999))
+    text = "listeners: [{name: n, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, broker_ports: %s}]\n"
+    rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    (warning,) = load(write(text % "32760-32768" + rules)).warnings()
+    assert warning.path == "listeners[0].broker_ports"
+    assert warning.message.startswith("overlaps 32768-60999, the ports of outgoing connections")
+    assert load(write(text % "32760-32767" + rules)).warnings() == []
+    monkeypatch.setattr(lints, "outgoing_ports", lambda: None)
+    assert load(write(text % "32760-32768" + rules)).warnings() == []
+
+
+def test_the_kernel_says_which_ports_outgoing_connections_have() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        outgoing = port_ranges.outgoing_ports()
+        assert outgoing is not None
+        assert outgoing.first <= sock.getsockname()[1] <= outgoing.last
 
 
 def test_warns_of_token_files_missing_or_open(write: Callable[..., Path], tmp_path: Path) -> None:

@@ -218,3 +218,24 @@ def test_tls_of_a_new_listener_waits_for_the_restart_with_it(here: Write) -> Non
     assert changes["in_force"] == []
     assert "ca.pem" in changes["needs_restart"][0]
     assert old.with_tls(new).listeners == old.listeners
+
+
+def test_permissive_is_for_listeners_of_rocketmq(here: Write, faults: Faults) -> None:
+    text = listener("    tls:\n      certificate: good.pem\n      key: good.key\n      mode: permissive\n")
+    here(text)
+    (problem,) = faults(text)
+    assert (problem.line, problem.path) == (9, "listeners[0].tls.mode")
+    assert problem.message == "permissive is RocketMQ's way; AMQP clients without TLS have a port of their own"
+    assert problem.remedy == "set mode: enforcing, and give clients without TLS a listener without `tls`"
+    loaded = load(here(text.replace("protocol: amqp", "protocol: rocketmq") + RULES))
+    assert loaded.warnings() == []
+    client_hop, _ = hops(loaded.listeners[0])
+    assert client_hop is not None
+    assert client_hop.permissive
+
+
+def test_warns_of_certificates_wanted_from_those_with_tls_only(here: Write) -> None:
+    text = listener(tls() + "      mode: permissive\n").replace("protocol: amqp", "protocol: rocketmq")
+    (warning,) = load(here(text + RULES)).warnings()
+    assert (warning.line, warning.path) == (10, "listeners[0].tls.mode")
+    assert warning.message == "a client without TLS needs no certificate: tls.client_ca keeps nobody out"

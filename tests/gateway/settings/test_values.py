@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from gateway.settings import load
+from gateway.settings.types import RemoteAdmin
 from limiter.limits import Limit, Rate
 from limiter.rule import Match, Rule
 
@@ -28,6 +29,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
                 "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "tls": "off",
                 "upstream_tls": "off", "accept_proxy_protocol": False,
                 "send_proxy_protocol": "none", "handshake_timeout": "10s", "other_protocols": "refuse", "max_frame": "16MiB",
+                "remote_admin": "off",
             }
         ],
         "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_keys": 1000000},
@@ -46,11 +48,14 @@ def test_what_is_shown_reads_back_as_the_same(write: Callable[..., Path]) -> Non
         LISTENERS + "access_log: off\nrules:\n"
         "  - {name: a, match: {protocol: rocketmq, topic: '%RETRY%*'}, limit: {messages: 30k/min, burst: {messages: 500}}, breaker: {open_for: 0s}}\n"
         "  - {name: b, match: {vhost: /, queue: jobs}, per: rule, limit: {bytes: 10MiB/s, burst: 2s}, action: delay, max_delay: 2s, mode: shadow}\n"
+        "  - {name: c, match: {namespace: shop, group: 'g*', user: AK, client: 10.0.0.0/8}, per: group, limit: {messages: 5/s}}\n"
+        "  - {name: d, match: {protocol: rocketmq, namespace: '*'}, per: namespace, limit: {messages: 5/s}}\n"
     )
     first = load(write(text))
     second = load(write(yaml.safe_dump(first.describe())))
     assert second.describe() == first.describe()
-    assert [rule.limit for rule in second.rules] == [rule.limit for rule in first.rules]
+    assert [(rule.match, rule.per, rule.limit) for rule in second.rules] == [(rule.match, rule.per, rule.limit) for rule in first.rules]
+    assert second.rules[2].match == Match(namespace="shop", group="g*", user="AK", client="10.0.0.0/8")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +116,14 @@ rules:
             place="sluice.yaml:4",
         ),
     )  # fmt: skip
+
+
+def test_remote_admin(write: Callable[..., Path]) -> None:
+    listener = "listeners:\n  - {name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: %s}\n"
+    settings = load(write(listener % "{allow: [10.0.0.0/8, '::1'], access_keys: [mqcloud], legacy_codes: true}"))
+    assert settings.listeners[0].remote_admin == RemoteAdmin(("10.0.0.0/8", "::1"), ("mqcloud",), legacy_codes=True)
+    assert load(write(yaml.safe_dump(settings.describe()))).listeners == settings.listeners
+    assert load(write(listener % "off")).listeners[0].remote_admin is None
 
 
 def test_a_rule_knows_its_file_and_line(write: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 The broker listens on 127.0.0.1 but tells the name server that it is 127.0.0.2, same port. Whoever listens there (a gateway) is what
 clients find; without a gateway nobody can send, which is the point. Ports used: P, P-2 (the "VIP" port) and P+1 (replication, which
 the broker opens on all addresses). Ready about 4 s after its start, 190 MB each (measured, 2 cores).
+With `advertised=LOOPBACK` it tells its own address instead, and clients reach it without a gateway. `add_brokers` starts more of them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from support.java import compiled, jars, java
 from support.processes import LOOPBACK, Process, accepts, free_ports, is_free
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VERSION = "rocketmq-5.3.3"
 ADVERTISED = "127.0.0.2"
@@ -41,14 +46,26 @@ def free_broker_port() -> int:
 class RocketMQ:
     """Name server and broker. A context manager: entering starts both and waits until they are ready, leaving stops them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, object] | None = None,
+        *,
+        advertised: str = ADVERTISED,
+        enforce_tls: bool = False,
+    ) -> None:
+        """`advertised` is the address it tells the name server. `enforce_tls`: it takes TLS only, with a certificate of its own."""
         self.directory = directory
+        self.properties = properties or {}  # of the broker's configuration, instead of or beside those below
+        self.advertised = advertised
+        self.enforce_tls = enforce_tls
         self._jars = jars(VERSION)
         self._admin_class_path = compiled(SOURCES, VERSION)
         self.name_server_port = free_ports(1)[0]
         self.port = free_broker_port()
         self._name_server: Process | None = None
         self._broker: Process | None = None
+        self._more: list[Process] = []
 
     @property
     def name_server(self) -> str:
@@ -62,7 +79,7 @@ class RocketMQ:
     def listeners(self) -> list[dict[str, object]]:
         """The gateway's listeners for this broker, as `sluice.yaml` wants them."""
         return [
-            {"name": name, "protocol": "rocketmq", "bind": f"{ADVERTISED}:{port}", "upstream": f"{LOOPBACK}:{port}"}
+            {"name": name, "protocol": "rocketmq", "bind": f"{self.advertised}:{port}", "upstream": f"{LOOPBACK}:{port}"}
             for name, port in (("rocket", self.port), ("rocket-vip", self.vip_port))
         ]
 
@@ -70,6 +87,30 @@ class RocketMQ:
         home = self.directory
         home.mkdir(parents=True, exist_ok=True)
         (home / "namesrv.conf").write_text(f"listenPort={self.name_server_port}\nbindAddress={LOOPBACK}\n")
+        self._name_server = self._spawn("namesrv", "namesrv.NamesrvStartup", ["-c", str(home / "namesrv.conf")], ["-Xmx128m"])
+        self._broker = self._begin_broker("broker", self.port, {})
+        self._await_boot(self._name_server, "RocketMQ's name server")
+        self._await_broker(self._broker, self.port)
+        return self
+
+    def add_brokers(self, *brokers: tuple[str, int], properties: Mapping[str, object] | None = None) -> list[int]:
+        """Start more brokers of the same name server: (name, id), a slave's id not being 0. Returns their ports when all are ready.
+
+        `properties` of their configuration, instead of or beside those of the first.
+        """
+        begun: list[tuple[Process, int]] = []
+        for name, number in brokers:
+            port = free_broker_port()
+            role = {"brokerName": name, "brokerId": number, "brokerRole": "SLAVE" if number else "ASYNC_MASTER"}
+            begun.append((self._begin_broker(f"broker-{name}-{number}", port, {**role, **(properties or {})}), port))
+            self._more.append(begun[-1][0])
+        for broker, port in begun:
+            self._await_broker(broker, port)
+        return [port for _, port in begun]
+
+    def _begin_broker(self, folder: str, port: int, properties: Mapping[str, object]) -> Process:
+        """Start a broker whose configuration, store and log have the name `folder`."""
+        home = self.directory
         broker = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": "broker-a",
@@ -77,12 +118,13 @@ class RocketMQ:
             "brokerRole": "ASYNC_MASTER",
             "flushDiskType": "ASYNC_FLUSH",
             "namesrvAddr": self.name_server,
-            "brokerIP1": ADVERTISED,
+            "brokerIP1": self.advertised,
+            "brokerIP2": LOOPBACK,  # where slaves find their master
             "bindAddress": LOOPBACK,
-            "listenPort": self.port,
+            "listenPort": port,
             "autoCreateTopicEnable": "true",
             "autoCreateSubscriptionGroup": "true",
-            "storePathRootDir": home / "store",
+            "storePathRootDir": home / f"{folder}-store",
             "mappedFileSizeCommitLog": 16_777_216,
             "mappedFileSizeConsumeQueue": 600_000,
             "maxHashSlotNum": 10_000,
@@ -90,7 +132,7 @@ class RocketMQ:
             "diskMaxUsedSpaceRatio": 95,
             "diskSpaceWarningLevelRatio": 90,
             "diskSpaceCleanForciblyRatio": 85,
-            "timerWheelEnable": "false",
+            "timerWheelEnable": "true",  # without it the broker lets nobody pop
             "traceTopicEnable": "true",
             "transactionCheckInterval": 2000,
             "transactionTimeOut": 2000,
@@ -99,44 +141,53 @@ class RocketMQ:
             "waitTimeMillsInSendQueue": 5000,
             "osPageCacheBusyTimeOutMills": 5000,
         }
-        (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in broker.items()))
-        self._name_server = self._spawn("namesrv", "namesrv.NamesrvStartup", ["-c", str(home / "namesrv.conf")], ["-Xmx128m"])
-        configured = ["-n", self.name_server, "-c", str(home / "broker.conf")]
-        self._broker = self._spawn("broker", "broker.BrokerStartup", configured, ["-Xmx512m", "-XX:MaxDirectMemorySize=256m"])
-        for process, name in ((self._name_server, "RocketMQ's name server"), (self._broker, "RocketMQ's broker")):
-            self._await_boot(process, name)
-        for port in (self.port, self.vip_port):
-            self._broker.wait_until(lambda port=port: accepts(LOOPBACK, port), within=10, what=f"the broker's port {port}")
-        return self
+        broker |= {**self.properties, **properties}
+        configuration = home / f"{folder}.conf"
+        configuration.write_text("".join(f"{key}={value}\n" for key, value in broker.items()))
+        configured = ["-n", str(broker["namesrvAddr"]), "-c", str(configuration)]
+        # A limit: every thread that has answered a pull or pop of large messages keeps a buffer of their size.
+        return self._spawn(folder, "broker.BrokerStartup", configured, ["-Xmx512m", "-XX:MaxDirectMemorySize=1g"])
+
+    def _await_broker(self, broker: Process, port: int) -> None:
+        self._await_boot(broker, "RocketMQ's broker")
+        for each in (port, port - 2):
+            broker.wait_until(lambda each=each: accepts(LOOPBACK, each), within=10, what=f"the broker's port {each}")
 
     @staticmethod
     def _await_boot(process: Process, name: str) -> None:
         process.wait_until(lambda: "boot success" in process.output(), within=60, what=name)
 
     def _spawn(self, name: str, main: str, arguments: list[str], memory: list[str]) -> Process:
-        settings = {"rocketmq.home.dir": str(self.directory), "rmq.logback.configurationFile": f"rmq.{name}.logback.xml"}
+        program = "namesrv" if name == "namesrv" else "broker"
+        settings = {"rocketmq.home.dir": str(self.directory), "rmq.logback.configurationFile": f"rmq.{program}.logback.xml"}
+        if self.enforce_tls and program == "broker":
+            settings["tls.server.mode"] = "enforcing"
         command = java(f"{self._jars}/*", f"org.apache.rocketmq.{main}", self.directory / name, memory, settings)
         command[1:1] = OPENED_MODULES
         return Process([*command, *arguments], log=self.directory / f"{name}.log", cwd=self.directory)
 
     def stop(self) -> None:
-        for process in (self._broker, self._name_server):
+        for process in (*self._more, self._broker, self._name_server):
             if process is not None:
                 process.stop(grace=0, number=signal.SIGKILL)  # the store is thrown away: an orderly shutdown (3 s) would be wasted
 
-    def create_topics(self, *topics: str) -> None:
-        """Create topics (`name` or `name:queues`, four queues by default) and wait until they are routed. One JVM start (1.5 s) a call."""
-        self._admin("create", *topics)
+    def create_topics(self, *topics: str, port: int | None = None) -> None:
+        """Create topics (`name` or `name:queues`, four queues by default) and wait until they are routed. One JVM start (1.5 s) a call.
 
-    def stored(self, *topics: str) -> dict[str, int]:
+        They are the first broker's, unless `port` is another's.
+        """
+        self._admin("create", port or self.port, *topics)
+
+    def stored(self, *topics: str, port: int | None = None) -> dict[str, int]:
         """How many messages each topic holds, asked of the broker itself."""
-        counts: dict[str, int] = self._admin("count", *topics)
+        counts: dict[str, int] = self._admin("count", port or self.port, *topics)
         return counts
 
-    def _admin(self, verb: str, *words: str) -> dict[str, int]:
-        command = java(self._admin_class_path, "Topics", self.directory / "admin")
+    def _admin(self, verb: str, port: int, *words: str) -> dict[str, int]:
+        settings = {"tls.enable": str(self.enforce_tls).lower()}
+        command = java(self._admin_class_path, "Topics", self.directory / "admin", properties=settings)
         done = subprocess.run(
-            [*command, verb, self.name_server, f"{LOOPBACK}:{self.port}", *words], capture_output=True, text=True, check=False, timeout=60
+            [*command, verb, self.name_server, f"{LOOPBACK}:{port}", *words], capture_output=True, text=True, check=False, timeout=60
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode or not lines:
@@ -157,4 +208,4 @@ class RocketMQ:
 
     def __repr__(self) -> str:
         state = "running" if self._broker is not None and self._broker.alive() else "stopped"
-        return f"<RocketMQ {state} {LOOPBACK}:{self.port} as {ADVERTISED}, name server {self.name_server}>"
+        return f"<RocketMQ {state} {LOOPBACK}:{self.port} as {self.advertised}, name server {self.name_server}>"

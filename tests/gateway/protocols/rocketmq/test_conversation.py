@@ -89,7 +89,7 @@ def test_what_is_not_a_send_passes_within_the_stream_though_all_topics_are_shut(
         heartbeat(opaque=1),
         encode_request(11, {"topic": "orders", "consumerGroup": "g", "queueId": 0}, opaque=2),
         encode_request(37, {"topic": "orders", "producerGroup": "g"}, opaque=3, flag=2),
-        encode_request(370, {"topic": "orders"}, opaque=4),
+        encode_request(371, {"topic": "orders"}, opaque=4),
         encode_request(310, {"b": "orders"}, opaque=5, flag=1),
         encode_request(310, None, opaque=6),
         encode_request(310, {"a": "producers"}, opaque=7),
@@ -133,7 +133,7 @@ def test_unlike_requests_are_parts_of_their_own(other: bytes) -> None:
     first, last = send(opaque=1), send(opaque=3)
     parts = parts_of(first + other + last)
     assert [part.data[part.start : part.end] for part in parts] == [first, other, last]
-    assert [part.count for part in parts] == [1, 0 if other == heartbeat(opaque=2) else 1, 1]
+    assert [part.count for part in parts] == [1, 1, 1]
 
 
 def test_room_bounds_what_is_decoded() -> None:
@@ -494,10 +494,24 @@ def test_the_origin_is_given_back_once() -> None:
 
 def test_it_describes_and_shows_itself() -> None:
     talk = Talk("rocketmq", rule("delay", messages=0))
-    assert talk.conversation.describe() == {"language": None, "version": None, "held": 0}
+    assert talk.conversation.describe() == {
+        "language": None,
+        "version": None,
+        "held": 0,
+        "held_polls": 0,
+        "limited_polls": 0,
+        "empty_polls": 0,
+    }
     talk.client(frame(json_header(310, {"b": "t"}, language="CPP", version=63)))
-    assert talk.conversation.describe() == {"language": "CPP", "version": 63, "held": 1}
-    assert repr(talk.conversation) == "<RocketmqConversation 10.0.0.7 CPP held=1 streaming=0 <Replies between frames waiting=0>>"
+    assert talk.conversation.describe() == {
+        "language": "CPP",
+        "version": 63,
+        "held": 1,
+        "held_polls": 0,
+        "limited_polls": 0,
+        "empty_polls": 0,
+    }
+    assert repr(talk.conversation) == "<RocketmqConversation 10.0.0.7 CPP held=1 streaming=0 <BrokerStream between frames waiting=0>>"
     assert talk.conversation.settled()
     assert talk.conversation.farewell("why") == (b"", b"")
     assert talk.conversation.heartbeat() == b""

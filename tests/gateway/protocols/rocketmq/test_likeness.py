@@ -169,4 +169,7 @@ def test_learning_is_rationed_and_memory_bounded() -> None:
 
 def test_a_shape_shows_what_varies() -> None:
     first, second = (b'{"code":310,"extFields":{"b":"t","e":"%d"},"opaque":%d}' % (number, number) for number in (1, 2))
-    assert repr(learned(first, second).shapes) == "[<Shape <Header opaque=2 flag=0 topic=b't' group=b'' batch=False> varies=[b'2', b'2']>]"
+    assert (
+        repr(learned(first, second).shapes)
+        == "[<Shape <Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''> varies=[b'2', b'2']>]"
+    )

@@ -1,4 +1,6 @@
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -15,15 +17,14 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A push consumer from the first offset on.
  *
- * <pre>Consume NAMESRV GROUP TOPIC EXPECTED SECONDS concurrently|orderly SEND_BACK</pre>
+ * <pre>Consume NAMESRV GROUP TOPIC[,TOPIC...] EXPECTED SECONDS concurrently|orderly SEND_BACK</pre>
  *
- * Ends when EXPECTED different messages were consumed, or after SECONDS. With SEND_BACK = n &gt; 0 the first delivery of every n-th
+ * Ends when EXPECTED different messages were consumed, or after SECONDS. EXPECTED may be the name of a file that will hold the number. With SEND_BACK = n &gt; 0 the first delivery of every n-th
  * message (by the last number of its body) fails, so that the client sends it back to its retry topic. Prints
  * {"consumed": ["RUN-TOPIC-CONNECTION-SEQUENCE", ... in the order of consumption], "sent_back": n, "retried": those that came again}.
  */
 public final class Consume {
     public static void main(String[] arguments) throws Exception {
-        int expected = Integer.parseInt(arguments[3]);
         long deadline = System.nanoTime() + (long) (Double.parseDouble(arguments[4]) * 1e9);
         int sendBack = Integer.parseInt(arguments[6]);
         List<String> consumed = Collections.synchronizedList(new ArrayList<>());
@@ -37,7 +38,9 @@ public final class Consume {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
-        consumer.subscribe(arguments[2], "*");
+        for (String topic : arguments[2].split(",")) {
+            consumer.subscribe(topic, "*");
+        }
         if (arguments[5].equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 messages.forEach(message -> note(message, consumed, distinct));
@@ -60,7 +63,7 @@ public final class Consume {
             });
         }
         consumer.start();
-        while (distinct.size() < expected && System.nanoTime() < deadline) {
+        while (distinct.size() < expected(arguments[3]) && System.nanoTime() < deadline) {
             Thread.sleep(20);
         }
         consumer.shutdown(); // commits the offsets and leaves the group
@@ -68,6 +71,14 @@ public final class Consume {
             + ", \"retried\": " + Produce.array(new ArrayList<>(retried)) + "}");
         System.out.flush();
         Runtime.getRuntime().halt(0);
+    }
+
+    private static int expected(String word) throws Exception {
+        if (word.matches("[0-9]+")) {
+            return Integer.parseInt(word);
+        }
+        Path file = Path.of(word);
+        return Files.exists(file) ? Integer.parseInt(Files.readString(file)) : Integer.MAX_VALUE;
     }
 
     private static void note(MessageExt message, List<String> consumed, Set<String> distinct) {

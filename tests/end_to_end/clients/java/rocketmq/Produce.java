@@ -1,3 +1,4 @@
+import java.io.File;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -21,10 +22,12 @@ import org.apache.rocketmq.common.message.Message;
  *
  * <pre>Produce NAMESRV RUN CONNECTIONS JOB...</pre>
  *
- * A job is `topic=T,mode=sync|async|oneway|batch|ordered,count=N,seconds=S,rate=R,size=B,batch=K`; all jobs run at once, on every
- * connection (one client instance each), `count` and `rate` are per connection. Bodies begin with RUN-TOPIC-CONNECTION-SEQUENCE.
+ * A job is `topic=T,mode=sync|async|oneway|batch|ordered,count=N,seconds=S,rate=R,size=B,batch=K,threads=P`; all jobs run at once, on
+ * every connection (one client instance each) with P threads; `count` and `rate` are per thread. Bodies begin with
+ * RUN-TOPIC-NUMBER-SEQUENCE, where NUMBER counts the job's threads over all connections (with one thread each: the connections).
+ * With `until=FILE` a job also ends when there is such a file.
  * One line of JSON per job:
- * {"topic", "mode", "sent", "ok", "codes": {"215": refused requests}, "errors": ["distinct texts"], "outcomes": ["AR.."] per connection
+ * {"topic", "mode", "sent", "ok", "codes": {"215": refused requests}, "errors": ["distinct texts"], "outcomes": ["AR.."] per thread
  * (A accepted, R refused or failed; one per request), "started_ms", "elapsed_s", "median_ms", "max_ms", "accepted_per_100ms": {slot: n}}.
  * Code -1: the client raised something that carries no code; -2: it never called back.
  */
@@ -41,6 +44,7 @@ public final class Produce {
             producer.setNamesrvAddr(arguments[0]);
             producer.setInstanceName(arguments[1] + "-" + number + "-" + ProcessHandle.current().pid());
             producer.setVipChannelEnabled(Boolean.getBoolean("vip"));
+            producer.setSendMsgTimeout(Integer.getInteger("timeout", 3000));
             producer.start();
             for (Job job : jobs) {
                 producer.fetchPublishMessageQueues(job.topic);
@@ -49,8 +53,8 @@ public final class Produce {
         }
         List<Thread> threads = new ArrayList<>();
         for (Job job : jobs) {
-            for (int number = 0; number < connections; number++) {
-                Line line = new Line(job, producers.get(number), number);
+            for (int number = 0; number < connections * job.threads; number++) {
+                Line line = new Line(job, producers.get(number / job.threads), number);
                 job.lines.add(line);
                 threads.add(new Thread(line));
             }
@@ -77,6 +81,8 @@ public final class Produce {
         final double rate;
         final int size;
         final int batch;
+        final int threads;
+        final File until;
         final List<Line> lines = new ArrayList<>();
 
         Job(String run, String text) {
@@ -92,6 +98,8 @@ public final class Produce {
             rate = Double.parseDouble(settings.getOrDefault("rate", "0"));
             size = Integer.parseInt(settings.getOrDefault("size", "100"));
             batch = Integer.parseInt(settings.getOrDefault("batch", "1"));
+            threads = Integer.parseInt(settings.getOrDefault("threads", "1"));
+            until = settings.containsKey("until") ? new File(settings.get("until")) : null;
         }
 
         String report() {
@@ -141,7 +149,7 @@ public final class Produce {
         volatile long tookNs;
     }
 
-    /** One job on one connection. */
+    /** One thread of a job. */
     private static final class Line implements Runnable {
         final Job job;
         final DefaultMQProducer producer;
@@ -162,7 +170,7 @@ public final class Produce {
             startedMs = System.currentTimeMillis();
             long started = System.nanoTime();
             for (int sequence = 0; job.count == 0 || sequence < job.count; sequence++) {
-                if (job.seconds > 0 && System.nanoTime() - started >= job.seconds * 1e9) {
+                if (job.seconds > 0 && System.nanoTime() - started >= job.seconds * 1e9 || job.until != null && job.until.exists()) {
                     break;
                 }
                 if (job.rate > 0) {

@@ -1,0 +1,195 @@
+"""Remote admin: limits as a RocketMQ console sees and changes them, by the requests of MQCloud's patched broker (`rocketmq.md` 8.3).
+
+Knows no frames: `gateway/remote_admin.py` reads the requests, says who may send them and phrases the answers. A change takes the way of
+every other: through the store, so that it is durable and in force before it is answered, with a line in the history and the audit.
+
+What the console is shown is what is true: each RocketMQ topic whose messages a rule in force limits, with the limit, how long the next
+message would wait now, and when one was refused last. Limits of bytes, of clients or groups, in shadow mode or of what is consumed have no
+place in its fields and are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from admin import log
+from admin.bodies import Circumstances, LimitBody, override
+from admin.changes import Author, WriteFailedError
+from admin.context import limits_in_use
+from admin.endpoints.limits import LONGEST_NAME
+from admin.problems import ProblemError
+from admin.state import StoredOverride, key_of, key_target, parse_time
+from limiter.keys import TopicName, rocketmq_topic
+from limiter.limits import per_second
+from limiter.rule import RuleError
+from limiter.units import format_rate
+
+if TYPE_CHECKING:
+    from admin.ports import Gateway
+    from admin.store import Store
+    from limiter.rules import Effective
+
+NAME: Final = "remote-admin"  # who changed it, as history and `by` show it; the access key that was claimed stands behind it
+ROLE: Final = "operator"
+NEVER: Final = -1  # lastRateLimitTimestamp of a topic that was never refused, as the patched broker has it
+TELL_EVERY_NS: Final = 1_000_000_000  # between two lines about requests that were refused: a loop must not push the history out
+
+
+class TopicRateLimit(msgspec.Struct, frozen=True):
+    """MQCloud's class of that name. Microseconds until one message would pass; milliseconds since 1970."""
+
+    topic: str
+    limitQps: float  # noqa: N815  -- the console's spelling, as below
+    lastNeedWaitMicrosecs: int = 0  # noqa: N815
+    lastRateLimitTimestamp: int = NEVER  # noqa: N815
+
+
+class DataVersion(msgspec.Struct, frozen=True):
+    """RocketMQ's class of that name: `counter` is the revision of the live changes, `timestamp` when that was made."""
+
+    stateVersion: int  # noqa: N815
+    timestamp: int
+    counter: int
+
+
+class BrokerRateLimitData(msgspec.Struct, frozen=True):
+    """MQCloud's class of that name: the body that answers a view."""
+
+    dataVersion: DataVersion  # noqa: N815
+    topicRateLimitList: list[TopicRateLimit]  # noqa: N815
+
+
+class Sparing:
+    """Lets one thing be told each second, and counts what is not."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._untold = 0
+        self._told_at = clock() - TELL_EVERY_NS
+
+    def tell(self) -> int | None:
+        """How many were not told since the last that was; None: nor is this one to be."""
+        now = self._clock()
+        if now - self._told_at < TELL_EVERY_NS:
+            self._untold += 1
+            return None
+        self._told_at, untold, self._untold = now, self._untold, 0
+        return untold
+
+
+class Desk:
+    """Does what remote admin asks for."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        store: Store,
+        wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._gateway = gateway
+        self._store = store
+        self._wall_clock = wall_clock
+        self._clock = clock
+        self._refusals = Sparing(clock)
+        self._strangers = Sparing(clock)
+
+    async def view(self) -> bytes:
+        """The limits as the console's JSON."""
+        now = self._clock()
+        found: dict[TopicName, TopicRateLimit] = {}
+        for state in await limits_in_use(self._gateway.judge, now):
+            name = state.name
+            if name is None or name.protocol != "rocketmq" or state.operation != "produce":
+                continue
+            rate = limited_messages(state.effective)
+            if rate is None:
+                continue
+            refused_at = NEVER
+            if state.last_refused_at is not None:
+                refused_at = int((self._wall_clock() - (now - state.last_refused_at) / 1e9) * 1000)
+            seen = found.get(name)
+            if seen is None or rate < seen.limitQps:  # several rules may each have a bucket for it: the tightest
+                found[name] = TopicRateLimit(state.thing, rate, -(-state.wait_ns // 1000), refused_at)
+        rules = self._store.rules()
+        for target in self._store.state.keys:
+            name = key_of(target)
+            if name.protocol != "rocketmq" or name in found:
+                continue
+            rates = [rate for rate in map(limited_messages, rules.effective(name)) if rate is not None]
+            if rates:
+                found[name] = TopicRateLimit(name.text(), min(rates))
+        limits = sorted(found.values(), key=lambda each: each.topic)
+        return msgspec.json.encode(BrokerRateLimitData(await self._version(), limits))
+
+    async def _version(self) -> DataVersion:
+        revision = self._store.revision
+        made = await self._store.entries([revision]) if revision else []
+        return DataVersion(0, int(parse_time(made[0].at) * 1000) if made else 0, revision)
+
+    async def change(self, action: str, topic: bytes, rate: float, client: str, access_key: str, request_id: str) -> str:
+        """Let `topic` have `rate` messages a second from now on; why that could not be done, or "" when it is durable and in force.
+
+        Works for topics never seen; 0 refuses everything. It is enforced and has no end, whatever the rule or an earlier live change says
+        of that; what else an earlier one says (bytes, burst, action) stays.
+        """
+        author = _author(client, access_key, request_id)
+        about = Circumstances(author.name, self._wall_clock(), "")
+        target = key_target(rocketmq_topic(topic))
+
+        def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
+            body = LimitBody(messages=format_rate(per_second(rate)), mode="enforce", expires=None)
+            return [(target, override(body, self._store.state.keys.get(target), about))], None
+
+        try:
+            if len(topic) > LONGEST_NAME:
+                raise ValueError(f"a topic of {len(topic)} bytes; no broker takes more than {LONGEST_NAME}")
+            if rate > 0 and per_second(rate).amount == 0:
+                raise ValueError(f"{rate} a second is too little to be kept; say 0 to refuse everything")
+            await self._store.change(edit, author, action)
+        except ProblemError as problem:
+            why = "; ".join(fault.message for fault in problem.errors) or problem.detail
+        except (ValueError, RuleError) as error:
+            why = str(error)
+        except WriteFailedError as error:
+            return f"the state directory could not be written ({error}); nothing was changed"
+        else:
+            return ""
+        await self.refuse(action, why, client, access_key, request_id)
+        return why
+
+    async def refuse(self, action: str, why: str, client: str, access_key: str, request_id: str) -> None:
+        """Note in the audit that somebody who may was refused a change, and why; once a second, the others are counted."""
+        untold = self._refusals.tell()
+        if untold is not None:
+            await self._store.note(_author(client, access_key, request_id), action, "refused", with_others(why, untold))
+
+    async def turn_away(self, action: str, why: str, client: str, access_key: str, request_id: str) -> None:
+        """Note in log and audit that somebody asked who may not; once a second, the others are counted."""
+        untold = self._strangers.tell()
+        if untold is not None:
+            log.event(
+                logging.WARNING, "remote_admin_refused", client=client, user=access_key or None, code=action, err=why, suppressed=untold
+            )  # fmt: skip
+            await self._store.note(Author("nobody", "", client, request_id), action, "refused", with_others(why, untold))
+
+
+def with_others(why: str, untold: int) -> str:
+    return f"{why}; {untold} more since the line before" if untold else why
+
+
+def limited_messages(effective: Effective) -> float | None:
+    """Messages a second where this is a topic's limit in force on messages, else None."""
+    rate = effective.limit.messages
+    if effective.per != "topic" or effective.rule.mode != "enforce" or rate is None:
+        return None
+    return rate.per_second
+
+
+def _author(client: str, access_key: str, request_id: str) -> Author:
+    return Author(f"{NAME} {access_key}" if access_key else NAME, ROLE, client, request_id)

@@ -1,0 +1,126 @@
+"""A RocketMQ name server's clients, as the gateway must understand them (`rocketmq.md` 4.1 and 4.2, mode B).
+
+Clients ask a name server where a topic's brokers are and then dial them. Here the answer names listeners of this gateway instead, which
+are opened as brokers become known (`Circumstances.routes`), so clients need nothing but this name server's address.
+
+    client's bytes ── Requests ──► parts ──► onward            what brokers say (registrations): answered here, never passed on
+                          │ Questions: opaque → may its answer hold a route?
+    client ◄────────── Answers ◄────────────── name server's bytes
+
+Nothing is limited here: what a name server is asked costs it little, and is asked every 30 s. So no part is a request to the judge, and
+nothing is ever held.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.conversation import Circumstances, Conversation
+from gateway.messages import Part, ProtocolError
+from gateway.protocols.nameserver.answers import Answers
+from gateway.protocols.nameserver.questions import MOST_OPEN, Questions
+from gateway.protocols.nameserver.requests import REGISTRATIONS, Requests
+from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY, build_refusals
+
+NO_PERMISSION: Final = 16
+NOT_HERE: Final = (
+    "sluice: brokers cannot register through a rewriting name server listener; set namesrvAddr of the broker to the name server itself"
+)
+TOO_MANY: Final = f"sluice: {MOST_OPEN} requests of this connection wait for the name server's answer; ask again when some are answered"
+
+
+class NameserverConversation(Conversation):
+    """One client of a name server."""
+
+    def __init__(self, circumstances: Circumstances) -> None:
+        super().__init__(circumstances)
+        routes = circumstances.routes
+        assert routes is not None, "a name server's listener has ports for its brokers"
+        self.routes = routes
+        self.address = f"{circumstances.client}:{circumstances.client_port}"
+        self.questions = Questions()
+        self.requests = Requests(self.questions, circumstances.max_frame)
+        self.answers = Answers(self.questions, routes, self.address, circumstances.max_frame)
+        self.need = self.requests.need
+        self.has_farewell = False  # as in `rocketmq/conversation.py`
+
+    # ---- client to name server -------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        requests = self.requests
+        before = len(parts)
+        try:
+            position = requests.decode(data, start, room, parts)
+        except ProtocolError:
+            if len(parts) == before:
+                raise
+            self.need = 1  # what came before the fault goes its way first; the next call meets the fault again
+            return requests.at
+        self.need = requests.need
+        self.frame_left = requests.streaming
+        self.begun = self.begun or requests.version >= 0
+        if not requests.swallowing:
+            self._answer()
+        return position
+
+    def _answer(self) -> None:
+        """Tell the client what became of requests that were not passed on, and count them."""
+        requests = self.requests
+        for code in requests.refused:
+            self.routes.refused(code, self.address)
+        requests.refused = []
+        for opaque, code in requests.unanswered:
+            if code in REGISTRATIONS:
+                self.answers.add(build_refusals([opaque], NO_PERMISSION, NOT_HERE))
+            else:
+                self.answers.add(build_refusals([opaque], SYSTEM_BUSY, TOO_MANY))
+        requests.unanswered = []
+        self.held_bytes = self.answers.waiting_bytes  # while a frame of a slow name server's is passing: or a client could pile them up
+
+    def admit(self, part: Part) -> None:
+        self.onward.append(part)
+
+    def take_due(self, now: int, room: int) -> list[Part]:
+        return []
+
+    def abandon(self) -> list[Part]:
+        return []
+
+    # ---- name server to client -------------------------------------------------------------------------------------
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        self.answers.relay(data, out)
+        self.unanswered_bytes = self.answers.kept_bytes
+
+    def take_replies(self) -> bytes:
+        taken = self.answers.take()
+        self.held_bytes = self.answers.waiting_bytes
+        return taken
+
+    # ---- the rest --------------------------------------------------------------------------------------------------
+
+    def rules_changed(self) -> None:
+        """No rule is for what is said here."""
+
+    def settled(self) -> bool:
+        return not self.questions.open and self.answers.at_boundary()
+
+    def knows_answers(self) -> bool:
+        return True
+
+    def answers_all(self) -> bool:
+        """Not what clients send one-way without saying so (Go, C++)."""
+        return False
+
+    def ended(self) -> None:
+        """Nothing was taken from the judge."""
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "language": self.requests.language or None,
+            "version": self.requests.version if self.requests.version >= 0 else None,
+            "unanswered": len(self.questions.open),
+        }
+
+    def __repr__(self) -> str:
+        return f"<NameserverConversation {self.circumstances.client} {self.requests.language or '?'} {self.questions} {self.answers}>"

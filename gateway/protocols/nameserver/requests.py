@@ -1,0 +1,134 @@
+"""Requests: a name server's client, its bytes cut into what passes and what the gateway answers itself.
+
+Requests pass byte for byte, large ones as they come. Held back are only what brokers say (REGISTRATIONS): a broker registered through
+this listener would be known by an address that its own replicas and every other client of the name server could not use, and the
+addresses in its answers would lead it back here. Their bodies are thrown away as they come, whatever their size.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.messages import PLAIN, Part
+from gateway.protocols.nameserver.questions import Questions
+from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.ambiguity import unreadable
+from gateway.protocols.rocketmq.announcements import check_header, check_length
+from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_fields, signed32
+
+PREFIX: Final = 8  # bytes before the header
+FIXED: Final = 21  # bytes of a binary header without remark and extFields
+
+# What BrokerOuterAPI of 4.9.8 and 5.3.3 sends to name servers and nobody else does. It also asks for routes, as clients do; without these
+# it is no broker to anybody.
+REGISTRATIONS: Final[dict[int, str]] = {
+    103: "REGISTER_BROKER", 104: "UNREGISTER_BROKER", 217: "REGISTER_TOPIC_IN_NAMESRV", 322: "QUERY_DATA_VERSION", 904: "BROKER_HEARTBEAT",
+}  # fmt: skip
+
+
+class Requests:
+    """Where one client's stream of frames stands."""
+
+    def __init__(self, questions: Questions, max_frame: int) -> None:
+        self.questions = questions
+        self.max_frame = max_frame
+        self.need = 4  # bytes that must be there from the first undecoded one to get further
+        self.at: i64 = 0  # index of the frame being decoded
+        self.streaming: i64 = 0  # bytes still to come of a frame that passes as it comes
+        self.swallowing: i64 = 0  # the same of one that is thrown away
+        self.language = ""  # of the client, as its first request says
+        self.version = -1
+        self.refused: list[int] = []  # codes of registrations, for whoever counts them
+        self.unanswered: list[tuple[int, int]] = []  # what the gateway has to answer itself: (opaque, code of the request)
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        """Append the parts in `data[start:]`, at most `room` requests; the index of the first byte not decoded. Raises ProtocolError."""
+        size: i64 = len(data)
+        at: i64 = start
+        left: i64 = room
+        plain: Part | None = None
+        while True:
+            self.at = at
+            if self.swallowing > 0:
+                step: i64 = min(self.swallowing, size - at)
+                self.swallowing -= step
+                at += step
+                plain = None
+            elif self.streaming > 0:
+                step = min(self.streaming, size - at)
+                if step > 0:
+                    self.streaming -= step
+                    plain = self._pass(data, at, at + step, plain, parts)
+                    at += step
+            if self.swallowing > 0 or self.streaming > 0:
+                self.need = 1
+                return at
+            self.at = at
+            there: i64 = size - at
+            if there < PREFIX:
+                if there >= 4:
+                    check_length(data, at, self.max_frame)
+                self.need = PREFIX if there >= 4 else 4
+                return at
+            if left <= 0:
+                self.need = 1
+                return at
+            length: i64 = check_length(data, at, self.max_frame)
+            word: i64 = u32(data, at + 4)
+            header: i64 = word & 0xFFFFFF
+            check_header(word >> 24, header, length)
+            if there < PREFIX + header:
+                self.need = PREFIX + header
+                return at
+            left -= 1
+            if self._passes(data, at + PREFIX, at + PREFIX + header, word >> 24):
+                self.streaming = 4 + length
+            else:
+                self.swallowing = 4 + length
+
+    def _pass(self, data: bytes, start: i64, end: i64, plain: Part | None, parts: list[Part]) -> Part:
+        if plain is None:
+            plain = Part(PLAIN, 0, data, start, end)
+            parts.append(plain)
+        else:
+            plain.end = end
+        plain.complete = self.streaming == 0
+        return plain
+
+    def _passes(self, data: bytes, start: i64, end: i64, kind: i64) -> bool:
+        """Whether the request with the header `data[start:end]` goes to the name server."""
+        if kind == JSON:
+            fields = read_fields(data[start:end])
+            code: int = fields.code
+            flag: int = fields.flag
+            opaque: int = fields.opaque
+            for number in (code, flag, opaque):
+                if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
+                    raise unreadable(f"{number} is no 32-bit number")
+            if self.version < 0:
+                self.language = str(fields.language or "")[:16]
+                self.version = fields.version if isinstance(fields.version, int) and fields.version >= 0 else 0
+        else:
+            if end - start < FIXED:
+                raise unreadable(f"{end - start} bytes, the fixed part alone has {FIXED}")
+            code = u16(data, start)
+            opaque = signed32(u32(data, start + 5))
+            flag = signed32(u32(data, start + 9))
+            if self.version < 0:
+                self.language = str(data[start + 2])
+                self.version = u16(data, start + 3)
+        if flag & RESPONSE:
+            return True
+        one_way = flag & ONE_WAY != 0
+        if code in REGISTRATIONS:
+            self.refused.append(code)
+        elif one_way or self.questions.ask(opaque, code):
+            return True
+        if not one_way:
+            self.unanswered.append((opaque, code))
+        return False
+
+    def __repr__(self) -> str:
+        return f"<Requests need={self.need} streaming={self.streaming} swallowing={self.swallowing} {self.questions}>"

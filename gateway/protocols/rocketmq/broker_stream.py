@@ -1,0 +1,141 @@
+"""The broker's stream to the client, with the gateway's own frames between the broker's.
+
+Nothing of the broker's is kept back or altered: its bytes pass at once. On the way the head of each frame is looked at (`Outstanding`
+hears of every answer), and where a frame ends, because there, and only there, a reply of the gateway may stand.
+
+A head that comes in pieces is copied until it is whole, so at most LONGEST_HEAD bytes are kept, and only while it is incomplete.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.messages import ProtocolError
+from gateway.protocols.octets import u32
+from gateway.protocols.rocketmq.outstanding import Outstanding
+
+LONGEST: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`rocketmq.md` 1.1). What begins with a letter (`HTTP`, `AMQP`) is more
+SHORTEST: Final = 4  # the header's own length word
+PREFIX: Final = 8  # bytes before the header
+LONGEST_HEAD: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped. A longer one passes unseen
+
+
+class BrokerStream:
+    """Knows where the broker's frames begin and end; holds the gateway's replies until one ends."""
+
+    __slots__ = ("head", "head_size", "left", "outstanding", "waiting", "waiting_bytes")
+
+    def __init__(self, outstanding: Outstanding) -> None:
+        self.outstanding = outstanding
+        self.left: i64 = 0  # bytes still to come of the frame under way, where its head has been looked at
+        self.head = bytearray()  # the head of a frame, as far as it has come in pieces
+        self.head_size: i64 = 0  # how long it is: 8 until its prefix is there, then with the header
+        self.waiting: list[bytes] = []
+        self.waiting_bytes = 0
+
+    def add(self, frames: bytes) -> None:
+        """Whole frames of the gateway's own."""
+        self.waiting.append(frames)
+        self.waiting_bytes += len(frames)
+
+    def at_boundary(self) -> bool:
+        return self.left == 0 and not self.head
+
+    def take(self) -> bytes:
+        """What waits, if the broker's stream stands between two frames."""
+        if not self.waiting or not self.at_boundary():
+            return b""
+        taken = self.waiting[0] if len(self.waiting) == 1 else b"".join(self.waiting)
+        self.waiting = []
+        self.waiting_bytes = 0
+        return taken
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        """Append `data`, the broker's next bytes, to `out`, and what waits at the first boundary. Raises ProtocolError(whose="broker")."""
+        size: i64 = len(data)
+        if size == 0:
+            return
+        if self.waiting and self.at_boundary():
+            out.append(self.take())
+        sent: i64 = 0  # data before it is in `out`
+        at: i64 = 0
+        while True:
+            if self.head:
+                at = self._go_on_with_head(data, at, size)
+            if self.left > 0:
+                step: i64 = min(self.left, size - at)
+                if self.outstanding.watched is not None:
+                    self.outstanding.body(data, at, at + step, self.left == step)
+                self.left -= step
+                at += step
+            if at == size:
+                break
+            if self.waiting and at > 0:
+                out.append(data[sent:at])
+                out.append(self.take())
+                sent = at
+            if size - at >= PREFIX:
+                length: i64 = self._checked(u32(data, at))
+                header: i64 = u32(data, at + 4) & 0xFFFFFF
+                head_end: i64 = at + PREFIX + header
+                if header + 4 > length:
+                    raise broken(f"a header of {header} bytes in a frame of {length + 4}")
+                if head_end <= size:
+                    self.outstanding.heard(data, at + 4, head_end, length - 4 - header)
+                    at = head_end
+                    self.left = length - 4 - header
+                    continue
+            self.head_size = PREFIX
+            at = self._go_on_with_head(data, at, size)
+        out.append(data[sent:] if sent > 0 else data)
+        if self.waiting and self.at_boundary():
+            out.append(self.take())
+
+    def _go_on_with_head(self, data: bytes, at: i64, size: i64) -> i64:
+        """Copy what is there of a head that comes in pieces; look at it once it is whole. Returns the index of the first byte after it."""
+        while True:
+            there: i64 = len(self.head)
+            step: i64 = min(self.head_size - there, size - at)
+            if step > 0:
+                self.head += data[at : at + step]
+                there += step
+                at += step
+            if there >= 4 and self.head_size == PREFIX:
+                self._checked(u32(bytes(self.head), 0))
+            if there < self.head_size:
+                return at
+            head = bytes(self.head)
+            length: i64 = u32(head, 0)
+            header: i64 = u32(head, 4) & 0xFFFFFF
+            if header + 4 > length:
+                raise broken(f"a header of {header} bytes in a frame of {length + 4}")
+            if self.head_size == PREFIX and 0 < header <= LONGEST_HEAD:
+                self.head_size = PREFIX + header
+                continue
+            self.head = bytearray()
+            if self.head_size == PREFIX:
+                self.left = length - 4  # no header, or one too long to be looked at: passes
+            else:
+                self.outstanding.heard(head, 4, self.head_size, length - 4 - header)
+                self.left = length - 4 - header
+            return at
+
+    def _checked(self, length: i64) -> i64:
+        if length < SHORTEST or length > LONGEST:
+            raise broken(f"a frame of {length} bytes{hint(length)}")
+        return length
+
+    def __repr__(self) -> str:
+        return f"<BrokerStream {'between frames' if self.at_boundary() else 'within a frame'} waiting={len(self.waiting)}>"
+
+
+def hint(length: i64) -> str:
+    """What an absurd length may be instead: the first words of another protocol."""
+    first = int(length).to_bytes(4, "big")
+    return f": it begins with {first.decode()!r}, is `upstream` a RocketMQ broker?" if first.isalnum() else ""
+
+
+def broken(what: str) -> ProtocolError:
+    return ProtocolError(f"the broker announced {what}", whose="broker", cause="broker_protocol_error")

@@ -1,0 +1,68 @@
+"""Origins: whom a connection's requests count for, by the access key each of them claims.
+
+A RocketMQ client does not log in. With ACL every request carries an access key and a signature (`rocketmq.md` 4.6), so `user` is the key
+of the request, not of the connection; in practice all of a client's requests claim one and the same.
+
+The gateway does not have the secrets, so it cannot verify a signature: whoever claims another's key spends that key's tokens, though the
+broker then refuses the request. Where clients may be hostile a rule names their addresses too (`match: {user: …, client: …}`), which cannot
+be claimed; and a limit of a user is no more than a limit on those who are honest about their key.
+
+What it costs a client to make up keys: nothing; so at most MOST_USERS of a connection are kept, the one used last the longest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.conversation import Circumstances
+
+if TYPE_CHECKING:
+    from limiter.keys import Origin
+
+MOST_USERS: Final = 64  # a guess: a client has one, a relay on behalf of many perhaps dozens
+LONGEST_USER: Final = 256  # bytes that are kept of an access key; Alibaba's have 24, RocketMQ's own at least 6
+
+
+class Origins:
+    """The origins of one connection; the judge counts the connection as a session of each."""
+
+    __slots__ = ("by_user", "circumstances", "ended")
+
+    def __init__(self, circumstances: Circumstances) -> None:
+        self.circumstances = circumstances
+        self.by_user: dict[bytes, Origin] = {}  # the one used last comes last
+        self.ended = False
+
+    def of(self, user: bytes) -> Origin:
+        """The origin of requests that claim the access key `user`; b"": none."""
+        user = user[:LONGEST_USER]
+        origin = self.by_user.pop(user, None)
+        if origin is None:
+            about = self.circumstances
+            if len(self.by_user) >= MOST_USERS:
+                about.judge.release(self.by_user.pop(next(iter(self.by_user))), connection_ends=False)
+            origin = about.judge.origin("rocketmq", about.listener, about.client, user_text(user), connection=about.connection)
+        self.by_user[user] = origin
+        return origin
+
+    def renew(self) -> None:
+        """Other rules are in force: they may tell connections apart."""
+        about = self.circumstances
+        for user, origin in list(self.by_user.items()):
+            self.by_user[user] = about.judge.own(origin, about.connection)
+
+    def release(self) -> None:
+        """The connection is over."""
+        if self.ended:
+            return
+        self.ended = True
+        for origin in self.by_user.values():
+            self.circumstances.judge.release(origin)
+
+    def __repr__(self) -> str:
+        return f"<Origins {[origin.user for origin in self.by_user.values()]}>"
+
+
+def user_text(user: bytes) -> str | None:
+    """An access key as rules, logs and operators see it; bytes that are not UTF-8 (binary headers) are replaced, as in Java."""
+    return user[:LONGEST_USER].decode(errors="replace") or None

@@ -1,0 +1,160 @@
+"""Outstanding: what a client has asked and its broker has not answered yet.
+
+Most answers only count: a flood of sends must not cost a dictionary entry each. So the requests that the broker answers soon are a number
+(`asked`), and only **polls** (pulls and their kin, which the broker may keep for half a minute) are remembered by their `opaque`. An
+answer's head is looked at no further than that needs: a success is known by its first ten bytes.
+
+Opaques are the client's own numbers; the broker's requests to the client have a space of their own (`rocketmq.md` 1.2).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from mypy_extensions import i64, mypyc_attr
+
+from gateway.messages import BusySignal
+from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.busy import busy_signal
+from gateway.protocols.rocketmq.headers import RESPONSE, signed32
+
+SUCCESS: Final = b'{"code":0,'  # how a broker's JSON begins that says so (fastjson sorts the names); the broker asks nothing with code 0
+OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # within a JSON string the first quote would have a backslash before it
+MOST_REMEMBERED: Final = 8192  # polls of one connection, 300 bytes each; a client has one per queue. Beyond it they only count: a guess
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Watched:
+    """An answer whose body somebody wants to see as it passes. Subclassed by who does."""
+
+    def begin(self, code: int, size: i64, data: bytes, start: i64, end: i64) -> bool:
+        """The answer has come, its header is `data[start:end]`, with `size` bytes of body: whether they are to be shown to `body`."""
+        return False
+
+    def body(self, data: bytes, start: i64, end: i64, last: bool) -> None:  # noqa: FBT001  -- positional for speed
+        """The body's next bytes are `data[start:end]`."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+AnswerHead: Final[Any] = msgspec.defstruct(
+    "AnswerHead", [("code", int, 0), ("flag", int, 0), ("opaque", int, 0), ("remark", str | None, None)], gc=False
+)
+decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
+
+
+class Outstanding:
+    """What one client waits for."""
+
+    __slots__ = ("asked", "busy", "polls", "watched")
+
+    def __init__(self) -> None:
+        self.asked: i64 = 0  # requests the broker answers soon, and has not
+        self.polls: dict[int, Watched | None] = {}  # by opaque: what the broker may keep, and who wants to see the answer
+        self.watched: Watched | None = None  # whose answer's body is passing now
+        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded, for whoever counts it
+
+    def ask(self, count: int) -> None:
+        """`count` requests go to the broker that it will answer."""
+        self.asked += count
+
+    def poll(self, opaque: int, who: Watched | None) -> bool:
+        """A request goes to the broker that it may keep for long; `who` is told of the answer. False: it is not, the answer only counts."""
+        if len(self.polls) >= MOST_REMEMBERED or opaque in self.polls:
+            self.asked += 1
+            return False
+        self.polls[opaque] = who
+        return True
+
+    def drop_watchers(self) -> None:
+        """What the polls bring from here on does not reach the client: nobody is to count it."""
+        self.polls = dict.fromkeys(self.polls)
+        self.watched = None
+
+    def settled(self) -> bool:
+        """Whether everything is answered, polls aside."""
+        return self.asked <= 0
+
+    def heard(self, data: bytes, start: i64, end: i64, size: i64) -> None:
+        """The broker's next frame: its serialize type at `start`, its header to `end`, `size` bytes of body behind that."""
+        kind: i64 = data[start]
+        at: i64 = start + 4
+        self.watched = None
+        if kind != 0:
+            if end - at < 13 or not u32(data, at + 9) & RESPONSE:
+                return
+            code: i64 = u16(data, at)
+            self._answered(code, signed32(u32(data, at + 5)), size, data, at, end)
+            if code != 0:
+                self._look_for_busy(code, binary_remark(data, at, end))
+            return
+        if data.startswith(SUCCESS, at, end):
+            if self.polls:
+                self._answered(0, find_opaque(data, at, end), size, data, at, end)
+            elif self.asked > 0:
+                self.asked -= 1
+            return
+        try:
+            head = decode_head(data[at:end])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return  # the client will see for itself
+        if head.flag & RESPONSE:
+            self._answered(head.code, head.opaque, size, data, at, end)
+            self._look_for_busy(head.code, head.remark or "")
+
+    def _answered(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64) -> None:
+        if opaque in self.polls:
+            who = self.polls.pop(opaque)
+            if who is not None and who.begin(code, size, data, start, end):
+                self.watched = who
+        elif self.asked > 0:
+            self.asked -= 1
+
+    def body(self, data: bytes, start: i64, end: i64, last: bool) -> None:  # noqa: FBT001  -- positional for speed
+        """The next bytes of the body that is watched."""
+        who = self.watched
+        if who is not None:
+            who.body(data, start, end, last)
+            if last:
+                self.watched = None
+
+    def _look_for_busy(self, code: i64, remark: str) -> None:
+        signal = busy_signal(code, remark)
+        if signal is not None:
+            self.busy.append(signal)
+
+    def __repr__(self) -> str:
+        return f"<Outstanding asked={self.asked} polls={len(self.polls)}>"
+
+
+def find_opaque(data: bytes, start: i64, end: i64) -> i64:
+    """The opaque in the JSON header `data[start:end]`; -1 where there is none (the client's own are counted up from 0)."""
+    at: i64 = -1
+    for text in OPAQUES:
+        at = data.find(text, start, end)
+        if at >= 0:
+            break
+    if at < 0:
+        return -1
+    at += 10
+    negative = at < end and data[at] == 45
+    if negative:
+        at += 1
+    number: i64 = 0
+    while at < end:
+        digit: i64 = data[at]
+        if digit < 48 or digit > 57 or number > 0x7FFF_FFFF:
+            break
+        number = number * 10 + digit - 48
+        at += 1
+    return -number if negative else number
+
+
+def binary_remark(data: bytes, at: i64, end: i64) -> str:
+    """The remark of the binary header `data[at:end]`."""
+    if end - at < 17:
+        return ""
+    size: i64 = u32(data, at + 13)
+    return data[at + 17 : min(at + 17 + size, end)].decode(errors="replace")

@@ -1,0 +1,94 @@
+"""What is known of the queues that one client polls: what the next answer is likely to bring, and what the broker said last.
+
+The guess is the size of the last answer, or half the guess before where that is more, so that one empty answer in a flood does not count
+for much. Of a queue that was never answered we suppose what its topic's latest answer brought, and of a topic never heard of the most it
+could bring: who begins with a backlog must not take it all at once. A poll that the broker keeps for PARKED_NS has found nothing: its
+queue is quiet, and nothing is kept for it any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from limiter.keys import Key
+
+MOST_BYTES: Final = 262_144  # an answer of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
+PARKED_NS: Final = 1_000_000_000  # a broker that has something answers within milliseconds; a second if it is busy
+MOST_QUEUES: Final = 4096  # of one client; a guess. Beyond it what is known is forgotten, all at once
+
+
+class PollQueue:
+    """One queue of one topic as one group's client polls it."""
+
+    __slots__ = ("broker", "maximum", "messages", "minimum", "since", "size")
+
+    def __init__(self, messages: int, size: int) -> None:
+        self.messages = messages  # what the next answer is likely to bring; -1: no idea
+        self.size = size  # bytes
+        self.since = 0  # monotonic ns since when messages are waited for here; 0: nothing is
+        self.minimum = 0  # offsets, as the broker said last
+        self.maximum = 0
+        self.broker = -1  # from which broker to read, as it said last; -1: it has not
+
+    def learn(self, messages: int, size: int) -> None:
+        """An answer has brought so much."""
+        self.messages = max(messages, self.messages // 2)
+        self.size = max(size, self.size // 2)
+
+    def is_quiet(self) -> None:
+        """The broker keeps the poll: there is nothing."""
+        self.messages = 0
+        self.size = 0
+
+    def __repr__(self) -> str:
+        return f"<PollQueue expects {self.messages} messages, {self.size} bytes; waits since {self.since}>"
+
+
+class PollQueues:
+    """The queues of one client."""
+
+    __slots__ = ("broker", "queues", "topics")
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[Key, int], PollQueue] = {}
+        self.topics: dict[Key, PollQueue] = {}  # what the topic's latest answer brought
+        self.broker = 0  # from which broker to read, as said last for any queue; 0: the master
+
+    def of(self, key: Key, number: int) -> PollQueue:
+        """The queue of that number; -1: any, of a pop."""
+        queue = self.queues.get((key, number))
+        if queue is None:
+            if len(self.queues) >= MOST_QUEUES:
+                self.queues.clear()
+                self.topics.clear()
+            queue = PollQueue(-1, -1)
+            self.queues[key, number] = queue
+        return queue
+
+    def expects(self, key: Key, queue: PollQueue, most: int) -> tuple[int, int]:
+        """Messages and bytes that the answer to a poll for at most `most` messages is likely to bring."""
+        if queue.messages >= 0:
+            return min(queue.messages, most), queue.size
+        topic = self.topics.get(key)
+        if topic is None:
+            return most, MOST_BYTES
+        return min(topic.messages, most), topic.size
+
+    def learn(self, key: Key, queue: PollQueue, messages: int, size: int) -> None:
+        """An answer from `queue` of `key` has brought so much."""
+        queue.learn(messages, size)
+        self._topic(key).learn(messages, size)
+
+    def is_quiet(self, key: Key, queue: PollQueue) -> None:
+        queue.is_quiet()
+        self._topic(key).is_quiet()
+
+    def _topic(self, key: Key) -> PollQueue:
+        topic = self.topics.get(key)
+        if topic is None:
+            topic = PollQueue(0, 0)
+            self.topics[key] = topic
+        return topic
+
+    def __repr__(self) -> str:
+        return f"<PollQueues {len(self.queues)} of {len(self.topics)} topics>"

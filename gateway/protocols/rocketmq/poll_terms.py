@@ -1,0 +1,110 @@
+"""What a limited poll asks for: queue, offset, how many messages, and how long its client can be kept waiting.
+
+Read only where a rule looks at the topic; an unlimited poll is known by its topic and group alone. What cannot be read is taken for its
+default: the broker will say what is wrong with it.
+
+How long a pull may be kept (`rocketmq.md` 3.3). Its client waits for 30 s. Of these the broker may need the suspend time the pull allows it
+and up to 5 s more (PullRequestHoldService looks every 5 s), and a second is left for the way: 9 s with 15 s (Java push, C++, ali-ons), 4 s
+with 20 s (Go, Java lite pull). A pull that may not be suspended has a client that waits 10 s: it is kept for half of that. A pop must be
+with the broker within `pollTime` of its birth, or it is answered empty-handed (`PopMessageRequestHeader.isTimeoutTooMuch`); its client
+waits 10 s longer. Nothing is answered sooner than SHORTEST_NS, whatever the request says: most clients ask again at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from mypy_extensions import i64
+
+from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.headers import JSON
+
+POP_MESSAGE: Final = 200_050
+NOTIFICATION: Final = 200_054
+SUSPEND: Final = 2  # bit of a pull's sysFlag: the broker may keep it until there is a message (PullSysFlag)
+
+MS: Final = 1_000_000  # ns
+CLIENT_WAITS_NS: Final = 30_000 * MS  # consumerTimeoutMillisWhenSuspend of Java, Go, C++ and ali-ons
+BROKER_LOOKS_NS: Final = 5_000 * MS
+WAY_NS: Final = 1_000 * MS
+NOT_SUSPENDED_NS: Final = 5_000 * MS  # of the 10 s of consumerPullTimeoutMillis
+LONGEST_NS: Final = 14_000 * MS  # a pop with Java's 15 s of pollTime
+LONGEST_PULL_NS: Final = 9_000 * MS  # a pull that allows the broker less than 15 s may have a client that waits for less than 30 s
+SHORTEST_NS: Final = 1_000 * MS
+MOST_MESSAGES: Final = 1024  # asked for at once; the broker gives less (maxTransferCountOnMessageInMemory: 32). A guess
+
+NAMES: Final = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "pollTime")
+PollFields: Final[Any] = msgspec.defstruct("PollFields", [(name, Any, None) for name in NAMES], gc=False)
+PollHeader: Final[Any] = msgspec.defstruct("PollHeader", [("extFields", PollFields, None)], gc=False)
+decode_poll: Final = msgspec.json.Decoder(PollHeader).decode
+
+
+class PollTerms:
+    """What one poll asks for."""
+
+    __slots__ = ("most", "offset", "patience_ns", "queue")
+
+    def __init__(self, queue: int, offset: int, most: int, patience_ns: int) -> None:
+        self.queue = queue  # -1: any
+        self.offset = offset
+        self.most = most  # messages
+        self.patience_ns = patience_ns  # how long the gateway may keep it
+
+    def __repr__(self) -> str:
+        return f"<PollTerms queue={self.queue} offset={self.offset} most={self.most} patience={self.patience_ns // MS}ms>"
+
+
+def read_terms(data: bytes, start: i64, end: i64, kind: int, code: int) -> PollTerms:
+    """The terms in the header `data[start:end]` of serialize type `kind`, which has been read before."""
+    values = json_values(data[start:end]) if kind == JSON else binary_values(data, start, end)
+    most = number(values[2], 32)
+    return PollTerms(number(values[0], -1), number(values[1], 0), min(max(most, 1), MOST_MESSAGES), patience(code, values))
+
+
+def patience(code: int, values: list[object]) -> int:
+    if code in {POP_MESSAGE, NOTIFICATION}:
+        kept = number(values[5], 0) * MS - WAY_NS
+        return min(max(kept, SHORTEST_NS), LONGEST_NS)
+    if not number(values[3], 0) & SUSPEND:
+        return NOT_SUSPENDED_NS
+    kept = CLIENT_WAITS_NS - number(values[4], 0) * MS - BROKER_LOOKS_NS - WAY_NS
+    return min(max(kept, SHORTEST_NS), LONGEST_PULL_NS)
+
+
+def json_values(text: bytes) -> list[object]:
+    """The values of NAMES; None where there is none."""
+    try:
+        fields = decode_poll(text).extFields
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fields = None
+    if fields is None:
+        return [None] * len(NAMES)
+    return [
+        fields.queueId, fields.queueOffset, fields.maxMsgNums, fields.sysFlag, fields.suspendTimeoutMillis, fields.pollTime,
+    ]  # fmt: skip
+
+
+def binary_values(data: bytes, start: i64, end: i64) -> list[object]:
+    found: list[object] = [None] * len(NAMES)
+    at: i64 = start + 17 + u32(data, start + 13) + 4
+    while at + 6 <= end:
+        name: i64 = u16(data, at)
+        value: i64 = at + 2 + name + 4
+        size: i64 = u32(data, value - 4)
+        word = data[at + 2 : at + 2 + name].decode(errors="replace")
+        if word in NAMES:
+            found[NAMES.index(word)] = data[value : value + size].decode(errors="replace")
+        at = value + size
+    return found
+
+
+def number(value: object, default: int) -> int:
+    """A value of extFields as the broker reads it into an int or long."""
+    if isinstance(value, str):
+        if len(value) > 20 or not value.isascii() or not value.removeprefix("-").isdigit():
+            return default
+        value = int(value)
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return int(value)
+    return default

@@ -1,0 +1,140 @@
+"""The supervisor that started this process, in systemd's words: the listening sockets it hands over, and what it is told (sd_listen_fds(3),
+sd_notify(3)).
+
+A listening socket that this process binds dies with it: who connects before the next one has bound it is refused. One that the supervisor
+holds outlives the process, and the kernel lets clients connect meanwhile; they wait in its queue for the next process. (SO_REUSEPORT does
+not do that: with the socket its queue is dropped.) Closing our descriptor closes nothing for the others; `shutdown` would, so it is never
+called on a listening socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Final
+
+from gateway import log
+
+FIRST: Final = 3  # SD_LISTEN_FDS_START
+VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+ANY: Final = "0.0.0.0"  # noqa: S104  -- compared with, not bound to
+
+
+class Inheritance:
+    """Listening sockets that the supervisor has opened; each is given out once."""
+
+    def __init__(self, sockets: list[tuple[str, socket.socket]]) -> None:
+        self._left = sockets  # with their names
+
+    def at(self, bind: tuple[str, int]) -> socket.socket | None:
+        """Take the one that listens where `bind` (host, port) would."""
+        if not self._left:
+            return None
+        wanted = _addresses(bind)
+        return self._take(next((index for index, (_, sock) in enumerate(self._left) if _listens_at(sock, wanted)), None))
+
+    def named(self, name: str) -> socket.socket | None:
+        """Take the one called so, wherever it listens."""
+        return self._take(next((index for index, (own, _) in enumerate(self._left) if own == name), None))
+
+    def close_rest(self) -> None:
+        """Close those that nobody has taken: their clients would wait in the kernel's queue for nothing."""
+        for name, sock in self._left:
+            log.event(
+                logging.WARNING, "inherited_socket_unused", socket=name or None, bind=_text(sock),
+                remedy="give it the name of a listener, or the address of its bind; or take it out of the supervisor's configuration",
+            )  # fmt: skip
+            sock.close()
+        self._left.clear()
+
+    def _take(self, index: int | None) -> socket.socket | None:
+        return None if index is None else self._left.pop(index)[1]
+
+    def __repr__(self) -> str:
+        return f"<Inheritance {len(self._left)} left: {', '.join(f'{name} {_text(sock)}' for name, sock in self._left)}>"
+
+
+def inherit(environ: MutableMapping[str, str] | None = None) -> Inheritance:
+    """What the supervisor has left for this process. Call it first of all, before the numbers could be those of other files.
+
+    The variables that say so are removed, so that no child takes them for its own.
+    """
+    variables = os.environ if environ is None else environ
+    pid, count, names = (variables.pop(name, "") for name in VARIABLES)
+    if not count:
+        return Inheritance([])
+    if pid != str(os.getpid()):
+        log.event(
+            logging.WARNING, "inherited_sockets_not_ours", err=f"LISTEN_PID is {pid or 'not set'}, this process is {os.getpid()}",
+            remedy="let the supervisor start sluice itself (with `exec` where a script stands between them)",
+        )  # fmt: skip
+        return Inheritance([])
+    if not count.isdecimal():
+        err = f"LISTEN_FDS is {count!r}, not a number"
+        log.event(logging.WARNING, "inherited_sockets_not_ours", err=err, remedy="see sd_listen_fds(3)")
+        return Inheritance([])
+    called = names.split(":")
+    found = []
+    for number in range(int(count)):
+        name = called[number] if number < len(called) else ""
+        try:
+            found.append((name, _listening(FIRST + number)))
+        except OSError as error:
+            log.event(
+                logging.WARNING, "inherited_socket_unusable", fd=FIRST + number, socket=name or None, err=error.strerror,
+                remedy="sluice takes listening TCP sockets (systemd: ListenStream=host:port, Accept=no)",
+            )  # fmt: skip
+    return Inheritance(found)
+
+
+def _listening(descriptor: int) -> socket.socket:
+    """The TCP socket with this descriptor, which must be listening. Raises OSError."""
+    os.set_inheritable(descriptor, False)
+    sock = socket.socket(fileno=descriptor)
+    tcp = sock.family in {socket.AF_INET, socket.AF_INET6} and sock.type == socket.SOCK_STREAM
+    if not tcp or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        text = repr(sock)
+        sock.close()
+        raise OSError(0, f"not a listening TCP socket: {text}")
+    sock.setblocking(False)
+    return sock
+
+
+def _addresses(bind: tuple[str, int]) -> set[tuple[str, int]]:
+    """What a socket that is bound to (host, port) may call its own address; empty where the name is not known."""
+    with suppress(OSError):
+        return {each[4][:2] for each in socket.getaddrinfo(*bind, type=socket.SOCK_STREAM)}  # type: ignore[misc]  # of IP families
+    return set()
+
+
+def _listens_at(sock: socket.socket, wanted: set[tuple[str, int]]) -> bool:
+    host, port = sock.getsockname()[:2]
+    if (host, port) in wanted:
+        return True
+    if host != "::" or (ANY, port) not in wanted:
+        return False
+    return not sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)  # ListenStream=5672 is [::]:5672, and takes IPv4 too
+
+
+def _text(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# ---- notices -----------------------------------------------------------------------------------------------------------
+
+
+def tell(state: str) -> None:
+    """Tell the supervisor: `READY=1`, `STOPPING=1`, `RELOADING=1`. Without one that listens (NOTIFY_SOCKET) nothing happens."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if state == "RELOADING=1":
+        state += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:  # it must not keep us from serving
+        sock.setblocking(False)
+        sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)

@@ -1,0 +1,118 @@
+"""Limits on what RocketMQ consumers get, with the real broker and Java's consumers: pushed, pulled and popped, current and old."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.brokers.rocketmq import RocketMQ
+from support.clients import RocketMQClient
+from support.gateways import Gateway
+from support.processes import LOOPBACK
+from support.rocketmq import encode_request, read_response
+
+pytestmark = pytest.mark.rocketmq
+
+QUEUES = 4
+RATE = 50  # messages per second
+BATCH = 32  # that one pull brings
+COUNT = 400
+SHUT_S = 12.0  # more than the 9 s for which a pull of Java's is kept
+BUSY = 20  # requests per second and queue: fewer than these, or it is a hot loop
+SET_MESSAGE_REQUEST_MODE = 401
+WAYS = {"5.3.3": ("push", "lite", "pop"), "4.9.8": ("push", "lite")}
+RULES: list[dict[str, object]] = [
+    {
+        "name": "consumers",
+        "match": {"protocol": "rocketmq", "operation": "consume", "topic": "slow-*"},
+        "limit": {"messages": f"{RATE}/s"},
+    },
+    {"name": "nothing", "match": {"protocol": "rocketmq", "operation": "consume", "topic": "shut-*"}, "limit": {"messages": "0/s"}},
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, RULES) as running:
+        yield running
+
+
+def let_pop(rocketmq: RocketMQ, group: str, topic: str) -> None:
+    """Tell the broker that consumers of `group` pop, as `mqadmin setConsumeMode` does."""
+    body = f'{{"consumerGroup":"{group}","mode":"POP","popShareQueueNum":8,"topic":"{topic}"}}'.encode()
+    with socket.create_connection((LOOPBACK, rocketmq.port), timeout=10) as connection:
+        connection.sendall(encode_request(SET_MESSAGE_REQUEST_MODE, None, body))
+        answer = connection.recv(65536)
+    assert read_response(answer)["code"] == 0
+
+
+def backlog(rocketmq: RocketMQ, client: RocketMQClient, *uses: str) -> dict[tuple[str, str], str]:
+    """Topics by use and way of consuming, each with COUNT messages that nobody has consumed."""
+    names = {(use, way): f"{use}-{way}-{client.version.replace('.', '')}" for way in WAYS[client.version] for use in uses}
+    rocketmq.create_topics(*(f"{name}:{QUEUES}" for name in names.values()))
+    jobs: list[dict[str, object]] = [{"topic": name, "mode": "async", "count": COUNT} for name in names.values()]
+    assert [line["ok"] for line in client.produce("run", *jobs).result()] == [COUNT] * len(names)
+    for (_, way), name in names.items():
+        if way == "pop":
+            let_pop(rocketmq, f"readers-{name}", name)
+    return names
+
+
+def readers(names: dict[tuple[str, str], str], expected: int) -> list[tuple[str, str, str, int]]:
+    return [(way, f"readers-{name}", name, expected) for (_, way), name in names.items()]
+
+
+def test_consumers_of_every_kind_get_everything_at_the_limits_rate_and_others_are_not_slowed(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    """All consumers are of one client, and so on one connection to the broker."""
+    names = backlog(rocketmq, rocketmq_client, "slow", "free")
+    lines: dict[str, dict[str, Any]] = {
+        line["topic"]: line for line in rocketmq_client.consume_all(*readers(names, COUNT), within=90).result()
+    }
+    for (use, way), name in names.items():
+        line = lines[name]
+        assert set(line["consumed"]) == {f"run-{name}-0-{sequence}" for sequence in range(COUNT)}, name
+        fates = gateway.messages_by_fate("rocketmq", name, "consume")
+        assert (fates["received"], fates["forwarded"], fates["waiting"]) == (len(line["consumed"]), len(line["consumed"]), 0), name
+        if use == "slow":
+            lasted = (line["at_ms"][-1] - line["at_ms"][0]) / 1000
+            at_most = RATE + RATE * (lasted + 0.1) + BATCH  # the times are whole ms, and those of the consumer's own threads
+            assert at_most >= COUNT, name
+        else:
+            slowest = lines[names["slow", way]]["at_ms"][-1]
+            assert line["at_ms"][-1] < slowest, "a topic without limit is through before the limited one beside it"
+    levels = gateway.get(f"/v1/limits/rocketmq/{names['slow', 'push']}")["levels"]
+    (consumed,) = [level for level in levels if level["operation"] == "consume"]
+    assert consumed["usage"]["admitted"] == COUNT
+    assert "consume" in gateway.cli("limits", "get", "rocketmq", names["slow", "push"]).stdout
+
+
+def test_a_limit_of_nothing_holds_every_kind_of_consumer_without_a_hot_loop(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    names = backlog(rocketmq, rocketmq_client, "shut")
+    program = rocketmq_client.consume_all(*readers(names, 0), within=SHUT_S + 4)
+    deadline = time.monotonic() + 30
+    asked: dict[int, dict[str, Any]] = {}
+    began = time.monotonic()
+    while time.monotonic() < deadline and not (asked and program.ended()):
+        for one in gateway.get("/v1/connections")["items"]:
+            if one.get("held_polls"):
+                asked[one["id"]] = one
+        time.sleep(0.25)
+    lasted = min(time.monotonic() - began, SHUT_S)  # of the time the consumers were at it, some at most
+    assert [line["consumed"] for line in program.result()] == [[]] * len(names)
+    queues = QUEUES * len(names)
+    polls = sum(one["limited_polls"] for one in asked.values())
+    assert polls >= queues, "every queue was asked for"
+    assert polls / lasted / queues < BUSY
+    assert sum(one["empty_polls"] for one in asked.values()) > 0, "some were kept for so long that they had to be answered"
+    for one in asked.values():
+        assert (one["state"], one["bottleneck"], one["held_messages"]) == ("throttled", "limit", 0)
+        assert one["held_by"]["operation"] == "consume"

@@ -1,0 +1,139 @@
+"""The RocketMQ suite: every feature of the Java client, directly, in mode A and in mode B, and no difference.
+
+Directly means a broker that tells its own address. The same broker stands behind the gateway's name server (mode B); for mode A there is a
+second one, whose address the gateway has. The gateway has one rule with a limit far above what is sent, so that everything is decoded
+and judged.
+
+`make test` runs each client and each style, but not each client in each style; `make test-clients` (SLUICE_EVERY_STYLE=1) does.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from suites.rocketmq_cases import BINARY, CLIENTS, PLAIN, SIGNED, STYLES, cases
+from suites.rocketmq_suite import ACCESS_CONTROL, BROKER, JAR_SETS, Ended, Way, differences, ended, problems
+from support.brokers.rocketmq import RocketMQ
+from support.gateways import Gateway
+from support.java import MavenUnreachableError, jars
+from support.name_servers import port_range
+from support.processes import LOOPBACK
+from support.tls import Authority
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow]
+
+HIGH: list[dict[str, object]] = [
+    {"name": "high", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "100k/s", "bytes": "1GiB/s"}}
+]
+MESSAGES = 1000  # one client alone sends about 2,000 in modes A and B together
+Ends = dict[str, dict[str, Ended]]  # by way and case
+
+OLD, NEW = sorted(CLIENTS)
+WAYS_OF = {PLAIN: "open", BINARY: "open", SIGNED: "guarded"}
+QUICK = [(PLAIN, OLD), (PLAIN, NEW), (BINARY, NEW), (SIGNED, OLD)]
+EVERY = [(style, client) for style in STYLES for client in CLIENTS]
+CHOSEN = EVERY if os.environ.get("SLUICE_EVERY_STYLE") == "1" else QUICK
+clients = pytest.mark.parametrize(
+    ("ways", "style", "client"),
+    [(WAYS_OF[style], style, client) for style, client in CHOSEN],
+    indirect=["ways"],
+    scope="module",
+    ids=[f"{style}-{client}" for style, client in CHOSEN],
+)
+
+
+@pytest.fixture(scope="module")
+def ways(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Way]]:
+    """The three ways to a broker, `open` or `guarded` by access control, and one gateway for two of them."""
+    kind: str = request.param
+    directory = tmp_path_factory.mktemp(f"suite-{kind}")
+    properties = BROKER | (ACCESS_CONTROL if kind == "guarded" else {})
+    with ExitStack() as started:
+        try:
+            for jar_set in JAR_SETS.values():
+                jars(jar_set)
+            in_sight = RocketMQ(directory / "in-sight", properties, advertised=LOOPBACK)
+            hidden = RocketMQ(directory / "hidden", properties)
+        except MavenUnreachableError as error:
+            pytest.skip(f"ROCKETMQ'S SUITE IS NOT RUN, its jars are not here and Maven Central cannot be reached: {error}")
+        for broker in (in_sight, hidden):
+            started.enter_context(broker)
+        certificate, key = Authority(directory).issue("gateway", LOOPBACK)
+        tls: dict[str, object] = {"tls": {"certificate": str(certificate), "key": str(key), "mode": "permissive"}}
+        if kind == "guarded":
+            tls["upstream_tls"] = {"verify": "none"}
+        first, last = port_range(4)
+        names: dict[str, object] = {
+            "name": "names",
+            "protocol": "rocketmq-nameserver",
+            "bind": f"{LOOPBACK}:0",
+            "upstream": in_sight.name_server,
+            "advertise": LOOPBACK,
+            "broker_ports": f"{first}-{last}",
+        }
+        listeners = [listener | copy.deepcopy(tls) for listener in [*hidden.listeners, names]]
+        gateway = started.enter_context(Gateway(directory / "gateway", listeners, HIGH))
+        yield [
+            Way("direct", in_sight.name_server, f"{LOOPBACK}:{in_sight.port}"),
+            Way("A", hidden.name_server, f"{hidden.advertised}:{hidden.port}"),
+            Way("B", f"{LOOPBACK}:{gateway.port('names')}", f"{LOOPBACK}:{first}-{last}"),
+        ]
+        assert complaints(gateway) == []
+        assert judged(gateway) > MESSAGES, "the clients went round the gateway"
+
+
+def complaints(gateway: Gateway) -> list[str]:
+    """The errors the gateway has logged: without a limit that is reached, and with healthy brokers, there is no cause for any."""
+    return [line for line in gateway.log().splitlines() if '"level": "error"' in line or line.startswith("Traceback")]
+
+
+def judged(gateway: Gateway) -> float:
+    """How many sends the gateway has decoded, judged and let pass."""
+    names = {"name": "sluice_messages_forwarded_total", "protocol": "rocketmq", "operation": "produce"}
+    return sum(sample.value for sample in gateway.samples() if names.items() <= ({"name": sample.name} | sample.labels).items())
+
+
+@pytest.fixture(scope="module")
+def runs(ways: list[Way], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Ends]:
+    """A function from a client's version and a style to what its runs found, all ways side by side; each is run once."""
+    known: dict[tuple[str, str], Ends | AssertionError] = {}
+
+    def run(client: str, style: str) -> Ends | AssertionError:
+        home: Path = tmp_path_factory.mktemp(f"home-{client}-{style}")
+        programs = {way.name: way.run(client, style, home / way.name) for way in ways}
+        try:
+            return {name: ended(program.result(within=240)) for name, program in programs.items()}
+        except AssertionError as error:  # of one: the others must not be left behind
+            for program in programs.values():
+                program.kill()
+            return error
+
+    def once(client: str, style: str) -> Ends:
+        if (client, style) not in known:
+            known[client, style] = run(client, style)
+        found = known[client, style]
+        if isinstance(found, AssertionError):
+            raise found
+        return found
+
+    return once
+
+
+@clients
+def test_every_case_succeeds_without_a_gateway(runs: Callable[[str, str], Ends], client: str, style: str) -> None:
+    found = problems(runs(client, style)["direct"], cases(client, style, "direct"))
+    assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize("way", ["A", "B"])
+@clients
+def test_every_case_is_the_same_through_the_gateway(runs: Callable[[str, str], Ends], client: str, style: str, way: str) -> None:
+    ends = runs(client, style)
+    found = differences(ends["direct"], ends[way], cases(client, style, way))
+    assert found == [], "\n".join(found)

@@ -1,0 +1,306 @@
+"""What is fuzzed of RocketMQ: both header decoders against a slow one, clients' and brokers' streams, talks of both, route rewriting."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+
+from fuzz.scripts import LARGEST_HELD, Script, check_memory, cut
+
+from gateway.conversation import RouteError
+from gateway.messages import ProtocolError
+from gateway.protocols.nameserver.rewriting import rewrite
+from gateway.protocols.rocketmq.headers import LONG_NAMES, LONGEST_NAME, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
+from gateway.protocols.rocketmq.likeness import Likenesses
+from limiter.rule import Limit, Match, Rate, Rule
+from support import rocketmq
+from support.conversations import Ports, Talk, rule
+from support.slow_headers import Read, read_header
+
+SECOND = 1_000_000_000
+ACTIONS = ("reject", "delay", "drop", "block", "close")
+RULES = tuple(rule(action, messages=1, burst=1, topic=action[0], name=action) for action in ACTIONS)  # topics r, d, d, b, c
+PULLS = Rule("pulls", Match(protocol="rocketmq", operation="consume"), limit=Limit(messages=Rate(5), messages_burst=3), open_for_ns=0)
+ROUTES = (105, 106, 901, 304)
+
+
+# ---- headers -----------------------------------------------------------------------------------------------------------
+
+
+def meaning_of(read: Read) -> tuple[str, str, bool]:
+    """Topic, group and batch of what is limited; a Header says the same in bytes."""
+    ext = read.ext
+    if read.flag & 1:
+        return "", "", False
+    topic = group = ""
+    batch = False
+    if read.code in SHORT_NAMES:
+        topic, group, batch = ext.get("b", ""), ext.get("a", ""), ext.get("m", "").lower() == "true"
+    elif read.code in LONG_NAMES:
+        topic, group, batch = ext.get("topic", ""), ext.get("producerGroup", ""), ext.get("batch", "").lower() == "true"
+    elif read.code == SEND_BACK:
+        topic = f"%RETRY%{ext['group']}" if ext.get("group") else ""
+    if topic.startswith("%RETRY%"):
+        group = topic.removeprefix("%RETRY%")
+    return topic[:LONGEST_NAME], group[:LONGEST_NAME], batch
+
+
+def check_header(header: Header, read: Read) -> None:
+    code = read.code % 0x10000 if read.kind == 1 else read.code
+    assert (header.code, header.flag, header.opaque) == (code, read.flag, read.opaque), f"{header} / {read}"
+    topic, group, batch = meaning_of(read)
+    assert header.topic.decode(errors="replace") == topic, f"{header} / {read}"
+    if topic:
+        assert (header.group.decode(errors="replace"), header.batch) == (group, batch), f"{header} / {read}"
+
+
+def rocketmq_header(data: bytes) -> None:
+    """Either encoding: what both we and the slow decoder take means the same to both; what we take alone is at most passed on unread."""
+    if not data:
+        return
+    kind, text = data[0] & 1, data[1:]
+    with suppress(ProtocolError, ValueError, RecursionError, struct.error):
+        header = read_json(text) if kind == 0 else read_binary(text, 0, len(text))
+        check_header(header, read_header(kind, text))
+
+
+HONEST = [rocketmq.send(topic, opaque=opaque, born=1795247411000 + opaque)[8:-200] for topic in ("r", "free") for opaque in (1, 22, 333)]
+HONEST += [rocketmq.send(topic, opaque=opaque, code=10)[8:-200] for topic in ("r", "free") for opaque in (4, 55)]
+
+
+LEARNED = Likenesses()
+for _text in HONEST:
+    LEARNED.learn(_text, read_json(_text))
+
+
+def rocketmq_likeness(data: bytes) -> None:
+    """Headers made from honest ones by cutting and pasting: one that is recognised means what the parser, or the slow decoder, reads."""
+    likenesses = Likenesses()
+    likenesses.shapes = LEARNED.shapes[:]
+    script = Script(data)
+    text = HONEST[script.byte() % len(HONEST)]
+    for _ in range(8):
+        if script.at >= len(data):
+            break
+        at = (script.byte() * 256 + script.byte()) % (len(text) + 1)
+        text = text[:at] + script.take(script.byte() % 24) + text[at + script.byte() % 24 :]
+    known = likenesses.recognise(text, 0, len(text))
+    if known is None:
+        return
+    opaque = likenesses.opaque
+    with suppress(ProtocolError):
+        read = read_json(text)
+        found = (known.topic, known.group, known.batch, known.flag, opaque)
+        assert found == (read.topic, read.group, read.batch, read.flag, read.opaque), f"{text!r}"
+    with suppress(ValueError, RecursionError):
+        slow = read_header(0, text)
+        assert opaque == slow.opaque
+        assert (known.topic.decode(), known.group.decode(), known.batch) == meaning_of(slow), f"{text!r}"
+
+
+# ---- streams -----------------------------------------------------------------------------------------------------------
+
+
+def frames_of(data: bytes) -> list[bytes]:
+    """The whole frames at the beginning of `data`."""
+    frames = []
+    at = 0
+    while at + 8 <= len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if end > len(data) or end < at + 8:
+            break
+        frames.append(data[at:end])
+        at = end
+    return frames
+
+
+def check_selection(forwarded: bytes, said: bytes) -> None:
+    """What was forwarded is some of the frames that were said, in their order; the last one may be incomplete."""
+    rest = iter(frames_of(said))
+    whole = frames_of(forwarded)
+    for frame in whole:
+        assert frame in rest, f"forwarded, but not said, or out of order: {frame!r}"
+    left = forwarded[sum(map(len, whole)) :]
+    assert left in said
+
+
+def rocketmq_client(data: bytes) -> None:
+    """RocketMQ requests, some keys limited, whole or large; an error is the client's, and nothing behind it is forwarded."""
+    if not data:
+        return
+    said = data[1:]
+    outcomes = []
+    for how in (0, 1, 2 + data[0]):
+        talk = Talk("rocketmq", *RULES[:1], PULLS, hold_bytes=300 if data[0] & 1 else 1 << 20)
+        error = None
+        try:
+            talk.client(said, cut(said, how))
+            talk.broker(rocketmq.response(1))
+        except ProtocolError as raised:
+            error = f"{raised.whose}: {raised}"
+        assert error is None or error.startswith("client: "), error
+        check_selection(talk.to_broker, said)
+        whole = [frame for frame in frames_of(talk.to_broker) if not data[0] & 1]
+        outcomes.append((error, whole, talk.requests if error is None else []))
+        check_memory(talk, len(said))
+    assert outcomes[1] == outcomes[0], "byte by byte the outcome is another"
+    assert outcomes[2] == outcomes[0], "cut differently, the outcome is another"
+
+
+def rocketmq_broker(data: bytes) -> None:
+    """What a broker answers, to sends and to pulls that are limited: passed on as it is, at once, and understood the same in any pieces."""
+    if not data:
+        return
+    said = data[1:]
+    asked = b"".join(rocketmq.send("free", opaque=opaque) for opaque in range(4))
+    asked += b"".join(rocketmq.encode_request(code, PULL, opaque=opaque) for opaque, code in ((4, 11), (5, 11), (6, 361), (7, 200_050)))
+    outcomes = []
+    for how in (0, 1, 2 + data[0]):
+        talk = Talk("rocketmq", *(RULES[:1] + (PULLS,) * (data[0] & 1)))
+        talk.client(asked)
+        error = None
+        try:
+            for piece in cut(said, how):
+                before = len(talk.to_client)
+                talk.broker(piece)
+                assert talk.to_client[before:] == piece, "kept back, or altered"
+        except ProtocolError as raised:
+            error = f"{raised.whose}: {raised.cause}"
+        assert error in (None, "broker: broker_protocol_error"), error
+        conversation = talk.conversation
+        signals = [repr(signal) for signal in conversation.busy]
+        delivered = sum(one.received for one in conversation.delivered)
+        outcomes.append((error, conversation.settled(), signals, delivered) if error is None else error)
+        check_memory(talk, len(said))
+    assert outcomes[1] == outcomes[0], "byte by byte it was understood otherwise"
+    assert outcomes[2] == outcomes[0], "cut differently it was understood otherwise"
+
+
+PULL: dict[str, rocketmq.Value] = {
+    "topic": "t", "consumerGroup": "g", "queueId": 1, "queueOffset": 5, "maxMsgNums": 32, "sysFlag": 2, "suspendTimeoutMillis": 15000,
+    "invisibleTime": 60000, "pollTime": 15000, "bornTime": 1795247411000, "initMode": 0, "commitOffset": 0, "subVersion": 0,
+}  # fmt: skip
+TOPICS = ("free", "r", "d", "b", "c", "x")
+
+
+def _client_says(script: Script, opaque: int) -> bytes:
+    what = script.byte()
+    topic = TOPICS[what % len(TOPICS)]
+    binary = what & 64 != 0
+    if what < 128:
+        return rocketmq.send(
+            topic, b"x" * (what & 7) * 90, opaque=opaque, code=(310, 10, 325)[what % 3], one_way=what & 32 != 0, binary=binary
+        )
+    if what < 144:
+        body = rocketmq.batch_body(*[b"y" * what] * (what & 7))
+        return rocketmq.send(topic, body[: script.byte() * 4], opaque=opaque, code=320, batch=True)
+    if what < 160:
+        return rocketmq.send_back(topic, opaque=opaque, binary=what & 1 == 1)
+    if what < 200:
+        return rocketmq.encode_request((11, 361, 200_050, 200_054, 200_052)[what % 5], PULL, opaque=opaque)
+    if what < 220:
+        return rocketmq.encode_request(what * 41, {"b": topic}, script.take(what - 200), opaque=opaque, flag=what & 3, binary=what & 4 == 4)
+    return rocketmq.heartbeat(opaque=opaque) if what < 230 else script.take(what - 220)
+
+
+def _broker_says(script: Script, opaque: int) -> bytes:
+    what = script.byte()
+    if what < 128:
+        return rocketmq.response(opaque, (0, 0, 0, 2, 19, 21, 215, 1)[what & 7], script.take(what >> 3), "busy" if what & 32 else None)
+    if what < 190:
+        code = (39, 40, 220, 221, 307, 309, 326)[what % 7]
+        return rocketmq.encode_request(code, {"x": "y"}, script.take(what & 15), opaque=opaque, flag=what & 2, binary=what & 1 == 1)
+    return script.take(what - 190)
+
+
+def rocketmq_talk(data: bytes) -> None:
+    """Both sides of a conversation, act by act, with every action's limits: nothing but ProtocolError, and nothing is kept for ever."""
+    script = Script(data)
+    talk = Talk("rocketmq", *RULES, PULLS, hold_bytes=(1 << 12, LARGEST_HELD)[script.byte() & 1])
+    with suppress(ProtocolError):
+        for _ in range(200):
+            if script.at >= len(data):
+                break
+            choice = script.byte()
+            if choice < 130:
+                talk.client(_client_says(script, choice & 15))
+            elif choice < 225:
+                talk.broker(_broker_says(script, choice & 15))
+            elif choice < 248:
+                talk.wait(choice * 10_000_000)
+            elif choice < 252:
+                talk.conversation.rules_changed()
+            else:
+                talk.tick()
+        talk.wait(60 * SECOND)
+        conversation = talk.conversation
+        assert conversation.held_messages == 0, "held for longer than any client waits"
+        conversation.describe()
+        conversation.waits_for()
+        repr(conversation)
+    check_memory(talk, len(data))
+
+
+# ---- name servers ------------------------------------------------------------------------------------------------------
+
+
+def _same_but_for_addresses(one: object, other: object, *, within: bool = False) -> bool:
+    """Whether two JSON values differ at most in texts that are brokers' addresses."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(
+            _same_but_for_addresses(one[name], other[name], within=within or name in ("brokerAddrs", "brokerAddr")) for name in one
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_same_but_for_addresses(*pair, within=within) for pair in zip(one, other, strict=True))
+    return (within and isinstance(one, str) and isinstance(other, str)) or one == other
+
+
+def nameserver_route(data: bytes) -> None:
+    """The body of a route: rewritten or refused; what is not an address stays; what was rewritten is not rewritten into something else."""
+    try:
+        found = rewrite(data, Ports())
+    except RouteError:
+        return
+    with suppress(ValueError, RecursionError):
+        before = json.loads(data)
+        after = json.loads(found)
+        assert _same_but_for_addresses(before, after), f"{data!r} became {found!r}"
+
+
+def nameserver_talk(data: bytes) -> None:
+    """A name server's client and its answers, however they are cut."""
+    if not data:
+        return
+    script = Script(data[1:])
+    said = answers = b""
+    for opaque in range(20):
+        if script.at >= len(script.data):
+            break
+        what = script.byte()
+        code = (*ROUTES, 103, 9_999)[what % 6]
+        said += rocketmq.encode_request(code, {"topic": "t"}, script.take(what & 7), opaque=opaque & 7, binary=what & 64 != 0)
+        if what & 8:
+            answers += rocketmq.response(
+                (opaque ^ what) & 7 if what & 16 else opaque & 7, 0 if what & 32 else 17, script.take(script.byte())
+            )
+    rest = script.take(len(script.data))
+    said, answers = (said + rest, answers) if data[0] & 1 else (said, answers + rest)
+    outcomes = []
+    for how in (0, 1, 2 + data[0]):
+        talk = Talk("rocketmq-nameserver")
+        error = None
+        try:
+            talk.client(said, cut(said, how))
+            talk.broker(answers, cut(answers, how))
+        except ProtocolError as raised:
+            error = f"{raised.whose}: {raised.cause}"
+        outcomes.append((error, talk.to_broker, talk.to_client) if error is None else error)
+        check_memory(talk, len(data))
+    assert outcomes[1] == outcomes[0], "byte by byte the outcome is another"
+    assert outcomes[2] == outcomes[0], "cut differently, the outcome is another"
+
+
+ROCKETMQ_TARGETS = (
+    rocketmq_header, rocketmq_likeness, rocketmq_client, rocketmq_broker, rocketmq_talk, nameserver_route, nameserver_talk,
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""The RocketMQ suite, run once: what each case found, and how two runs differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from suites.rocketmq_cases import BINARY, CASES, SIGNED, cases
+from support.clients import CLIENTS as SOURCES
+from support.clients import Program
+from support.java import compiled, java
+
+JAR_SETS: Final = {"5.3.3": "rocketmq-5.3.3", "4.9.8": "rocketmq-client-4.9.8"}
+USER, SECRET = "suite", "suite-secret"
+
+# Of the brokers: everything the cases need that is off by default.
+BROKER: Final[dict[str, object]] = {
+    "timerWheelEnable": "true",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "useServerSideResetOffset": "false",  # else the client is not told (220)
+    "transactionTimeOut": 10_000,  # a busy machine may take a while to settle what is settled at once
+}
+ACCESS_CONTROL: Final[dict[str, object]] = {
+    f"{kind}{setting}": value.replace("KIND", kind)
+    for kind in ("authentication", "authorization")
+    for setting, value in (
+        ("Enabled", "true"),
+        ("Provider", f"org.apache.rocketmq.auth.KIND.provider.Default{kind.capitalize()}Provider"),
+        ("MetadataProvider", f"org.apache.rocketmq.auth.KIND.provider.Local{kind.capitalize()}MetadataProvider"),
+    )
+} | {
+    "initAuthenticationUser": json.dumps({"username": USER, "password": SECRET}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": USER, "secretKey": SECRET}),
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How clients reach the broker: `direct`, or through a gateway in mode `A` or `B`."""
+
+    name: str
+    name_server: str
+    broker: str  # the address clients are to be told: host:port, or host:low-high
+
+    def run(self, client: str, style: str, home: Path, only: tuple[str, ...] = ()) -> Program:
+        """Start the suite; its names begin with the way, the client and the style, so that all runs can share a broker."""
+        folder = SOURCES / "java" / "rocketmq_suite"
+        class_path = compiled(folder, JAR_SETS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
+        properties = {
+            "rocketmq.client.rebalance.waitInterval": "2000",
+            # A lock has one second; on a busy machine one that comes late would end the connection, and fail all others on it.
+            "com.rocketmq.remoting.client.closeSocketIfTimeout": "false",
+        }
+        if style == BINARY:
+            properties["rocketmq.serialize.type"] = "ROCKETMQ"
+        if style == SIGNED:
+            properties |= {"access.key": USER, "secret.key": SECRET}
+        wanted = only or tuple(cases(client, style, self.name))
+        classes = [name for name, group in CASES.items() if not group.keys().isdisjoint(wanted)]
+        home.mkdir(parents=True, exist_ok=True)
+        command = java(class_path, "Suite", home, memory=["-Xmx512m"], properties=properties)
+        run = f"{self.name}-{client}-{style}".replace(".", "")
+        return Program([*command, self.name_server, run, self.broker, ",".join(classes), *wanted], cwd=home)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a case ended. Facts are what must be the same in every way: counts, orders, codes, words; no times, no addresses."""
+
+    outcome: str  # ok or failed
+    facts: dict[str, Any]
+    trouble: tuple[str, ...] = ()
+
+
+def ended(lines: list[dict[str, Any]]) -> dict[str, Ended]:
+    """By the name of the case, from what the suite printed."""
+    return {line["case"]: Ended(line["outcome"], line["facts"], tuple(line["trouble"])) for line in lines}
+
+
+def problems(of: Mapping[str, Ended], wanted: list[str]) -> list[str]:
+    """Why a run proves nothing: cases that are missing or have failed. Empty where all is well."""
+    found = [f"{case}: did not run" for case in wanted if case not in of]
+    for case, end in of.items():
+        if end.outcome != "ok":
+            found.append(f"{case}: {end.outcome}: " + "\n".join(end.trouble)[:2000])
+    return found
+
+
+def differences(direct: Mapping[str, Ended], through: Mapping[str, Ended], wanted: list[str]) -> list[str]:
+    """Everything that is not the same through the gateway, one text each."""
+    found = []
+    for case in wanted:
+        if case not in through or case not in direct:
+            found.append(f"{case}: ran {'directly' if case in direct else 'through the gateway' if case in through else 'nowhere'} only")
+            continue
+        one, other = direct[case], through[case]
+        if one.outcome != other.outcome:
+            found.append(f"{case}: directly {one.outcome}, through the gateway {other.outcome}: " + "\n".join(other.trouble)[:2000])
+        for name in dict.fromkeys([*one.facts, *other.facts]):
+            mine, theirs = (end.facts.get(name, "(not said)") for end in (one, other))
+            if mine != theirs:
+                found.append(f"{case}: {name}: directly {mine!r}, through the gateway {theirs!r}")
+    return found
