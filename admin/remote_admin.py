@@ -101,7 +101,7 @@ class Desk:
 
     async def view(self) -> bytes:
         """The limits as the console's JSON."""
-        now = self._clock()
+        now, wall_clock = self._clock(), self._wall_clock()  # read together: what takes time below must not move what they say
         found: dict[TopicName, TopicRateLimit] = {}
         for state in await limits_in_use(self._gateway.judge, now):
             name = state.name
@@ -112,7 +112,7 @@ class Desk:
                 continue
             refused_at = NEVER
             if state.last_refused_at is not None:
-                refused_at = int((self._wall_clock() - (now - state.last_refused_at) / 1e9) * 1000)
+                refused_at = int((wall_clock - (now - state.last_refused_at) / 1e9) * 1000)
             seen = found.get(name)
             if seen is None or rate < seen.limitQps:  # several rules may each have a bucket for it: the tightest
                 found[name] = TopicRateLimit(state.thing, rate, -(-state.wait_ns // 1000), refused_at)

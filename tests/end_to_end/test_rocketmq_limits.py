@@ -101,7 +101,7 @@ def test_the_console_sees_live_changes_and_topics_in_use(answers: Answers) -> No
     assert {topic: limit[0] for topic, limit in last["limits"].items()} == {
         "%RETRY%set by cli": 7.0, "%RETRY%workers": 3.0, "console": 500.5, "free": 0.0003, "older": 9.0,
     }  # fmt: skip
-    assert last["limits"]["console"][2] == refused_at
+    assert abs(last["limits"]["console"][2] - refused_at) <= 20  # ms: kept as monotonic time, and the wall clock is steered
     assert [view["version"][1] for view in (first, then, last)] == [1, 2, 6]
 
 
