@@ -32,7 +32,7 @@ help: ## This list.
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing the Python dependencies into .venv" >&2
 	@mkdir -p build
-	@$(BIN)/python deploy/requirements.py spark dev > build/requirements.txt
+	@$(BIN)/python deploy/requirements.py spark redis dev > build/requirements.txt
 	@$(PIP) install -r build/requirements.txt
 	@touch $@
 
@@ -76,7 +76,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # The fast part from the source tree as pure Python, while the wheel is compiled beside it (each keeps one processor busy); then everything,
 # against what users install: the compiled wheel.
 test: ## Everything: lint, unit, e2e; half an hour.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq haproxy
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install unit

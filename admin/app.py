@@ -145,6 +145,7 @@ class Admin:
             require_stated(request)
         request = replace(request, body=await self._body(request, route, receive))
         context = Context(request, self._gateway, self._store, self._tokens, self._wall_clock, self.own_metrics)
+        await self._gateway.gather(route.template)
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.role > Role.NOBODY:
             answer = replace(answer, etag=etag(answer.body))

@@ -15,13 +15,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from admin.problems import Fault, ProblemError, invalid, suggestion
-from admin.state import Burst, StoredOverride, format_time, live, parse_time
+from admin.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
 from limiter.rule import RuleError
 from limiter.units import format_byte_rate, format_duration, format_rate, parse_byte_rate, parse_duration, parse_rate, parse_size
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-POINTERS: Final = {"breaker.open_for": "open_for"}  # where the limiter's fields are called otherwise here
+POINTERS: Final = {"breaker.open_for": "open_for", "limit.burst": "burst"}  # where the limiter's fields are called otherwise here
 _MINUTES: Final = re.compile(r"(?<=\d)\s*m$")  # nobody means months by `30m` here, though rates and bursts want `min`
 _PATH: Final = re.compile(r" - at `\$(?:\.([^`]*))?`$")
 
@@ -33,10 +33,18 @@ class BurstBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: int | str | None = None
 
 
+class CandidateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit to be tried beside the enforced one, and only counted. What is left out is as the limit has it."""
+
+    messages: str | None = None
+    bytes: str | None = None
+    burst: str | BurstBody | None = None
+
+
 class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A live change of a limit. What is left out (PUT: or null) stays as the rule says; PATCH keeps what is left out and removes nulls.
 
-    `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`).
+    `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`). `candidate: "none"` takes a rule's candidate away.
     """
 
     messages: str | UnsetType | None = UNSET
@@ -48,6 +56,7 @@ class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     open_for: str | UnsetType | None = UNSET
     max_delay: str | UnsetType | None = UNSET
     fallback: str | UnsetType | None = UNSET
+    candidate: str | CandidateBody | UnsetType | None = UNSET
     expires: str | UnsetType | None = UNSET
     reason: str | UnsetType | None = UNSET
 
@@ -96,7 +105,11 @@ def _escaped(name: str) -> str:
 def _fault(name: str, value: object, message: str) -> Fault:
     found = _PATH.search(message)
     inner = "" if found is None or not found[1] else "/" + found[1].replace(".", "/")
-    hint = f'; write it with its unit, as a string: "{value}/s"' if isinstance(value, int | float) and name in ("messages", "bytes") else ""
+    path = [name] if found is None or not found[1] else [name, *found[1].split(".")]
+    for step in path[1:]:
+        value = value.get(step) if isinstance(value, dict) else None
+    number = isinstance(value, int | float) and path[-1] in ("messages", "bytes") and "burst" not in path
+    hint = f'; write it with its unit, as a string: "{value}/s"' if number else ""
     return Fault(f"/{name}{inner}", (message[: found.start()] if found else message) + hint)
 
 
@@ -122,6 +135,9 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
             return None
         try:
             return read(value)
+        except ProblemError as error:
+            faults.extend(error.errors)
+            return None
         except ValueError as error:
             faults.append(Fault(f"/{name}", str(error)))
             return None
@@ -136,6 +152,7 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
         open_for=choose("open_for", _duration),
         max_delay=choose("max_delay", _duration),
         fallback=choose("fallback", str),
+        candidate=choose("candidate", _candidate),
         expires=choose("expires", lambda text: _expiry(text, about.now)),
         by=about.by,
         at=format_time(about.now),
@@ -154,6 +171,7 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
             stored.open_for,
             stored.max_delay,
             stored.fallback,
+            stored.candidate,
         )
     ):
         faults.append(
@@ -169,8 +187,38 @@ def limiter_faults(stored: StoredOverride) -> list[Fault]:
     try:
         live(stored)
     except RuleError as error:
-        return [Fault(f"/{POINTERS.get(error.field, error.field)}", error.message)]
+        return [Fault(pointer(error.field), error.message)]
     return []
+
+
+def pointer(field: str) -> str:
+    """Where a body says what the limiter calls `field`."""
+    return "/" + POINTERS.get(field, field).replace(".", "/")
+
+
+def _candidate(value: str | CandidateBody) -> str | StoredCandidate:
+    """The stored form; raises ProblemError with every fault in it, ValueError for a word that is none."""
+    if isinstance(value, str):
+        if value != NO_CANDIDATE:
+            raise ValueError(f"{value!r} is no candidate; send its messages, bytes or burst, or {NO_CANDIDATE!r} to have none")
+        return value
+    faults: list[Fault] = []
+
+    def read(name: str, given: Any, form: Callable[[Any], Any]) -> Any:
+        try:
+            return None if given is None else form(given)
+        except ValueError as error:
+            faults.append(Fault(f"/candidate/{name}", str(error)))
+            return None
+
+    stored = StoredCandidate(
+        messages=read("messages", value.messages, lambda text: format_rate(parse_rate(text))),
+        bytes=read("bytes", value.bytes, lambda text: format_byte_rate(parse_byte_rate(text))),
+        burst=read("burst", value.burst, _burst),
+    )
+    if faults:
+        raise invalid("the candidate cannot be used", faults)
+    return stored
 
 
 def _burst(value: str | BurstBody) -> str | Burst:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from admin.state import StoredOverride
 from limiter.judge import Judge
 from limiter.rules import RuleSet
 
@@ -33,6 +34,9 @@ class Gateway(Protocol):
 
     def ready(self) -> list[str]:
         """Why the gateway is not ready to serve; empty when it is."""
+
+    def warnings(self) -> list[str]:
+        """What an operator should look at although traffic is served: memory full, disk low."""
 
     def listeners(self) -> list[JSONObject]:
         """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
@@ -60,6 +64,15 @@ class Gateway(Protocol):
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force for the next batch."""
+
+    async def gather(self, route: str) -> None:
+        """Bring what the others tell up to date, for an answer to `route`. Called before each; bounded."""
+
+    async def in_force(self) -> None:
+        """Wait until what was enforced holds for every next batch; bounded."""
+
+    def cannot(self, changes: list[StoredOverride]) -> str:
+        """Why this gateway cannot do what one of these live changes asks for, and the way out; "" where it can do all."""
 
     def drain(self) -> None:
         """Begin a graceful stop, as SIGTERM does."""

@@ -19,11 +19,13 @@ import msgspec
 
 from admin.journal import Change
 from limiter.keys import DEFAULT_EXCHANGE, TopicName, amqp_topic, rocketmq_topic
-from limiter.rule import Override
+from limiter.limits import LimitChange
+from limiter.rule import Override, RuleError
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
 VERSION: Final = 1
 QUOTAS: Final = "quotas"
+NO_CANDIDATE: Final = "none"
 _HEAD: Final = b'{"sha256":"'
 _MIDDLE: Final = b'","state":'
 
@@ -33,6 +35,14 @@ class Burst(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     messages: int | None = None
     bytes: int | None = None
+
+
+class StoredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A limit to be tried; what it does not name is as the limit has it."""
+
+    messages: str | None = None
+    bytes: str | None = None
+    burst: str | Burst | None = None
 
 
 class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -47,6 +57,7 @@ class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     open_for: str | None = None
     max_delay: str | None = None
     fallback: str | None = None
+    candidate: str | StoredCandidate | None = None  # "none": there is none, whatever the rule says
     expires: str | None = None
     by: str = ""
     at: str = ""
@@ -92,11 +103,34 @@ def live(stored: StoredOverride) -> Override:
         max_delay_ns=read(stored.max_delay, parse_duration),
         mode=stored.mode,
         fallback=stored.fallback,
+        candidate=None if stored.candidate is None else tried(stored.candidate),
         expires_at=read(stored.expires, parse_time),
         by=stored.by,
         at=parse_time(stored.at) if stored.at else 0.0,
         reason=stored.reason,
     )
+
+
+def tried(candidate: str | StoredCandidate) -> LimitChange:
+    """What the limiter makes of a stored candidate; raises ValueError."""
+    if isinstance(candidate, str):
+        if candidate != NO_CANDIDATE:
+            raise RuleError("candidate", f"{candidate!r} is no candidate; give its messages, bytes or burst, or say {NO_CANDIDATE!r}")
+        return LimitChange()
+    tokens = candidate.burst if isinstance(candidate.burst, Burst) else Burst()
+    try:
+        found = LimitChange(
+            None if candidate.messages is None else parse_rate(candidate.messages),
+            None if candidate.bytes is None else parse_byte_rate(candidate.bytes),
+            tokens.messages,
+            tokens.bytes,
+            parse_duration(candidate.burst) if isinstance(candidate.burst, str) else None,
+        )
+    except ValueError as error:
+        raise RuleError("candidate", str(error)) from None
+    if found.says_nothing():
+        raise RuleError("candidate", f"says nothing; give messages, bytes or burst, or {NO_CANDIDATE!r} in its place to have none")
+    return found
 
 
 def has_expired(stored: Stored | None, now: float) -> bool:

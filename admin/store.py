@@ -39,12 +39,13 @@ from admin.files import FileSystem
 from admin.files import replace as replace_file
 from admin.journal import ROTATE_AT, Entry
 from admin.snapshots import KEEP, Publication, Snapshots
-from admin.state import Edit, State, StateError, Stored, encode_state, format_time, from_json, has_expired, key_of, live
+from admin.state import Edit, State, StateError, Stored, StoredOverride, encode_state, format_time, from_json, has_expired, key_of, live
+from limiter.rule import TRIED_BY, fitting
 from limiter.rules import RuleError, RuleSet
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
-    from limiter.rules import Rule
+    from limiter.rules import Override, Rule
     from limiter.snapshot import Quota
 
 __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
@@ -83,6 +84,7 @@ class Store:
             self.state = recovery.load_state(files, self._path, self._journal, self.warnings)
             self._adopt()
             self.file_rules = rules  # as they stand in the configuration, without live changes
+            self._rules = RuleSet(rules)
             self._rules = self._build(self.state)
         except StateError as error:
             os.close(self._lock)
@@ -162,6 +164,7 @@ class Store:
             self._quotas if quotas is None else quotas,
             state.revision,
             self._wall_clock(),
+            self._rules,
         )
 
     def plan(self, edits: Sequence[Edit], published: Publication | None = None, *, restoring: bool = False) -> Plan:
@@ -177,7 +180,7 @@ class Store:
         for target, after in edits:
             name = target.removeprefix("rules/")
             if target.startswith("rules/") and after is not None and name in unfit and not restoring:
-                raise RuleError(name, unfit[name])
+                self._say_unfit(name, live(after) if isinstance(after, StoredOverride) else None)
         quotas = self._quotas
         if state.quotas != self.state.quotas:
             assert state.quotas is None or published is not None
@@ -188,12 +191,24 @@ class Store:
                 self._check_holds(rules, target)
         return Plan(state, self.state.changes(edits), rules)
 
+    def _say_unfit(self, name: str, change: Override | None) -> None:
+        """Raise RuleError that names what of the change its rule cannot take."""
+        for rule in self.file_rules:
+            if rule.name == name and change is not None:
+                change.over(rule)
+        raise RuleError("name", f"no rule of the configuration is called {name!r}")
+
     @staticmethod
     def _check_holds(rules: RuleSet, target: str) -> None:
         """A change of a key must have something to change. Raises RuleError."""
         for effective in rules.effective(key_of(target)):
             if effective.origin == "override" and effective.limit.limits_nothing():
                 raise RuleError("messages", "no rule and no quota limits this key yet: say a rate of messages or bytes too")
+            if effective.origin == "override" and effective.rule.algorithm not in TRIED_BY and effective.own_candidate:
+                raise RuleError("candidate", f"is for limits that are rates, not for algorithm: {effective.rule.algorithm}; leave it out")
+            change = rules.overrides.get(key_of(target))
+            if effective.origin == "override" and change is not None and fitting(change, effective.rule) != change:
+                change.over(effective.rule)  # says what does not fit
 
     # ---- changing ------------------------------------------------------------------------------------------------------
 

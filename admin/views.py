@@ -12,8 +12,10 @@ from admin.state import PublishedQuotas, StoredOverride, format_time, key_target
 from limiter.units import format_byte_rate, format_duration, format_rate
 
 if TYPE_CHECKING:
+    from limiter.candidate import CandidateCounts
+    from limiter.explanation import Explanation
     from limiter.limit_state import LimitState
-    from limiter.limits import Limit
+    from limiter.limits import Adapt, Limit
     from limiter.rule import Rule
     from limiter.rules import Effective
 
@@ -29,13 +31,32 @@ class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_burst: int | None = None
 
 
+class RefusedClient(msgspec.Struct, frozen=True):
+    """A client address, and how many messages a candidate would have refused it, at most."""
+
+    client: str
+    refused: int
+
+
+class CandidateUsage(msgspec.Struct, frozen=True):
+    """What a candidate would have done with the messages that arrived, `since` then (null: none yet). Nothing of it was enforced.
+
+    `clients` are at most eight, the one refused most first: whoever has more than an eighth of the refusals is among them.
+    """
+
+    would_admit: int
+    would_refuse: int
+    since: str | None
+    clients: list[RefusedClient]
+
+
 class Usage(msgspec.Struct, frozen=True):
     """A limit in use, now. Rates are those of the topic (null at other levels); totals count messages since the limit came into use.
 
     `over_limit`: found it used up, each once, whatever became of them. `held`: waited for it at least once. `refused`: did not pass
     because of it (told so, dropped, or their channel or connection was closed). `shadow_refused`: would have been over it, were it not in
     shadow mode. A message over several limits is held or refused by the one that it would have to wait for longest. `last_refused`: when a
-    message was over it last.
+    message was over it last. `cap_now`, `cap_reason`: of a listener's cap, what holds and why while that is less than the rule says.
     """
 
     fill: float
@@ -52,10 +73,16 @@ class Usage(msgspec.Struct, frozen=True):
     forwarded_per_second: float | None = None
     refused_per_second: float | None = None
     bytes_per_second: float | None = None
+    candidate: CandidateUsage | None = None
+    cap_now: LimitText | None = None
+    cap_reason: str | None = None
 
 
 class Level(msgspec.Struct, frozen=True):
-    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default. `operation`: produce or consume."""
+    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default. `operation`: produce or consume.
+
+    `candidate`: the limit that is tried beside it; `usage.candidate` what that would have done.
+    """
 
     per: str
     thing: str
@@ -75,11 +102,46 @@ class Level(msgspec.Struct, frozen=True):
     expires: str | None = None
     usage: Usage | None = None
     operation: str = "produce"
+    algorithm: str = "token_bucket"
+    candidate: LimitText | None = None
+    weight: float = 1
+    protected: bool = False
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """What matches and does not hold: a live change, a rule (origin file or default) or a quota; `reason` says to what it lost."""
+
+    origin: str
+    rule: str
+    place: str
+    limit: LimitText
+    reason: str
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """A rule that would match but for the sender; `reason` says what it asks for."""
+
+    rule: str
+    place: str
+    reason: str
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """Why a level is as it is. `holds` null: nothing does. `rules` are for the key's protocol and `operation`; `more` are left out here."""
+
+    operation: str
+    per: str
+    holds: Level | None
+    lost: list[Lost]
+    missed: list[Missed]
+    rules: int
+    more: int
 
 
 class KeyLimit(msgspec.Struct, frozen=True):
     """The limits of one key: what holds per level (of an AMQP queue also for consuming), and its live change if there is one.
 
+    `explanation` (asked for with `explain=1`): each level, with what lost and why, and levels on which nothing holds.
     `topic` ends in `.#` where that is a group of keys (a rule's routing_key_words): the key's own, or the one the path names with `.%23`.
     """
 
@@ -89,6 +151,7 @@ class KeyLimit(msgspec.Struct, frozen=True):
     revision: int
     override: StoredOverride | None
     levels: list[Level]
+    explanation: list[Explained] | None = None
 
 
 class LimitInUse(msgspec.Struct, frozen=True):
@@ -109,8 +172,20 @@ class LimitPage(msgspec.Struct, frozen=True):
     total: int
 
 
+class Adaptation(msgspec.Struct, frozen=True):
+    """How a listener's cap follows what its broker shows of its load; parts of the whole cap, from 0 to 1."""
+
+    floor: float
+    tighten: float
+    every: str
+    recover: float
+
+
 class RuleView(msgspec.Struct, frozen=True):
-    """A rule: as it holds, as the file has it, and its live change. `unfit` says why a live change does not hold."""
+    """A rule: as it holds, as the file has it, and its live change. `unfit` says why a live change does not hold.
+
+    `candidate`: the limit that is tried beside it; `candidate_usage` what that would have done, over all its buckets.
+    """
 
     name: str
     place: str
@@ -127,8 +202,14 @@ class RuleView(msgspec.Struct, frozen=True):
     file_limit: LimitText
     origin: str
     routing_key_words: int | None = None
+    ipv6_prefix: int | None = None
     override: StoredOverride | None = None
     unfit: str | None = None
+    candidate: LimitText | None = None
+    candidate_usage: CandidateUsage | None = None
+    weight: float = 1
+    protected: bool = False
+    adapt: Adaptation | None = None
 
 
 class RuleList(msgspec.Struct, frozen=True):
@@ -210,10 +291,11 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether traffic is served; reasons are told to whoever presents a token."""
+    """Whether traffic is served; reasons why not, and what to look at although it is, are told to whoever presents a token."""
 
     ready: bool
     reasons: list[str] = []
+    warnings: list[str] = []
 
 
 # ---- making them ----------------------------------------------------------------------------------------------------
@@ -252,6 +334,36 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         expires=None if effective.expires_at is None else format_time(effective.expires_at),
         usage=usage,
         operation=operation,
+        algorithm=rule.algorithm,
+        candidate=candidate_text(rule),
+        weight=rule.weight,
+        protected=rule.protected,
+    )
+
+
+def explained(found: Explanation, operation: str, holds: Level | None) -> Explained:
+    return Explained(
+        operation=operation,
+        per=found.per,
+        holds=holds,
+        lost=[Lost(loss.origin, loss.rule, loss.place, limit_text(loss.limit), loss.reason) for loss in found.losses],
+        missed=[Missed(miss.rule, miss.place, miss.reason) for miss in found.misses],
+        rules=found.rules,
+        more=found.more,
+    )
+
+
+def candidate_text(rule: Rule) -> LimitText | None:
+    limit = rule.candidate_limit()
+    return None if limit is None else limit_text(limit)
+
+
+def candidate_usage(counts: CandidateCounts, time_of: Callable[[int], float]) -> CandidateUsage:
+    return CandidateUsage(
+        would_admit=counts.admitted,
+        would_refuse=counts.refused,
+        since=None if counts.since < 0 else format_time(time_of(counts.since)),
+        clients=[RefusedClient(client, refused) for client, refused in counts.clients.items()],
     )
 
 
@@ -272,11 +384,14 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
         held=state.held,
         refused=state.refused,
         shadow_refused=state.shadow_refused,
+        cap_now=None if state.cap_now is None else limit_text(state.cap_now),
+        cap_reason=state.cap_reason or None,
         last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
         received_per_second=told.get("received_per_second"),
         forwarded_per_second=told.get("forwarded_per_second"),
         refused_per_second=told.get("refused_per_second"),
         bytes_per_second=told.get("bytes_per_second"),
+        candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
     )
 
 
@@ -303,6 +418,15 @@ def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit:
         file_limit=limit_text(file_rule.limit),
         origin="override" if stored is not None and unfit is None else "file",
         routing_key_words=rule.routing_key_words,
+        ipv6_prefix=rule.ipv6_prefix,
         override=stored,
         unfit=unfit,
+        candidate=candidate_text(rule),
+        weight=rule.weight,
+        protected=rule.protected,
+        adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),
     )
+
+
+def adaptation(adapt: Adapt) -> Adaptation:
+    return Adaptation(adapt.floor / 1000, adapt.tighten / 1000, format_duration(adapt.every_ns), adapt.recover / 1000)

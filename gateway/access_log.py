@@ -4,6 +4,10 @@ Lines are made on the loop's thread once a second from the counters that `Accoun
 per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and
 shows as a gap in `seq`, because numbers are given before the queue.
 
+Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of it
+takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is room. Other
+faults of the disk do the same. The beginning and the end of either are told, once.
+
 `max_100ms_messages` is the largest number of messages offered within 100 ms, or more: where one line stands for several keys (a bucket
 per connection), their peaks are added as if they had come at once. It never exceeds the messages offered in that second.
 
@@ -39,6 +43,13 @@ class Rolling(NamedTuple):
     every_s: int
     size: int  # bytes
     low_watermark: int  # free bytes on the disk below which nothing is written
+    tidy: bool = True  # files that earlier runs left open are closed at the start
+
+
+def free_bytes(directory: Path) -> int:
+    """What an ordinary user may still write on the directory's disk."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
 
 
 def safe_name(gateway: str) -> str:
@@ -49,14 +60,16 @@ def safe_name(gateway: str) -> str:
 class AccessLog:
     """Collects counters for the running second and hands full seconds to the writer."""
 
-    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling) -> None:
+    def __init__(
+        self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes
+    ) -> None:
         self.gateway = gateway
         self.boot = boot
         self.seq = 0
         self.revision = 0  # of the limits in force
-        self.lost_lines = 0
+        self._turned_away = 0  # lines that found the queue full
         self._second: dict[Place, tuple[Counts, Peaks]] = {}
-        self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", rolling)
+        self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", rolling, free)
 
     def start(self) -> None:
         self._writer.start()
@@ -97,7 +110,7 @@ class AccessLog:
         self.seq += 1
         self._second = {}
         if not self._writer.offer(second, "\n".join(lines) + "\n", len(lines)):
-            self.lost_lines += len(lines)
+            self._turned_away += len(lines)
 
     def stop(self, second: int, timeout_s: float) -> None:
         """Write what there is and close the file."""
@@ -105,23 +118,44 @@ class AccessLog:
         self._writer.stop(timeout_s)
 
     @property
+    def lost_lines(self) -> int:
+        """Lines that will never be in a file: the queue was full, the disk low, or a write failed."""
+        return self._turned_away + self._writer.failed_lines
+
+    @property
     def failed_writes(self) -> int:
         return self._writer.failed_writes
 
-    def on_problem(self, report: Callable[[str], None]) -> None:
+    @property
+    def disk_low(self) -> bool:
+        return self._writer.low
+
+    @property
+    def free_bytes(self) -> int:
+        """On its disk, at the last look; -1 before the first."""
+        return self._writer.free_bytes
+
+    def on_problem(self, report: Callable[[str], None], recovered: Callable[[int], None] = lambda _: None) -> None:
+        """`report` is told what is wrong when writing fails, `recovered` when it goes on, with the number of lines lost in between."""
         self._writer.report = report
+        self._writer.recovered = recovered
 
 
 class LogWriter(threading.Thread):
     """The thread that owns the file."""
 
-    def __init__(self, directory: Path, stem: str, rolling: Rolling) -> None:
+    def __init__(self, directory: Path, stem: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
         super().__init__(name="access-log", daemon=True)
         self.directory = directory
         self.stem = stem
         self.rolling = rolling
         self.failed_writes = 0
         self.failed_lines = 0
+        self.low = False  # less than the low watermark is free
+        self.free_bytes = -1
+        self._free = free
+        self._well_until = -1  # `failed_lines` when writing began to fail; -1: it does not
+        self.recovered: Callable[[int], None] = lambda _: None
         self.report: Callable[[str], None] = lambda _: None
         self._queue: queue.Queue[tuple[int, str, int] | None] = queue.Queue(QUEUE_SECONDS)
         self._file: IO[bytes] | None = None
@@ -147,22 +181,45 @@ class LogWriter(threading.Thread):
             self.join(timeout_s)
 
     def run(self) -> None:
-        self._close_leftovers()
+        if self.rolling.tidy:
+            self.close_leftovers()
         while (entry := self._queue.get()) is not None:
             second, text, lines = entry
             try:
                 self._write(second, text.encode())
             except OSError as error:
-                self.failed_writes += 1
-                self.failed_lines += lines
-                self.report(f"access log: {error}; {self.failed_lines} lines lost so far; free space or set access_log: off")
-                self._abandon()
+                self._lose(lines, error)
+                continue
+            if self._well_until >= 0:
+                self.recovered(self.failed_lines - self._well_until)
+                self._well_until = -1
         self._close()
+
+    def _lose(self, lines: int, error: OSError) -> None:
+        begins = self._well_until < 0
+        if begins:
+            self._well_until = self.failed_lines
+        self.failed_lines += lines
+        if self.low:
+            self._finish_file()
+        else:
+            self.failed_writes += 1
+            self._abandon()
+        if begins:
+            self.report(f"access log: {error}; lines are lost, and counted, until that is over; free space or set access_log: off")
+
+    def _finish_file(self) -> None:
+        """Give the open file its final name: that takes no room, and its readers need not wait for better times."""
+        try:
+            self._close()
+        except OSError:
+            self._abandon()
 
     def _write(self, second: int, data: bytes) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        free = os.statvfs(self.directory)
-        if free.f_bavail * free.f_frsize < self.rolling.low_watermark:
+        self.free_bytes = self._free(self.directory)
+        self.low = self.free_bytes < self.rolling.low_watermark
+        if self.low:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
         if self._file is None or self._must_roll(second):
             self._close()
@@ -207,7 +264,7 @@ class LogWriter(threading.Thread):
         self._file = None
         self._path = None
 
-    def _close_leftovers(self) -> None:
+    def close_leftovers(self) -> None:
         """Files an earlier run of this gateway left open: give them their final names."""
         gateway = self.stem.rpartition("-")[0]
         ours = re.compile(re.escape(gateway) + r"-[0-9a-z]+-\d{6}\.jsonl\.open")  # not those of "orders-2" when we are "orders"

@@ -21,7 +21,7 @@ class TopicTotals:
 
     __slots__ = (
         "abandoned", "bypassed", "bytes", "delayed", "dropped", "forwarded", "last_seen", "operation", "previous", "protocol", "rates",
-        "received", "refused", "refused_bytes", "shadow_refused", "text",
+        "received", "refused", "refused_bytes", "refused_share", "shadow_refused", "text",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -33,6 +33,7 @@ class TopicTotals:
         self.bytes = 0
         self.refused = 0
         self.refused_bytes = 0
+        self.refused_share = 0
         self.delayed = 0
         self.dropped = 0
         self.abandoned = 0
@@ -53,6 +54,7 @@ class TopicTotals:
         self.bytes += tally.bytes
         self.refused += tally.refused
         self.refused_bytes += tally.refused_bytes
+        self.refused_share += tally.refused_share
         self.delayed += tally.delayed
         self.dropped += tally.dropped
         self.abandoned += tally.abandoned
@@ -66,6 +68,7 @@ class TopicTotals:
         self.bytes += sum([each.bytes for each in others])
         self.refused += sum([each.refused for each in others])
         self.refused_bytes += sum([each.refused_bytes for each in others])
+        self.refused_share += sum([each.refused_share for each in others])
         self.delayed += sum([each.delayed for each in others])
         self.dropped += sum([each.dropped for each in others])
         self.abandoned += sum([each.abandoned for each in others])

@@ -19,12 +19,13 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import trio
 
+import admin.ports
 from admin.ports import ReloadFailedError
 from admin.remote_admin import Desk
 from gateway import log, metrics, scrape, session_view, supervisor, view
@@ -36,23 +37,29 @@ from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
 from gateway.assembly import Shared
 from gateway.build import build
+from gateway.caps import Caps
 from gateway.drain import begin, drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
 from gateway.histogram import Histogram
 from gateway.housekeeping import Rounds, every_second, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers, probe_lag
+from gateway.judged import by_session, count
 from gateway.limit_events import LimitEvents
+from gateway.memory import MemoryWatch
 from gateway.refused_clients import RefusedClients
 from gateway.remote_admin import RemoteAdmin
 from gateway.session import Session
 from gateway.session_end import dismiss
 from gateway.sweep import Sweeper, now_ns
 from gateway.tls.certificates import TlsFileError
+from limiter.bypass import Bypass
 from limiter.executor import Executor
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
+    from admin.state import StoredOverride
     from admin.store import Store
+    from gateway.fleet.fleet import Fleet
     from gateway.settings import Settings
     from limiter.rules import RuleSet
 
@@ -64,6 +71,11 @@ GC_THRESHOLDS: Final = (50_000, 50, 1000)  # defaults paused 195 ms at 4,000 con
 class Gateway:
     """A running gateway. Implements `admin.ports.Gateway`."""
 
+    TASKS: ClassVar[tuple[Callable[[Gateway], Awaitable[None]], ...]] = (
+        every_tick, every_second, expire_changes, keep_fills, probe_lag, probe_brokers,
+    )  # fmt: skip
+    TIDY: ClassVar[bool] = True  # access-log files that earlier runs left open are this one's to close
+
     def __init__(
         self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: supervisor.Inheritance | None = None
     ) -> None:
@@ -71,7 +83,7 @@ class Gateway:
         self.inheritance = inheritance or supervisor.Inheritance([])
         self.store = store
         self.log_handler = log_handler
-        self.boot = secrets.token_hex(4)
+        self.boot = self._boot()
         self.started = time.monotonic()
         self.draining = False
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
@@ -83,25 +95,56 @@ class Gateway:
         self.overhead = Histogram(metrics.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
+        self.fleet = self._join_fleet()
         self.fills = Fills(settings.gateway.state_directory, self.judge)
-        self.fills.restore()
+        self._recall()
         limiter, judge = settings.limiter, self.judge
-        self.executor = Executor(judge.decide, limiter.threads, limiter.queue, limiter.on_rejection, self._judge_failed, judge.busy)
+        self.executor = Executor(
+            judge.decide,
+            limiter.threads,
+            limiter.queue,
+            limiter.on_rejection,
+            self._judge_failed,
+            judge.busy,
+            Bypass(limiter.max_bypass, judge.judged),
+            by_session,
+            count,
+        )
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
         self.refused_clients = RefusedClients()
+        self.caps = Caps(judge)
         self.accounts.listeners += [self.limit_events.add, self.refused_clients.add]
         self.access_log = self._open_access_log()
         self.shared = Shared(
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
         )
+        self.memory = MemoryWatch(settings.memory.high_watermark, self.shared)
         self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
         self.shared.take_errand = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead.observe)
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
         self.brokers = brokers_of(settings, self.listening)
-        self._numbers = 0
+        self._numbers = 0  # of the last connection
+
+    def _boot(self) -> str:
+        """What tells this run from others of the same name."""
+        return secrets.token_hex(4)
+
+    def _join_fleet(self) -> Fleet | None:
+        """This gateway's part in a fleet, where it is in one. Raises OSError where Redis' client is not installed."""
+        if self.settings.fleet is None:
+            return None
+        try:
+            from gateway.fleet.fleet import Fleet
+        except ModuleNotFoundError as error:
+            raise OSError(f"fleet.redis needs the Python package {error.name}: pip install 'sluice-gateway[redis]'") from error
+        return Fleet(self.settings.fleet.redis, self.judge, self.boot)
+
+    def _recall(self) -> None:
+        """Give the judge what it has to know before the first key."""
+        self.fills.restore()
 
     def _open_access_log(self) -> AccessLog | None:
         settings = self.settings.access_log
@@ -111,10 +154,13 @@ class Gateway:
             settings.directory,
             self.settings.gateway.name,
             self.boot,
-            Rolling(settings.roll_every_ns // 1_000_000_000, settings.roll_size, self.settings.disk.low_watermark),
+            Rolling(settings.roll_every_ns // 1_000_000_000, settings.roll_size, self.settings.disk.low_watermark, tidy=self.TIDY),
         )
         access_log.revision = self.store.revision
-        access_log.on_problem(lambda problem: log.event(logging.ERROR, "access_log_failed", err=problem))
+        access_log.on_problem(
+            lambda problem: log.event(logging.ERROR, "access_log_failed", err=problem),
+            lambda lost: log.event(logging.INFO, "access_log_recovered", lost_lines=lost),
+        )
         self.accounts.listeners.append(access_log.add)
         return access_log
 
@@ -197,6 +243,9 @@ class Gateway:
                 reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable")
         return reasons
 
+    def warnings(self) -> list[str]:
+        return view.warnings(self)
+
     def configured(self) -> list[Listener]:
         """Those that stand in the configuration; the others were opened for brokers of a name server."""
         return [self.listening[entry.name] for entry in self.settings.listeners]
@@ -272,6 +321,16 @@ class Gateway:
     def drain(self) -> None:
         self.drain_requested.set()
 
+    async def gather(self, route: str) -> None:
+        """All that is told is at hand."""
+
+    async def in_force(self) -> None:
+        """What is enforced holds from the next batch on."""
+
+    def cannot(self, changes: list[StoredOverride]) -> str:
+        del changes
+        return ""
+
     # ---- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -287,7 +346,9 @@ class Gateway:
             await nursery.start(self._administer, admin_socket)
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(self.event_loop.run)
-                for task in (every_tick, every_second, expire_changes, keep_fills, probe_lag, probe_brokers):
+                if self.fleet is not None:
+                    self.fleet.start()
+                for task in self.TASKS:
                     nursery.start_soon(task, self)
                 nursery.start_soon(self._watch_signals)
                 nursery.start_soon(self.remote_admin.run)
@@ -305,6 +366,8 @@ class Gateway:
                     brokers.end()
                 accepting.cancel_scope.cancel()
             await drain(self, asked)
+            if self.fleet is not None:
+                await trio.to_thread.run_sync(self.fleet.stop)
             nursery.cancel_scope.cancel()
 
     def _attend(self, accepting: trio.Nursery, listener: Listener, wanted: Callable[[], bool]) -> Callable[[], None]:
@@ -322,28 +385,7 @@ class Gateway:
         return scope.cancel
 
     async def _administer(self, inherited: socket.socket | None = None, *, task_status: trio.TaskStatus[None]) -> None:
-        """The admin API. Once it is up no fault in it ends the gateway: it is begun again."""
-        from admin.app import serve
-
-        def where() -> tuple[str, int] | list[trio.SocketListener]:
-            if inherited is None:
-                return self.settings.admin.bind
-            return [trio.SocketListener(trio.socket.from_stdlib_socket(inherited.dup()))]  # the server closes what it is given
-
-        rounds = Rounds("admin", "admin_failed")
-        up = False
-        while True:
-            try:
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(partial(serve, where(), self, self.store, tokens=self.settings.admin.tokens))
-                    if not up:
-                        up = True
-                        task_status.started()
-            except Exception as error:
-                if not up:
-                    raise
-                rounds.fail(error)
-            await trio.sleep(ADMIN_AGAIN_S)
+        await administer(self, inherited, task_status=task_status)
 
     def _say_started(self) -> None:
         gc.collect()
@@ -371,6 +413,40 @@ class Gateway:
                     self.drain_requested.set()
 
 
+class Administered(admin.ports.Gateway, Protocol):
+    """A gateway, and what its admin server is made of."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def store(self) -> Store: ...
+
+
+async def administer(gateway: Administered, inherited: socket.socket | None, *, task_status: trio.TaskStatus[None]) -> None:
+    """The admin API. Once it is up no fault in it ends the gateway: it is begun again."""
+    from admin.app import serve
+
+    def where() -> tuple[str, int] | list[trio.SocketListener]:
+        if inherited is None:
+            return gateway.settings.admin.bind
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(inherited.dup()))]  # the server closes what it is given
+
+    rounds = Rounds("admin", "admin_failed")
+    up = False
+    while True:
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(serve, where(), gateway, gateway.store, tokens=gateway.settings.admin.tokens))
+                if not up:
+                    up = True
+                    task_status.started()
+        except Exception as error:
+            if not up:
+                raise
+            rounds.fail(error)
+        await trio.sleep(ADMIN_AGAIN_S)
+
+
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     """The exceptions in a group of groups."""
     for error in group.exceptions:
@@ -387,6 +463,17 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def composed(
+    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: supervisor.Inheritance
+) -> Callable[[], Awaitable[None]]:
+    """What runs the gateway: it alone, or the parent of its workers."""
+    if settings.gateway.workers == 1:
+        return Gateway(settings, store, handler, inheritance).run
+    from gateway.workers.parent import Parent
+
+    return Parent(settings, store, handler, inheritance).run
+
+
 def run(settings: Settings) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
     from admin.auth import TokenError
@@ -397,8 +484,7 @@ def run(settings: Settings) -> int:
     raise_descriptor_limit()
     try:
         store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
-        gateway = Gateway(settings, store, handler, inheritance)
-        trio.run(gateway.run)
+        trio.run(composed(settings, store, handler, inheritance))
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

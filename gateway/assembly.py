@@ -66,6 +66,27 @@ class Shared:
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: who holds something is not read
 
 
+class Judged:
+    """How a listener's batches came to their verdicts, since the start: batches (one session's requests of one sweep) and messages."""
+
+    def __init__(self) -> None:
+        self.queued = 0  # batches judged on a thread of the limiter's
+        self.inline = 0  # on the event loop
+        self.bypassed = 0  # of which something passed without a verdict
+        self.bypassed_messages = 0
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "queued": self.queued,
+            "inline": self.inline,
+            "bypassed": self.bypassed,
+            "bypassed_messages": self.bypassed_messages,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Judged queued={self.queued} inline={self.inline} bypassed={self.bypassed}>"
+
+
 class Place:
     """Where a session begins: the listener's name, protocol and numbers."""
 
@@ -89,6 +110,7 @@ class Place:
         self.routes: Routes | None = None  # of a name server's listener: put here once there are ports for its brokers
         self.remote_admin: Permission | None = None  # who may view and change limits by RocketMQ requests; None: the broker answers those
         self.flow = BrokerFlow()  # what its connections see of the broker's own flow control
+        self.judged = Judged()
 
 
 class Assembly:

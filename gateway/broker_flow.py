@@ -30,6 +30,7 @@ class BrokerFlow:
         self.busy: dict[str, int] = {}  # answers that said so, by reason (RocketMQ)
         self.queue_period = Histogram(QUEUE_BUCKETS)  # how long such a request had waited in the broker's queue, where it says so
         self.blocked_ns = 0
+        self.blocked_now = 0  # connections whose broker says that it is blocked
         self.send_blocked_ns = 0
         self._said: dict[str, int] = {}  # of `busy`, what a log line has told
         self._said_at = -BUSY_EVERY_NS
@@ -63,9 +64,11 @@ class FlowWatch:
         if conversation.broker_blocked:
             if self.blocked_at < 0:
                 self.blocked_at = now
+                self.flow.blocked_now += 1
         elif self.blocked_at >= 0:
             self.blocked_ns += now - self.blocked_at
             self.blocked_at = -1
+            self.flow.blocked_now -= 1
         if conversation.busy:
             self._count_busy()
         sample = conversation.sample
@@ -93,6 +96,10 @@ class FlowWatch:
     def close(self, now: int) -> None:
         """The connection is over: its times go to the listener's."""
         self.flow.blocked_ns += self.broker_blocked_ns(now)
+        if self.blocked_at >= 0:
+            self.blocked_ns = self.broker_blocked_ns(now)
+            self.blocked_at = -1
+            self.flow.blocked_now -= 1
         self.flow.send_blocked_ns += self.upstream.send_blocked_ns(now)
 
     def __repr__(self) -> str:

@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import deque
 from typing import Final
 
 from mypy_extensions import i64
 
-IOV: Final = 64  # slices per sendmsg; Linux allows 1,024, beyond 64 no gain was measured (a guess kept small)
+IOV: Final = 64  # slices per writev; Linux allows 1,024, beyond 64 no gain was measured (a guess kept small)
+READ: Final = 65_536  # bytes asked for while less comes: what is not filled is given back at once, but it has to be there first
+
+# The system's calls, looked up once: compiled code would look in two dictionaries each time.
+read: Final = os.read
+write: Final = os.write
+write_all: Final = os.writev
 
 
 class Channel:
@@ -44,32 +49,42 @@ class Channel:
         self.sent_at = 0  # monotonic ns of the last byte the socket took
         self.blocked_at = 0  # monotonic ns since when the backlog waits for the socket; 0: it does not
         self.blocked_ns = 0  # all such waits that are over
-        self._backlog: deque[memoryview | bytes] = deque()
+        self._most: i64 = READ  # to be asked for by the next `read`
+        self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
 
     @property
     def backlog(self) -> int:
         """Bytes queued and not yet taken by the socket."""
         return self.queued - self.sent
 
-    def receive(self, buffer: memoryview, offset: int) -> int:
-        """Read into `buffer[offset:]`; the number of bytes, 0 for none. Sets `eof`, `readable` and `error`."""
-        view = buffer[offset:] if offset else buffer
+    def read(self, most: i64, buffer: memoryview) -> bytes:
+        """What has come, at most `most` bytes; b"" for nothing. Sets `eof`, `readable` and `error`. `buffer` is for who cannot do without.
+
+        The kernel writes into the very bytes that are then passed on: a read into a buffer of the loop's, and out of it, took 0.5 µs more
+        (2026-11).
+        """
+        asked: i64 = min(most, self._most)
         try:
-            count = self.sock.recv_into(view)
+            data = read(self.fd, asked)
         except BlockingIOError:
             self.readable = False
-            return 0
+            return b""
         except OSError as error:
             self.fail(error)
-            return 0
+            return b""
+        count: i64 = len(data)
         if count == 0:
             self.eof = True
             self.readable = False
-            return 0
-        if count < len(view) and not self.hung_up:
-            self.readable = False
+            return b""
+        if count < asked:
+            self._most = READ
+            if not self.hung_up:
+                self.readable = False
+        else:
+            self._most = most
         self.received += count
-        return count
+        return data
 
     def queue(self, data: bytes, start: i64, end: i64) -> None:
         """Put `data[start:end]` behind the backlog; nothing is copied."""
@@ -95,11 +110,17 @@ class Channel:
         try:
             while backlog:
                 if len(backlog) == 1:
-                    taken = self.sock.send(backlog[0])
+                    head = backlog[0]
+                    taken = write(self.fd, head)
+                    self.sent += taken
+                    if taken == len(head):
+                        backlog.clear()
+                        break
+                    backlog[0] = memoryview(head)[taken:]
                 else:
-                    taken = self.sock.sendmsg([backlog[index] for index in range(min(len(backlog), IOV))])
-                self.sent += taken
-                self._consume(taken)
+                    taken = write_all(self.fd, backlog if len(backlog) <= IOV else backlog[:IOV])
+                    self.sent += taken
+                    self._consume(taken)
         except BlockingIOError:
             self.writable = False
             self.blocked_at = now
@@ -124,15 +145,16 @@ class Channel:
 
     def _consume(self, taken: i64) -> None:
         backlog = self._backlog
+        gone = 0
         while taken > 0:
-            head = backlog[0]
+            head = backlog[gone]
             size: i64 = len(head)
-            if size <= taken:
-                backlog.popleft()
-                taken -= size
-            else:
-                backlog[0] = memoryview(head)[taken:]
-                return
+            if size > taken:
+                backlog[gone] = memoryview(head)[taken:]
+                break
+            gone += 1
+            taken -= size
+        del backlog[:gone]
 
     def shut_down(self) -> None:
         """Send FIN, once, when the backlog is empty."""

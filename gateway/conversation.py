@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from gateway.messages import NEVER, BusySignal, Delivered, Part
+from limiter.flight import Ending
 
 if TYPE_CHECKING:
     from gateway.admission import Seat
@@ -131,7 +132,8 @@ class Conversation:
         self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
         self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
         self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
-        self.blocking = 0  # held parts for whose sake the client is not read
+        self.blocking = 0  # held parts for whose sake the client is not read, and `held_back`
+        self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
         self.starved = False  # set by the session: not read because the gateway as a whole is short of memory
         self.hang_up = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
         self.patience_ns = NEVER  # how long a client may be kept waiting for one request, by the nature of its protocol's clients
@@ -141,6 +143,7 @@ class Conversation:
         self.broker_blocked = False  # the broker has said that it takes no more publishes for now
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.endings: list[Ending] = []  # requests in flight that have (`limiter/flight.py`); the session tells the judge, and empties it
         self.under_way = 0  # errands not answered yet
         self.errands: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
         self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
@@ -189,6 +192,12 @@ class Conversation:
     def block(self, part: Part, due: int) -> bool:
         """`hold`, and count it in `blocking` until it is settled: the client is not read meanwhile."""
         raise NotImplementedError
+
+    def hold_back(self, *, yes: bool) -> None:
+        """The client is not read, or no longer held back, because the gateway as a whole is short of memory; counts in `blocking`."""
+        if yes != self.held_back:
+            self.held_back = yes
+            self.blocking += 1 if yes else -1
 
     def close(self, part: Part) -> int:
         """Refuse `part` by closing what it came on (AMQP: its channel, RocketMQ: the connection): REFUSED, LATER, changing nothing, or
@@ -249,6 +258,12 @@ class Conversation:
     def take_replies(self) -> bytes:
         """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
         raise NotImplementedError
+
+    def give_up_late(self, now: int) -> None:
+        """A few times a second: end the flights of requests that will hardly be answered any more."""
+
+    def give_up_flights(self) -> None:
+        """The connection is over: end all flights that are kept here."""
 
     # ---- the rules -------------------------------------------------------------------------------------------------
 

@@ -2,42 +2,47 @@
 
 Kept in the state directory, written about once a second and at the end, read at the start. The file is a cache, not a record: it is
 replaced as a whole without fsync, at most a second or so old after SIGKILL, and one that cannot be read is left aside with a warning.
+
+There may be a million buckets that are not full, so it is rows of 32 bytes (`limiter.shelf`), written page by page: a line of JSON that
+says when they were true and the secret that tells whose they are, the rows, and four bytes of CRC over them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
+import sys
 import time
+import zlib
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway import log
 from gateway.sweep import now_ns
+from limiter.shelf import ROW_BYTES
 
 if TYPE_CHECKING:
     from limiter.judge import Judge
 
-FILE: Final = "fills.json"
-Identity = tuple[str, str, str, str]
+FILE: Final = "fills"
+CRC_BYTES: Final = 4
 
 
-def parse(data: bytes) -> tuple[float, dict[Identity, float]]:
-    """When (seconds since 1970) the fills were true, and the fills (0 to 1). Raises ValueError for anything else."""
-    whole = json.loads(data)
-    if not isinstance(whole, dict) or not isinstance(whole.get("at"), (int, float)) or not isinstance(whole.get("fills"), list):
+def parse(data: bytes) -> tuple[float, bytes, array[int]]:
+    """When (seconds since 1970) the fills were true, the secret, and the rows. Raises ValueError for anything else."""
+    line, _, rest = data.partition(b"\n")
+    whole = json.loads(line)
+    if not isinstance(whole, dict) or not isinstance(whole.get("at"), (int, float)) or not isinstance(whole.get("secret"), str):
         raise ValueError("not a file of fill levels")
-    fills: dict[Identity, float] = {}
-    for entry in whole["fills"]:
-        if not isinstance(entry, list) or len(entry) != 5 or not all(isinstance(word, str) for word in entry[:4]):
-            raise ValueError(f"{entry!r} is no fill level")
-        if not isinstance(entry[4], (int, float)) or not math.isfinite(entry[4]) or entry[4] > 1:
-            raise ValueError(f"{entry!r}: a fill is at most 1")
-        fills[entry[0], entry[1], entry[2], entry[3]] = float(entry[4])
-    return float(whole["at"]), fills
+    if whole.get("order") != sys.byteorder:
+        raise ValueError("of a machine that writes numbers the other way round")
+    body, crc = rest[:-CRC_BYTES], rest[-CRC_BYTES:]
+    if len(body) % ROW_BYTES or zlib.crc32(body).to_bytes(CRC_BYTES, "big") != crc:
+        raise ValueError("cut short, or changed")
+    return float(whole["at"]), bytes.fromhex(whole["secret"]), array("q", body)
 
 
 class Fills:
@@ -54,28 +59,39 @@ class Fills:
     def restore(self) -> None:
         """Give the judge the fills of before the restart."""
         try:
-            at, fills = parse(self._path.read_bytes())
+            at, secret, rows = parse(self._path.read_bytes())
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
             log.event(logging.WARNING, "fill_levels_unreadable", err=str(error), remedy="buckets start full; the file is written anew")
             return
         away_ns = max(0, int((self._wall_clock() - at) * 1e9))
-        self._judge.restore(fills, now_ns(), away_ns)
+        self._judge.restore(secret, rows, now_ns(), away_ns)
 
     def save(self) -> None:
         """Write the fills of now. Called on a thread; a failure is counted, never raised."""
         if self.frozen:
             return
-        fills = self._judge.fills(now_ns())
-        if not fills and self._empty:
-            return
-        data = json.dumps({"at": self._wall_clock(), "fills": [[*identity, round(fill, 6)] for identity, fill in fills.items()]})
         beside = self._path.with_suffix(".new")
         try:
-            beside.write_text(data)
-            os.replace(beside, self._path)  # noqa: PTH105  -- atomic, by its own name
+            count = self._write(beside)
+            if count or not self._empty:
+                os.replace(beside, self._path)  # noqa: PTH105  -- atomic, by its own name
         except OSError:
             self.failed_writes += 1
         else:
-            self._empty = not fills
+            self._empty = not count
+
+    def _write(self, path: Path) -> int:
+        """How many rows were written to `path`."""
+        judge = self._judge
+        count = crc = 0
+        with path.open("wb") as file:
+            about = {"at": self._wall_clock(), "secret": judge.secret.hex(), "order": sys.byteorder}
+            file.write(json.dumps(about).encode() + b"\n")
+            for rows in judge.fills(now_ns()):
+                rows.tofile(file)
+                crc = zlib.crc32(rows, crc)
+                count += len(rows)
+            file.write(crc.to_bytes(CRC_BYTES, "big"))
+        return count

@@ -70,15 +70,14 @@ async def every_tick(gateway: Gateway) -> None:
 
 
 def tick(gateway: Gateway) -> None:
-    shared = gateway.shared
-    sweeper = gateway.sweeper
-    sweeper.tick(now_ns())
-    held = sweeper.buffered()
-    full = held >= gateway.settings.memory.high_watermark
-    if full != shared.memory_full:
-        shared.memory_full = full
-        log.event(logging.WARNING if full else logging.INFO, "memory_watermark", full=full, held_bytes=held)
-        sweeper.poke_all()
+    now = now_ns()
+    gateway.sweeper.tick(now)
+    gateway.caps.tick(gateway.listening, now)
+    if gateway.fleet is not None:
+        gateway.fleet.watch(now)
+    memory = gateway.memory
+    if memory.look(gateway.sweeper, now):
+        log.event(logging.WARNING if memory.full else logging.INFO, "memory_watermark", **memory.describe())
     gateway.event_loop.wake()
 
 

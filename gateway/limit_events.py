@@ -1,6 +1,7 @@
 """Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`contract.md` 8).
 
-One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is. `rate` is what the bucket was offered,
+One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is, `rule`, `place` and `origin` where its
+limit comes from. `rate` is what the bucket was offered,
 in messages per second, since the tick before. `refused` counts the messages that this limit cost (told so, dropped, or their channel or
 connection closed for it), `delayed` those that it made wait; both since the line before, in `limit_recovered` since the first line.
 
@@ -18,6 +19,7 @@ from typing import Final
 from gateway import log
 from gateway.refused_clients import consumer_group
 from gateway.sweep import now_ns
+from limiter.caps import is_shared
 from limiter.keys import Key, Tally
 from limiter.ledger import OVERFLOW, Level
 from limiter.limits import SECOND, Limit
@@ -152,6 +154,7 @@ def say(level: int, event: str, episode: Episode, **counts: float | None) -> Non
     log.event(
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
         thing=bucket.thing(),
-        rule=bucket.rule.name, limit=limit_text(bucket.rule.limit), **counts, client=origin.client, user=origin.user,
+        rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin, limit=limit_text(bucket.rule.limit),
+        reason="share" if is_shared(bucket) else None, **counts, client=origin.client, user=origin.user,
         operation=key.operation,
     )  # fmt: skip

@@ -25,9 +25,10 @@ logger = logging.getLogger("sluice")
 class QueueHandler(logging.Handler):
     """Formats on the caller's thread, writes on its own."""
 
-    def __init__(self, stream: TextIO, form: str) -> None:
+    def __init__(self, stream: TextIO, form: str, always: dict[str, object]) -> None:
         super().__init__()
         self.stream = stream
+        self.always = always  # fields of every line
         self.form = form
         self.dropped = 0
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
@@ -65,6 +66,7 @@ class QueueHandler(logging.Handler):
 
     def _format(self, record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
         when = datetime.fromtimestamp(record.created, UTC)
+        fields = {**self.always, **fields}
         ts = f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
         level = record.levelname.lower()
         if self.form == "json":
@@ -90,9 +92,9 @@ class QueueHandler(logging.Handler):
         super().close()
 
 
-def start(level: str, form: str) -> QueueHandler:
-    """Send the product's log to stderr; returns the handler, to be closed at the end."""
-    handler = QueueHandler(sys.stderr, form)
+def start(level: str, form: str, **always: object) -> QueueHandler:
+    """Send the product's log to stderr; returns the handler, to be closed at the end. `always`: fields of every line."""
+    handler = QueueHandler(sys.stderr, form, always)
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(level.upper())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from limiter.flight import GIVEN_UP, Ending, end
 from limiter.keys import Key
 from limiter.request import Request
 
@@ -16,7 +17,7 @@ PLAIN: Final = 0  # not limited: passes, in its place on its lane
 REQUEST: Final = 1  # `count` requests alike, judged
 BODY: Final = 2  # continues the last request of its lane, and shares its fate
 
-NEVER: Final = 1 << 62  # a monotonic time (ns) that does not come
+NEVER: Final = (1 << 62) - 1  # a monotonic time (ns) that does not come; the largest that compiled code compares without a call
 
 
 class Part(Request):
@@ -66,9 +67,30 @@ class Part(Request):
         head.level = self.level
         head.bypassed = self.bypassed
         head.deadline = self.deadline
+        head.again = self.again
+        head.prepaid = self.prepaid
+        head.flight = self.flight
+        self.flight = None
         self.start = head.end
         self.count -= head.count
         self.passed = 0
+
+    def give_up_flight(self, ended: list[Ending]) -> None:
+        """It will not be answered, or not be forwarded: the slots it holds, if any, are free."""
+        flight = self.flight
+        if flight is not None:
+            self.flight = None
+            end(ended, flight, flight.left, GIVEN_UP)
+
+    def wait_without_slots(self, ended: list[Ending]) -> bool:
+        """It has passed but must wait behind others: if it holds slots they go back, or who waits before it might wait for these. Then it
+        is judged again when its turn comes, for slots alone."""
+        if self.flight is None:
+            return False
+        self.give_up_flight(ended)
+        self.prepaid = True
+        self.again = True
+        return True
 
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]

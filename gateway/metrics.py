@@ -76,10 +76,17 @@ class TopicMetric(NamedTuple):
         return (("protocol", totals.protocol), ("topic", totals.text), ("operation", totals.operation), *self.labels)
 
 
+REFUSED: Final = TopicMetric(
+    "sluice_messages_refused_total",
+    "counter",
+    "Messages refused natively; reason share: beyond the topic's share of its listener's cap.",
+    (("reason", "limit"),),
+    lambda t: t.refused - t.refused_share,
+)
 TOPIC_METRICS: Final = (
     TopicMetric("sluice_messages_received_total", "counter", "Messages decoded, by topic (consume: by queue).", (), lambda t: t.received),
     TopicMetric("sluice_messages_forwarded_total", "counter", "Messages passed on, to broker or consumer.", (), lambda t: t.forwarded),
-    TopicMetric("sluice_messages_refused_total", "counter", "Messages refused natively.", (("reason", "limit"),), lambda t: t.refused),
+    REFUSED,
     TopicMetric("sluice_messages_delayed_total", "counter", "Messages held at least once.", (), lambda t: t.delayed),
     TopicMetric("sluice_messages_dropped_total", "counter", "Messages dropped without an answer.", (), lambda t: t.dropped),
     TopicMetric("sluice_messages_bypassed_total", "counter", "Messages passed without a verdict.", (), lambda t: t.bypassed),
@@ -110,9 +117,15 @@ def shown(accounts: Accounts) -> list[TopicTotals]:
 def topic_lines(accounts: Accounts) -> Iterator[str]:
     """Every per-topic metric, as of now. `accounts` was folded just before."""
     topics = shown(accounts)
-    return chain.from_iterable(
-        _lines(metric.name, metric.kind, metric.text, ((metric.series(t), metric.value(t)) for t in topics)) for metric in TOPIC_METRICS
-    )
+    return chain.from_iterable(_lines(metric.name, metric.kind, metric.text, topic_samples(metric, topics)) for metric in TOPIC_METRICS)
+
+
+def topic_samples(metric: TopicMetric, topics: list[TopicTotals]) -> Iterator[Sample]:
+    """One series per topic; where a share of a listener's cap has refused something, one more with that as its reason."""
+    for totals in topics:
+        yield metric.series(totals), metric.value(totals)
+        if metric is REFUSED and totals.refused_share:
+            yield (*metric.series(totals)[:-1], ("reason", "share")), totals.refused_share
 
 
 def process_lines() -> Iterator[str]:

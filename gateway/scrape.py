@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from gateway import metrics
 from gateway.build import build
+from gateway.caps import REASONS as CAP_REASONS
 from gateway.causes import by_cause
+from gateway.fleet.scraped import fleet_lines
 from gateway.protocols.rocketmq.busy import REASONS as BUSY_REASONS
 from gateway.refused_clients import retry_lines
 from gateway.remote_admin import ANSWERS
@@ -20,6 +22,7 @@ from gateway.tls.context import CLIENT, REASONS, UPSTREAM
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
+    from limiter.candidate import CandidateCounts
 
 
 def metric_lines(gateway: Gateway) -> Iterator[str]:
@@ -39,6 +42,8 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     parts.append(route_lines(gateway))
     parts.append(metrics.topic_lines(gateway.accounts))
     parts.append(limiter_lines(gateway))
+    if gateway.fleet is not None:
+        parts.append(fleet_lines(gateway.fleet, now_ns()))
     parts.append(retry_lines(gateway.accounts, gateway.refused_clients))
     parts.append(
         family(
@@ -59,10 +64,28 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     parts.append(family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), gateway.store.revision)]))
     if gateway.access_log is not None:
         log = gateway.access_log
-        parts.append(family("sluice_access_log_lines_lost_total", "counter", "Lines lost to a full queue.", [((), log.lost_lines)]))
+        text = "Lines lost: the queue was full, the disk low, or a write failed."
+        parts.append(family("sluice_access_log_lines_lost_total", "counter", text, [((), log.lost_lines)]))
         parts.append(family("sluice_access_log_write_failures_total", "counter", "Failed writes.", [((), log.failed_writes)]))
+        text = "1 while less than disk.low_watermark is free: the access log is not written."
+        parts.append(family("sluice_disk_low", "gauge", text, [((), log.disk_low)]))
+        if log.free_bytes >= 0:
+            parts.append(family("sluice_disk_free_bytes", "gauge", "Free on the access log's disk.", [((), log.free_bytes)]))
+    parts.append(memory_lines(gateway))
     parts.append(family("sluice_log_lines_dropped_total", "counter", "Log lines dropped.", [((), gateway.log_handler.dropped)]))
     parts.append(metrics.process_lines())
+    return chain.from_iterable(parts)
+
+
+def memory_lines(gateway: Gateway) -> Iterator[str]:
+    memory = gateway.memory
+    family = metrics.family
+    parts = [
+        family("sluice_buffer_bytes", "gauge", "Bytes all connections hold, at the last look (every 0.25 s).", [((), memory.held)]),
+        family("sluice_memory_full", "gauge", "1 while that is above memory.high_watermark: publishers are not read.", [((), memory.full)]),
+        family("sluice_memory_full_seconds_total", "counter", "How long it was.", [((), memory.full_ns(now_ns()) / 1e9)]),
+        family("sluice_memory_stopped_connections", "gauge", "Connections that are not read for it.", [((), memory.stopped)]),
+    ]
     return chain.from_iterable(parts)
 
 
@@ -244,6 +267,36 @@ def route_lines(gateway: Gateway) -> Iterator[str]:
     return chain.from_iterable(parts)
 
 
+def candidate_samples(candidates: dict[str, CandidateCounts]) -> list[metrics.Sample]:
+    """Per rule with a candidate."""
+    return [
+        ((("rule", rule), ("result", result)), count)
+        for rule, counts in candidates.items()
+        for result, count in (("admitted", counts.admitted), ("refused", counts.refused))
+    ]
+
+
+def cap_lines(gateway: Gateway) -> Iterator[str]:
+    """The caps of listeners that are in use: how much of each holds now."""
+    rates: list[metrics.Sample] = []
+    tightened: list[metrics.Sample] = []
+    now = now_ns()
+    for name, listener in gateway.listening.items():
+        for cap in gateway.judge.caps(name, now):
+            labels = (("listener", name), ("rule", cap.rule))
+            for dimension, rate in (("messages", cap.now.messages), ("bytes", cap.now.bytes)):
+                if rate is not None:
+                    rates.append(((*labels, ("dimension", dimension)), rate.per_second))
+            if cap.limit.adapt is not None:
+                counts = {**dict.fromkeys(CAP_REASONS.get(listener.protocol, ()), 0), **cap.counts}
+                tightened += [((*labels, ("reason", reason)), count) for reason, count in counts.items()]
+    text = "What a listener's cap is now, per second: what its rule says, or less while its broker has too much to do."
+    return chain(
+        metrics.family("sluice_cap_rate", "gauge", text, rates),
+        metrics.family("sluice_cap_tightened_total", "counter", "Times a cap was tightened, by what its broker showed.", tightened),
+    )
+
+
 def limiter_lines(gateway: Gateway) -> Iterator[str]:
     parts: list[Iterator[str]] = []
     family = metrics.family
@@ -257,6 +310,14 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
             checks,
         )
     )
+    parts.append(
+        family(
+            "sluice_candidate_messages_total",
+            "counter",
+            "Messages that a rule's candidate would have admitted or refused, since it came into force; nothing of it is enforced.",
+            candidate_samples(gateway.judge.candidates(now_ns())),
+        )
+    )
     rates = [
         ((("rule", rule.name), ("dimension", dimension)), rate.per_second)
         for rule in gateway.store.rules().rules
@@ -264,6 +325,7 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
         if rate is not None
     ]
     parts.append(family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates))
+    parts.append(cap_lines(gateway))
     now = now_ns()
     blocked = dict(gateway.blocked_ns)
     for session in gateway.sweeper.sessions.values():
@@ -274,6 +336,28 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
         family("sluice_credit_blocked_seconds_total", "counter", "Time a stage waited for credit, summed over connections.", seconds)
     )
     executor = gateway.executor
+    judged = {name: listener.place.judged for name, listener in gateway.listening.items()}
+    parts.append(
+        family(
+            "sluice_limiter_batches_total",
+            "counter",
+            "Batches (one connection's requests of one sweep) by the way they were judged: queued, by a thread of the limiter's; inline, on "
+            "the event loop; bypassed: some of it passed without a verdict.",
+            [
+                ((("listener", name), ("way", way)), number)
+                for name, each in judged.items()
+                for way, number in (("queued", each.queued), ("inline", each.inline), ("bypassed", each.bypassed))
+            ],
+        )
+    )
+    parts.append(
+        family(
+            "sluice_limiter_bypassed_messages_total",
+            "counter",
+            "Messages that passed without a verdict, as sluice_messages_bypassed_total, by listener.",
+            [((("listener", name),), each.bypassed_messages) for name, each in judged.items()],
+        )
+    )
     parts.append(
         family("sluice_limiter_rejections_total", "counter", "Submissions the limiter's full queue turned away.", [((), executor.rejected)])
     )

@@ -13,18 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from gateway.assembly import Place, Shared, assemble
 from gateway.broker_flow import FlowWatch
 from gateway.channel import Channel
+from gateway.actions.wait import REJUDGE_WITHIN_NS
 from gateway.heartbeats import Heartbeats
 from gateway.messages import NEVER, REQUEST, Part
 from gateway.pipeline import Batch
+from limiter.flight import GIVEN_UP
 
 if TYPE_CHECKING:
     from gateway.admission import Seat
     from gateway.departure import Departure
 
-SHORT_REST: Final = 32768  # bytes; copying them twice costs less than the read itself, however small the reads are
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
 TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at a close pika drops what it has not handed out (a guess)
 
@@ -73,6 +76,7 @@ class Session:
         self.draining = False
         self.departure: Departure | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
         self.farewell_due = NEVER  # when to say farewell for the reason in `detail`, see `session_end.dismiss`
+        self.freed = 0  # requests in flight that have ended since something held was judged again: there may be room for it now
         self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(place.flow, self.conversation, upstream)
@@ -86,6 +90,8 @@ class Session:
         with one system call. Raises ProtocolError (see `session_end.break_off`).
         """
         self._relay(now, buffer)
+        if self.conversation.endings:
+            self.end_flights(now)
         if self.conversation.draining:
             self._discard(buffer)
             return False
@@ -118,8 +124,10 @@ class Session:
             self.abandon(self.conversation.abandoned)
             self.conversation.abandoned = []
         self.deliveries.count(now)
+        if self.conversation.endings:
+            self.end_flights(now)
         self.due = self._next_due()
-        self.again = (self.batch is None and self._wants_client()) or (self.upstream.readable and self.reads_broker())
+        self.again = (self.batch is None and (self.freed > 0 or self._wants_client())) or (self.upstream.readable and self.reads_broker())
 
     def _next_due(self) -> int:
         """When there will be something to do without a word from either side. Not while the judge has it, nor after the farewell: a time
@@ -150,14 +158,16 @@ class Session:
         upstream = self.upstream
         if not upstream.readable or not self.reads_broker():
             return
-        if self.conversation.parked_bytes:
-            buffer = buffer[: self.deliveries.read_bytes(len(buffer))]
-        count = upstream.receive(buffer, 0)
-        if count == 0 or self.conversation.draining:  # after the farewell nothing of the broker's goes to the client
+        conversation = self.conversation
+        most: i64 = len(buffer)
+        if conversation.parked_bytes:
+            most = self.deliveries.read_bytes(len(buffer))
+        data = upstream.read(most, buffer)
+        if not data or conversation.draining:  # after the farewell nothing of the broker's goes to the client
             return
         upstream.received_at = now
         out: list[bytes] = []
-        self.conversation.relay(bytes(buffer[:count]), out)
+        conversation.relay(data, out)
         client = self.client
         if self.departure is not None:
             self.departure.pass_on(client, out)
@@ -168,9 +178,15 @@ class Session:
     def _advance(self, now: int, buffer: memoryview) -> bool:
         """Held parts whose time has come, else one read from the client, into the pipeline; True when the judge is asked."""
         conversation = self.conversation
-        if conversation.next_due <= now:
+        freed = self.freed
+        self.freed = 0
+        soon = now if freed == 0 else now + REJUDGE_WITHIN_NS
+        if conversation.next_due <= soon:
             batch = Batch(self, b"", now)
-            batch.parts = conversation.take_due(now, REQUESTS_DUE)
+            if conversation.next_due <= now:
+                batch.parts = conversation.take_due(now, REQUESTS_DUE)
+            else:  # before its time: all that is held is due within REJUDGE_WITHIN_NS
+                batch.parts = conversation.take_due(soon, freed)
             if batch.parts:
                 return self._carry(batch, 1)  # not decoded again
         if not self._wants_client():
@@ -183,31 +199,23 @@ class Session:
         return self._carry(Batch(self, data, now), 0)
 
     def _read(self, now: int, buffer: memoryview) -> bytes:
-        """One read of the client's socket, behind the undecoded rest where that is short: one copy then makes the two contiguous."""
-        decode = self.decode
-        offset = len(decode.rest)
-        if offset > SHORT_REST or decode.later_bytes:
-            offset = 0
-        if offset:
-            buffer[:offset] = decode.rest
+        """One read of the client's socket."""
+        most: i64 = len(buffer)
         left = self.conversation.frame_left
         if left and (self.draining or self._full()):  # only what the broker still lacks of the frame it stands in
-            buffer = buffer[: offset + left]
-        count = self.client.receive(buffer, offset)
-        if count == 0:
-            return b""
-        self.client.received_at = now
-        if offset:
-            decode.rest = b""
-        return bytes(buffer[: offset + count])
+            most = min(most, left)
+        data = self.client.read(most, buffer)
+        if data:
+            self.client.received_at = now
+        return data
 
     def _discard(self, buffer: memoryview) -> None:
         """After the farewell: read the client only to see it close, or to go on telling it why it cannot stay."""
         if not self.client.readable:
             return
-        count = self.client.receive(buffer, 0)
-        if count and self.conversation.parting:
-            answer = self.conversation.part_with(bytes(buffer[:count]))
+        data = self.client.read(len(buffer), buffer)
+        if data and self.conversation.parting:
+            answer = self.conversation.part_with(data)
             self.client.queue(answer, 0, len(answer))
 
     def _carry(self, batch: Batch, first: int) -> bool:
@@ -260,6 +268,28 @@ class Session:
         client.flush(now)
         self.upstream.flush(now)
         self.forward.acknowledge(now)
+
+    def end_flights(self, now: int) -> None:
+        """Tell the judge which requests in flight have ended; something held here may have waited for just that."""
+        ended = self.conversation.endings
+        if self.conversation.next_due < NEVER:
+            for ending in ended:
+                self.freed += ending.count
+        self.shared.judge.finished(ended.copy(), now)
+        ended.clear()
+
+    def give_up(self, batch: Batch) -> None:
+        """The judge has looked at `batch` when this session was over, or broke: what passed goes nowhere."""
+        for part in batch.requests:
+            part.give_up_flight(self.conversation.endings)
+        self._give_up_flights()
+
+    def _give_up_flights(self) -> None:
+        ended = self.conversation.endings
+        for ending in ended:
+            ending.outcome = GIVEN_UP
+        if ended:
+            self.end_flights(0)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -315,6 +345,8 @@ class Session:
 
     def _give_back(self) -> None:
         try:
+            self.conversation.give_up_flights()
+            self._give_up_flights()
             self.conversation.ended()
         finally:
             try:
@@ -336,6 +368,7 @@ class Session:
         """Count messages that are given up."""
         for part in parts:
             key = part.key
+            part.give_up_flight(self.conversation.endings)
             if part.kind == REQUEST and key is not None:
                 if not key.dirty:
                     self.shared.accounts.note(key)

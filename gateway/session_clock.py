@@ -22,6 +22,10 @@ def tick(session: Session, now: int) -> None:
     upstream = session.upstream
     if client.hung_up and not session.first_end_at:
         session.first_end_at = now  # its end may stand behind bytes that are not read for now
+    session.conversation.give_up_late(now)
+    if session.conversation.endings:
+        session.end_flights(now)
+        session.again = True
     if session.conversation.tick():
         session.again = True
     if session.departure is not None:

@@ -7,19 +7,23 @@ behind it is slow: reader in flow and limiter not, the limiter is; both in flow,
 from __future__ import annotations
 
 from gateway.session import Session
+from limiter.credit import Credit
 
 
 def bottleneck(session: Session, now: int) -> str:
     """Who keeps this connection from being faster.
 
-    "broker_blocked" (the broker has said so), "limit" (something is held by a rule), "client" (it does not read), "broker" (it takes its
-    time), "limiter" (the judge does), or "none". Credit shows for a second after it was used up.
+    "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "memory" (the gateway as a whole holds too
+    much, and this client publishes), "client" (it does not read), "broker" (it takes its time), "limiter" (the judge does), or "none". Credit
+    shows for a second after it was used up.
     """
     conversation = session.conversation
     if conversation.broker_blocked:
         return "broker_blocked"
     if conversation.held_messages or conversation.held_polls or conversation.parked_messages:
         return "limit"
+    if conversation.held_back:
+        return "memory"
     if session.client.backlog > session.shared.backlog_bytes:
         return "client"
     if session.upstream.backlog > 0 or session.forward.credit.flow(now):
@@ -50,6 +54,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "state": state(session, now),
         "bottleneck": bottleneck(session, now),
         "held_by": _held_by(session),
+        "credit": {"reader": _stage(session.decode.credit, now), "limiter": _stage(session.forward.credit, now)},
         "age_seconds": _seconds(now - session.opened_at),
         "bytes_from_client": session.client.received,
         "bytes_to_client": session.client.sent,
@@ -75,6 +80,11 @@ def _held_by(session: Session) -> dict[str, object] | None:
     if part is None or part.rule is None or part.key is None:
         return None
     return {"rule": part.rule.name, "topic": part.key.text, "operation": part.key.operation}
+
+
+def _stage(credit: Credit, now: int) -> dict[str, object]:
+    """A stage of the connection: whether it waits for credit from the next one or did within the last second, and for how long in all."""
+    return {"flow": credit.flow(now), "credit": credit.credit, "blocked_seconds": _seconds(credit.blocked_ns(now))}
 
 
 def _seconds(ns: int) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.admission import CAUSES, Caps
 from gateway.build import build
+from gateway.caps import describe as describe_cap
 from gateway.refused_clients import CLIENTS_SHOWN, consumer_group
 from gateway.sweep import now_ns
 from limiter.units import format_rate
@@ -43,15 +44,41 @@ def status(gateway: Gateway) -> dict[str, object]:
             "submissions": gateway.sweeper.submissions,
             "lag_ms": round(gateway.lag_s * 1e3, 3),
         },
+        "fleet": None if gateway.fleet is None else gateway.fleet.describe(now_ns()),
         "memory_full": gateway.shared.memory_full,
+        "memory": gateway.memory.describe(),
+        "warnings": warnings(gateway),
         "access_log": None
         if gateway.access_log is None
-        else {"lost_lines": gateway.access_log.lost_lines, "failed_writes": gateway.access_log.failed_writes},
+        else {
+            "lost_lines": gateway.access_log.lost_lines,
+            "failed_writes": gateway.access_log.failed_writes,
+            "disk_low": gateway.access_log.disk_low,
+            "free_bytes": gateway.access_log.free_bytes,
+        },
     }
+
+
+def warnings(gateway: Gateway) -> list[str]:
+    """What to look at although traffic is served."""
+    found = []
+    memory, access_log = gateway.memory, gateway.access_log
+    if memory.full:
+        found.append(
+            f"memory: {memory.held} bytes are held (memory.high_watermark: {memory.high_watermark}); {memory.stopped} connections that "
+            "publish are not read; `sluice connections list` shows what holds them up"
+        )
+    if access_log is not None and access_log.disk_low:
+        found.append(
+            f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
+            f"not written, {access_log.lost_lines} lines are lost so far; free some space"
+        )
+    return found
 
 
 def listeners(gateway: Gateway) -> list[dict[str, object]]:
     """`GET /v1/listeners`."""
+    now = now_ns()
     return [
         {
             "name": listener.name,
@@ -65,7 +92,9 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "tls": None if listener.tls is None else listener.tls.describe(),
             "upstream_tls": None if listener.upstream.tls is None else listener.upstream.tls.describe(),
             "broker_busy": dict(listener.place.flow.busy),
+            "caps": [describe_cap(state, now) for state in gateway.judge.caps(listener.name, now)],
             "remote_admin": listener.place.remote_admin is not None,
+            "judged": listener.place.judged.describe(),
             "connections_active": listener.active,
             "connections_opened": listener.opened,
             "connections_closed": dict(listener.closed),

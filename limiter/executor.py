@@ -1,17 +1,25 @@
 """The limiter's own executor: the judge runs off the I/O path.
 
-One submission per sweep of the loop goes to one thread's bounded queue; when it is judged it goes to the list of done ones, and one write
+One submission per sweep of the loop goes to a thread's bounded queue; when it is judged it goes to the list of done ones, and one write
 to an eventfd wakes the loop, which collects them all. Writes are saved while the loop has not collected yet.
 
 What can go wrong, and what happens then (`limiter.md` 5). Whatever it is, a submission always comes back, judged or passed:
 
 * **The queue is full**: run-inline rejection. The submission is settled at once on the caller's thread: passed unlimited (`on_rejection`
-  "pass"), or judged ("judge").
-* **The judge fails**: the submission's requests pass, and the thread lives on.
+  "pass"), as long as what passes like that is within its bound (`bypass.py`), or judged ("judge", and beyond the bound). A judge that is
+  asked there may keep the caller waiting: that is the price of limits that hold.
+* **The judge fails**: the requests it failed on pass, the rest of a long submission is judged, and the thread lives on. There is nothing to
+  judge them with, and refusing everything would make a fault of the limiter an outage of the broker: so neither the bound nor `on_rejection`
+  holds them back. They count as bypassed and towards the bound; the first failure is told, all are counted.
 * **Closed**: as a full queue.
 
-What passed like that says so (`Request.bypassed`). Order: a session has at most one batch out, so submissions may overtake each other
-without harm, and within one nothing is ever reordered.
+What passed like that says so (`Request.bypassed`).
+
+**Several threads.** The naive way gives a submission to whoever is idle. Then one flood's batches stand in every queue, and everybody's pass
+unjudged when it has filled them. So sessions are pinned: each belongs to one thread (`split`), whose queue only they can fill. That also keeps
+the order within a session, whatever it has out at once (it has one batch, and one of deliveries). What threads do not bring is speed: one lock
+guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in between the others get
+their turn, the loop's thread included; so who waits behind a flood that is another thread's waits for a slice.
 
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
 knows its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a
@@ -32,50 +40,70 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
+from limiter.bypass import Bypass
 from limiter.request import Request
 
 INLINE: Final = -1  # `fileno` of an executor without threads
 INLINE_REQUESTS: Final = 128  # 40 to 100 ns each: what the caller's thread may be kept for (measured 2026-11)
 TRUSTED_AFTER: Final = 64  # quick answers in a row (a guess)
 QUICK_NS: Final = 200_000  # an answer within this was quick; more than that for 128 requests means that something is in its way
+SLICE: Final = 512  # requests judged in a row: 20 to 50 µs, a hundredth of Python's own interval between threads; a session's whole turn
+
+QUEUED: Final = 0  # `Submission.way`: judged on a thread
+ON_LOOP: Final = 1  # judged on the caller's thread
+PASSED: Final = 2  # not judged: the queue was full
 
 
 class Submission:
     """Requests to be judged together at `now` (monotonic ns), for `owner`, who finds them again by it."""
 
-    __slots__ = ("now", "owner", "requests")
+    __slots__ = ("now", "owner", "quick", "requests", "unjudged", "way")
 
     def __init__(self, requests: list[Request], now: int, owner: object) -> None:
         self.requests = requests
         self.now = now
         self.owner = owner
+        self.way = QUEUED
+        self.quick = False  # a thread has judged it within QUICK_NS
+        self.unjudged = 0  # messages that passed without a verdict
 
     def __repr__(self) -> str:
         return f"<Submission {len(self.requests)} requests>"
 
 
-def bypass(requests: list[Request]) -> None:
-    """Let all of them pass without a verdict, and say so."""
+def bypass(requests: list[Request]) -> int:
+    """Let all of them pass without a verdict, and say so; how many messages that are."""
+    messages = 0
     for request in requests:
         request.passed = request.count
         request.wait_ns = 0
         request.rule = None
         request.shadow_refused = 0
         request.bypassed = request.key is not None  # what nobody limits was not bypassed
+        if request.bypassed:
+            messages += request.count * request.messages
+    return messages
+
+
+def limited_messages(requests: list[Request]) -> int:
+    """How many messages `bypass` would let pass without a verdict."""
+    messages = 0
+    for request in requests:
+        if request.key is not None:
+            messages += request.count * request.messages
+    return messages
 
 
 class Worker:
     """One thread with its queue. The loop writes `submitted`, the thread everything else."""
 
-    __slots__ = ("failed", "finished", "queue", "quick", "submitted", "taken", "thread")
+    __slots__ = ("failed", "queue", "submitted", "taken", "thread")
 
     def __init__(self) -> None:
         self.queue: SimpleQueue[Submission | None] = SimpleQueue()
         self.submitted = 0  # requests put into the queue
         self.taken = 0  # requests taken out of it
-        self.finished = 0  # requests judged
         self.failed = 0  # submissions on which the judge failed
-        self.quick = 0  # answers in a row within QUICK_NS
         self.thread: threading.Thread | None = None
 
     @property
@@ -89,7 +117,9 @@ class Executor:
 
     A submission larger than the whole queue is taken when the queue is empty. `judge` is `Judge.decide` or alike. `on_error` is told the
     first exception of the judge, on the thread it happened on; all are counted. `busy` says whether the judge would have to wait now (for a
-    lock). Only one thread, the loop's, may call the methods.
+    lock). `bound` is how much may pass where the queue is full; None: all. `split` cuts a submission into those of each thread's sessions, by
+    its number (empty ones where it has none); more than one thread needs it. `count` is called with every submission that is collected. Only
+    one thread, the loop's, may call the methods.
     """
 
     def __init__(
@@ -100,22 +130,31 @@ class Executor:
         on_rejection: str = "pass",
         on_error: Callable[[BaseException], None] | None = None,
         busy: Callable[[], bool] | None = None,
+        bound: Bypass | None = None,
+        split: Callable[[Submission, int], list[Submission]] | None = None,
+        count: Callable[[Submission], None] | None = None,
     ) -> None:
         if threads < 0 or queue < 1:
             raise ValueError(f"limiter {{threads: {threads}, queue: {queue}}}: threads must be at least 0 and queue at least 1")
         if on_rejection not in {"pass", "judge"}:
             raise ValueError(f"on_rejection: {on_rejection!r} is unknown; known: pass, judge")
+        if threads > 1 and split is None:
+            raise ValueError(f"limiter {{threads: {threads}}}: more than one thread needs to know whose requests are whose; give it `split`")
         self._judge = judge
         self._limit = queue
         self._judges_rejected = on_rejection == "judge"
         self._on_error = on_error
         self._busy = busy
+        self._bound = bound
+        self._split = split
+        self._count = count
         self.inline = 0  # submissions judged on the caller's thread because the judge is trusted
         self._told = threading.Lock()  # taken for good by the first exception
         self._done: deque[Submission] = deque()
         self._woken = False  # the eventfd was written and not collected since
         self._closed = False
-        self._next = 0  # worker that is asked first, in turns
+        self._out = 0  # submissions with a thread, or done by one and not collected
+        self._quick = 0  # answers of threads in a row within QUICK_NS, as collected
         self.rejected = 0  # submissions
         self._failed_inline = 0
         self._fd = INLINE if threads == 0 else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -139,40 +178,63 @@ class Executor:
         return self._failed_inline + sum(worker.failed for worker in self._workers)
 
     def submit(self, submission: Submission) -> bool:
-        """Have `submission` judged; it comes back by `collect`. Never waits. True: it is done already, without a word from the eventfd."""
-        if not self._workers:
+        """Have `submission` judged; it comes back by `collect`, perhaps in pieces. Never waits for a thread.
+
+        True: something is done already, without a word from the eventfd.
+        """
+        workers = self._workers
+        if not workers:
             self._run_inline(submission)
             return True
-        worker = self._least_loaded()
-        size = len(submission.requests)
-        if size <= INLINE_REQUESTS and self._trusts(worker):
-            self._run_trusted(submission, worker)
+        bound = self._bound
+        if bound is not None and submission.now >= bound.due:
+            bound.look(submission.now)
+        if len(submission.requests) <= INLINE_REQUESTS and self._trusted():
+            self._run_trusted(submission)
             return True
+        split = self._split
+        if split is None or len(workers) == 1:
+            return self._hand_over(submission, workers[0])
+        done = False
+        for number, piece in enumerate(split(submission, len(workers))):
+            if piece.requests and self._hand_over(piece, workers[number]):
+                done = True
+        return done
+
+    def _hand_over(self, submission: Submission, worker: Worker) -> bool:
+        """Put it into the worker's queue; True where that is full, and it is settled."""
+        size = len(submission.requests)
         depth = worker.depth
         if self._closed or (depth > 0 and depth + size > self._limit):
             self.rejected += 1
-            if self._judges_rejected:
+            if self._judges_rejected or not self._may_pass(submission):
                 self._run_inline(submission)
             else:
-                bypass(submission.requests)
+                submission.way = PASSED
+                submission.unjudged = bypass(submission.requests)
                 self._done.append(submission)
             return True
+        self._out += 1
         worker.submitted += size
         worker.queue.put(submission)
         return False
 
-    def _trusts(self, worker: Worker) -> bool:
+    def _may_pass(self, submission: Submission) -> bool:
+        bound = self._bound
+        return bound is None or bound.take(limited_messages(submission.requests), submission.now)
+
+    def _trusted(self) -> bool:
         """Whether the judge may be asked on the caller's thread now."""
-        if worker.quick < TRUSTED_AFTER or worker.submitted != worker.finished or self._closed:
+        if self._out or self._quick < TRUSTED_AFTER or self._closed:
             return False
         return self._busy is None or not self._busy()
 
-    def _run_trusted(self, submission: Submission, worker: Worker) -> None:
+    def _run_trusted(self, submission: Submission) -> None:
         started = time.perf_counter_ns()
         self._run_inline(submission)
         self.inline += 1
         if time.perf_counter_ns() - started > QUICK_NS:
-            worker.quick = 0
+            self._quick = 0
 
     def collect(self) -> list[Submission]:
         """Take all submissions that are done, in the order in which they were."""
@@ -185,7 +247,15 @@ class Executor:
         done = self._done
         found = []
         while done:
-            found.append(done.popleft())
+            submission = done.popleft()
+            if submission.way == QUEUED:
+                self._out -= 1
+                self._quick = self._quick + 1 if submission.quick else 0
+            if submission.unjudged and submission.way != PASSED and self._bound is not None:
+                self._bound.add(submission.unjudged)
+            if self._count is not None:
+                self._count(submission)
+            found.append(submission)
         return found
 
     def close(self, deadline_s: float = 1.0) -> bool:
@@ -207,16 +277,8 @@ class Executor:
             self._fd = INLINE
         return ended
 
-    def _least_loaded(self) -> Worker:
-        """The worker with the fewest requests queued; among equals the one whose turn it is."""
-        workers = self._workers
-        if len(workers) == 1:
-            return workers[0]
-        self._next = (self._next + 1) % len(workers)
-        in_turn = workers[self._next :] + workers[: self._next]
-        return min(in_turn, key=lambda worker: worker.depth)
-
     def _run_inline(self, submission: Submission) -> None:
+        submission.way = ON_LOOP
         if not self._judged(submission):
             self._failed_inline += 1
         self._done.append(submission)
@@ -226,23 +288,33 @@ class Executor:
             submission = worker.queue.get()
             if submission is None:
                 return
-            size = len(submission.requests)
-            worker.taken += size
+            worker.taken += len(submission.requests)
             started = time.perf_counter_ns()
             if not self._judged(submission):
                 worker.failed += 1
-            worker.quick = worker.quick + 1 if time.perf_counter_ns() - started <= QUICK_NS else 0
+            submission.quick = time.perf_counter_ns() - started <= QUICK_NS
             self._done.append(submission)
-            worker.finished += size
             del submission  # an idle thread keeps no batch alive
             self._wake()
 
     def _judged(self, submission: Submission) -> bool:
-        """Judge it, or pass it where the judge fails. Never raises: a thread that dies would stall its queue for ever."""
+        """Judge it, or pass what the judge fails on and return False. Never raises: a thread that dies would stall its queue for ever."""
+        requests = submission.requests
+        size = len(requests)
+        if size <= SLICE:
+            return self._judge_slice(requests, submission)
+        judged = True
+        for start in range(0, size, SLICE):
+            if start and submission.way == QUEUED:
+                time.sleep(0)  # the other threads' turn: compiled code lets go of the GIL only where it waits
+            judged = self._judge_slice(requests[start : start + SLICE], submission) and judged
+        return judged
+
+    def _judge_slice(self, requests: list[Request], submission: Submission) -> bool:
         try:
-            self._judge(submission.requests, submission.now)
+            self._judge(requests, submission.now)
         except BaseException as error:
-            bypass(submission.requests)
+            submission.unjudged += bypass(requests)
             if self._on_error is not None and self._told.acquire(blocking=False):
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(error)

@@ -11,53 +11,71 @@ A level in shadow mode is judged like any other, from what the enforced levels l
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from threading import Lock
+from time import sleep
 from typing import TYPE_CHECKING, Final
 
+from limiter.candidate import CandidateCounts, RuleCandidates
+from limiter.caps import CapState, heed, places_of, states_of, take_turns
+from limiter.flight import Ending, Flight, Hold, give_back
 from limiter.keys import Key, Origin, TopicName
-from limiter.ledger import IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level
+from limiter.ledger import FORGOTTEN, IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level, at_hand
 from limiter.limit_state import LimitState
 from limiter.limits import SECOND
 from limiter.matching import Subject
 from limiter.reservation import Reservation, reserve, settle
+from limiter.slices import Lent, Owner, Sliced
+from limiter.terms import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from array import array
+    from collections.abc import Iterator
 
     from limiter.request import Request
     from limiter.rules import Effective, Identity, RuleSet
 
 __all__ = ["Judge", "LimitState"]
 
-KEYS_PER_ORIGIN: Final = 65_536  # a guess: more topics than any client uses, at about 1 kB each
+KEYS_PER_ORIGIN: Final = 50_000  # a guess: more topics than any client uses
+SLICE: Final = 1000  # levels looked at in one go for operators: about a millisecond in which nothing is judged
+MOST_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one (a guess: 0.1 ms)
 RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
 
 
 def subject_of(key: Key) -> Subject:
     """What the rules look at for `key`."""
     origin = key.origin
-    text = key.name.text()
+    text = key.text if not key.text.endswith("#") else key.name.text()  # a group's text is not the topic's, and ends like that
     return Subject(key.name, text, origin.listener, origin.client, origin.user, key.group, key.operation, origin.connection)
 
 
 class Judge:
-    """Judges requests by a rule set that can be swapped at any moment. Holds at most `max_keys` keys and as many levels."""
+    """Judges requests by a rule set that can be swapped at any moment.
+
+    Remembers at most `max_keys` buckets, `live` of them at hand; 0: as `ledger.at_hand` says.
+    """
 
     __slots__ = (
-        "_generation", "_in_force", "_key_count", "_ledger", "_limited", "_lock", "_max_keys", "_ok", "_origins", "_replaced_at", "_rules",
-        "_shadowed", "_since",
+        "_candidates", "_finished", "_generation", "_in_force", "_key_count", "_ledger", "_limited", "_lock", "_max_keys",
+        "_ok", "_origins", "_replaced_at", "_rules",
+        "_shadowed", "_since", "_tries", "key_limit",
     )  # fmt: skip
 
-    def __init__(self, rules: RuleSet, max_keys: int = 1_000_000) -> None:
+    def __init__(self, rules: RuleSet, max_keys: int = 1_000_000, live: int = 0) -> None:
         self._rules = rules
         self._in_force = rules  # the rules `decide` went by last
         self._generation = rules.generation
         self._replaced_at: int | None = None  # when `_rules` were put in force (monotonic ns), where `replace` was told
         self._since = 0  # when `_in_force` came into force: at `replace`, or at the first decision after
-        self._ledger = Ledger(max_keys)
+        self._candidates = RuleCandidates()
+        self._candidates.adopt(rules, -1)
+        self._tries = rules.has_candidates  # whether any rule in force has a candidate
+        self._ledger = Ledger(max_keys, live or at_hand(max_keys))
+        self._finished: deque[tuple[list[Ending], int]] = deque()  # told by `finished`, to be given back by who has the lock next
         self._lock = Lock()
         self._max_keys = max_keys
+        self.key_limit = min(max_keys, at_hand(max_keys))  # keys of all origins together
         self._key_count = 0
         self._ok = self._shadowed = self._limited = 0  # messages, by first verdict
         self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
@@ -115,14 +133,15 @@ class Judge:
 
         Topics that a rule groups share one key, so that ids in routing keys cost an entry in that dictionary and no more.
 
-        An origin that names more topics than `KEYS_PER_ORIGIN` begins afresh; beyond `max_keys` the origin that is longest there does.
+        An origin that names more topics than `KEYS_PER_ORIGIN` begins afresh; when all keys are too many the origin that is longest there
+        does. Keys cost time to make again and nothing else: buckets and counts are not theirs.
         """
         key = origin.keys.get(raw)
         if key is not None:
             return key
         if len(origin.keys) >= KEYS_PER_ORIGIN:
             self._forget_keys(origin)
-        if self._key_count >= self._max_keys:
+        if self._key_count >= self.key_limit:
             self._forget_oldest_keys()
         key = Key(origin, name, group, operation)
         if self._rules.groups_topics:
@@ -183,6 +202,8 @@ class Judge:
         """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe."""
         self._lock.acquire()
         try:
+            if self._finished:
+                self._give_back()
             if self._rules is not self._in_force:
                 self._adopt(now)
             generation = self._generation
@@ -206,7 +227,18 @@ class Judge:
                 if reservation is not None:
                     self._reserve(request, reservation, levels, now)
                 elif levels:
-                    self._judge(request, levels, now)
+                    share = key.share
+                    if share is not None:
+                        if share.gone:
+                            share = key.share = take_turns(levels, key.text, now)
+                            assert share is not None
+                        share.cap.turn = share
+                    if key.counted:
+                        self._judge_counted(request, levels, now)
+                    else:
+                        self._judge(request, levels, now)
+                    if share is not None:
+                        share.cap.turn = None
                 else:
                     request.passed = request.count
         finally:
@@ -237,12 +269,40 @@ class Judge:
             self._ok += (passed - shadowed) * messages
             self._shadowed += shadowed * messages
             self._limited += (count - passed) * messages
+            if self._tries:
+                self._try_candidates(request, levels, count, messages, now)
+
+    def _judge_counted(self, request: Request, levels: list[Level], now: int) -> None:
+        """The same where a level counts what is in flight: who has taken slots gets a flight to give them back by (`limiter.flight`)."""
+        holds: list[Hold] = []
+        if request.prepaid:
+            levels = [level for level in levels if level.bucket.slots() is not None]
+        for level in levels:
+            slots = level.bucket.slots()
+            if slots is not None:
+                slots.passing = request.unanswered
+                slots.prepaid = request.prepaid
+                holds.append(Hold(level, slots, slots.taken))
+        try:
+            self._judge(request, levels, now)
+        except BaseException:  # the executor lets the request pass, without a flight: nothing stays taken for it
+            for hold in holds:
+                hold.slots.taken = hold.left
+            raise
+        for hold in holds:
+            hold.left = hold.slots.taken - hold.left
+        holds = [hold for hold in holds if hold.left > 0]
+        if holds:
+            request.flight = Flight(holds, request.passed)
 
     def _reserve(self, request: Request, reservation: Reservation, levels: list[Level], now: int) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
         if not reservation.taken:
             reserve(request, reservation, levels, now)
             return
+        for at, level in enumerate(reservation.levels):
+            if level.state == FORGOTTEN:  # while the answer was waited for
+                reservation.levels[at] = self._ledger.current(level, now)
         settle(request, reservation, now)
         messages = request.count * request.messages
         if reservation.held_by is not None:
@@ -251,6 +311,8 @@ class Judge:
             self._shadowed += messages
         elif reservation.levels:
             self._ok += messages
+        if self._tries and messages > 0:
+            self._try_candidates(request, levels, 1, messages, now)
 
     def _refuse(self, request: Request, levels: list[Level], now: int) -> None:
         """Say why and for how long. Every level that would not let one more pass has refused, not only the first."""
@@ -276,12 +338,27 @@ class Judge:
                     level.refuse(request.passed - would, request.messages, request.size, now)
                     request.shadow_refused = max(request.shadow_refused, request.passed - would)
 
+    def _try_candidates(self, request: Request, levels: list[Level], count: int, messages: int, now: int) -> None:
+        """Let the candidates of `levels` judge what has arrived, whatever became of it: see `limiter.candidate`."""
+        key = request.key
+        assert key is not None
+        client = key.origin.client
+        for level in levels:
+            candidate = level.candidate
+            if candidate is not None:
+                passed = candidate.judge(count, messages, request.size, client, now)
+                of_rule = None if level.effective.own_candidate else self._candidates.get(level.rule.name)
+                if of_rule is not None:
+                    of_rule.add(passed * messages, (count - passed) * messages, client, now)
+
     def _adopt(self, now: int) -> None:
         rules = self._rules
         self._in_force = rules
         self._generation = rules.generation
         replaced_at = self._replaced_at
         self._since = now if replaced_at is None else min(now, replaced_at)  # `now` may be of a submission made before
+        self._candidates.adopt(rules, self._since)
+        self._tries = rules.has_candidates
         self._ledger.new_rules(rules)
 
     def _match(self, key: Key, now: int) -> None:
@@ -299,6 +376,8 @@ class Judge:
             if not any(level.state == OVERFLOW for level in before):
                 self._ledger.overflowed += 1
         key.levels = levels
+        key.counted = any(level.bucket.slots() is not None for level in levels)
+        key.share = take_turns(levels, key.text, now) if key.operation == "produce" else None
         key.generation = self._generation
 
     def _refresh(self, key: Key, now: int) -> None:
@@ -314,24 +393,136 @@ class Judge:
         if again:
             self._match(key, now)
 
+    # ---- what has ended, on the loop's thread ----------------------------------------------------------------------
+
+    def finished(self, endings: list[Ending], now: int) -> None:
+        """Requests in flight have ended (`limiter.flight`): their slots are free from the next `decide` on. Never waits."""
+        self._finished.append((endings, now))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._give_back()
+            finally:
+                self._lock.release()
+
+    def _give_back(self) -> None:
+        finished = self._finished
+        while finished:
+            endings, now = finished.popleft()
+            for ending in endings:
+                give_back(ending, now)
+
+    # ---- one limit over many processes (`limiter.slices`) ----------------------------------------------------------
+
+    @property
+    def terms(self) -> Terms:
+        return self._ledger.terms
+
+    def share(self, terms: Terms) -> None:
+        """Be one side of several that share limits. Before the first key."""
+        self._ledger.terms = terms
+
+    def asks(self, now: int) -> list[tuple[Level, int, int]]:
+        """What this member asks the owner for now: level, messages, bytes; below 0: gives back. Call it every few milliseconds."""
+        lease = self._ledger.terms.lease
+        assert lease is not None
+        found: list[tuple[Level, int, int]] = []
+        with self._lock:
+            for sliced, messages, size in lease.asks(now):
+                level = sliced.whose
+                assert isinstance(level, Level)
+                found.append((level, messages, size))
+        return found
+
+    def granted(self, grants: list[tuple[Level, int, int]], now: int) -> None:
+        """The owner's answers to asks."""
+        with self._lock:
+            for level, messages, size in grants:
+                bucket = level.bucket
+                if isinstance(bucket, Sliced):
+                    bucket.grant(messages, size, now)
+
+    def lend(self, owner: Owner, asks: list[tuple[Lent, int, int]], member: int, now: int) -> list[tuple[int, int]]:
+        """What `member` gets of the buckets it asks for; nothing of those that no rule is for (any more)."""
+        found: list[tuple[int, int]] = []
+        with self._lock:
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            for lent, messages, size in asks:
+                level = self._lent(lent, now)
+                if level is None:
+                    found.append((0, 0))
+                else:
+                    found.append(owner.grant(lent.identity, level.bucket, member, messages, size, now))
+        return found
+
+    def lent_level(self, lent: Lent, now: int) -> Level | None:
+        """The owner's level of what members have parts of; None where no rule is for it (any more)."""
+        with self._lock:
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            return self._lent(lent, now)
+
+    def _lent(self, lent: Lent, now: int) -> Level | None:
+        level = lent.level
+        if level is not None and level.state == IN_USE and level.generation == self._generation:
+            if now - level.touched > TOUCH_NS:
+                self._ledger.touch(level, now)
+            return level
+        lent.level = None
+        for effective in self._in_force.matched(lent.subject):
+            if effective.identity == lent.identity and effective.rule.mode != "off":
+                lent.level = self._ledger.level(effective, lent.subject, self._generation, self._since, now, self._before(lent.identity))
+        return lent.level
+
+    def _before(self, identity: Identity) -> list[Level]:
+        """The buckets that the same thing has drawn from under other rules: a new one begins no fuller than those."""
+        if self._ledger.get(identity) is not None:
+            return []
+        per, own, protocol, thing = identity
+        names = ["", *(rule.name for rule in self._in_force.rules[:MOST_BEFORE] if rule.per == per)]
+        found = [self._ledger.get((per, name, protocol, thing)) for name in names if name != own]
+        return [level for level in found if level is not None]
+
     # ---- what operators ask ----------------------------------------------------------------------------------------
 
     def states(self, now: int) -> list[LimitState]:
         """Every limit in use: by a level that is in the ledger and still has a rule. Not sorted."""
         with self._lock:
+            self._give_back()
             if self._rules is not self._in_force:
                 self._adopt(now)
-            return [LimitState(level, now) for level in self._ledger.all() if level.generation == self._generation or self._rematch(level)]
+            levels = self._ledger.all()
+        found: list[LimitState] = []
+        for begin in range(0, len(levels), SLICE):
+            with self._lock:
+                if self._rules is not self._in_force:
+                    self._adopt(now)
+                some = [level for level in levels[begin : begin + SLICE] if level.state in (IN_USE, OVERFLOW)]
+                found += [LimitState(level, now) for level in some if level.generation == self._generation or self._rematch(level)]
+            sleep(0)  # who waits for the lock gets it
+        return found
 
     def state(self, name: TopicName, now: int, operation: str = "produce") -> LimitState | None:
         """The limit of one topic (level `topic`); None where nobody has used it yet: ask `rules.effective` then."""
         with self._lock:
+            self._give_back()
             if self._rules is not self._in_force:
                 self._adopt(now)
             for effective in self._in_force.effective(name, operation=operation):
                 level = self._ledger.get(effective.identity) if effective.per == "topic" else None
                 if level is not None and (level.generation == self._generation or self._rematch(level)):
                     return LimitState(level, now)
+            return None
+
+    def state_of(self, identity: Identity, now: int) -> LimitState | None:
+        """The limit in use of that identity; None where nobody has used it yet."""
+        with self._lock:
+            self._give_back()
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            level = self._ledger.get(identity)
+            if level is not None and (level.generation == self._generation or self._rematch(level)):
+                return LimitState(level, now)
             return None
 
     def _rematch(self, level: Level) -> bool:
@@ -359,8 +550,36 @@ class Judge:
         with self._lock:
             return {"ok": self._ok, "limited_shadow": self._shadowed, "limited_enforced": self._limited}
 
+    def candidates(self, now: int) -> dict[str, CandidateCounts]:
+        """What each rule's candidate would have admitted and refused, over all its buckets, by the rule's name."""
+        with self._lock:
+            self._give_back()
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            return self._candidates.copies()
+
+    def judged(self) -> int:
+        """The sum of `checks`, without its lock: nobody waits for a slow verdict to learn it."""
+        return self._ok + self._shadowed + self._limited
+
+    def heed(self, listener: str, reason: str, now: int) -> list[tuple[str, CapState]]:
+        """What the broker behind `listener` says of its load (""; nothing): its caps that adapt are tightened, or recover; what is news."""
+        with self._lock:
+            return heed(self._caps(listener, now), reason, now)
+
+    def caps(self, listener: str, now: int) -> list[CapState]:
+        """The caps of a listener that are in use."""
+        with self._lock:
+            return states_of(self._caps(listener, now))
+
+    def _caps(self, listener: str, now: int) -> list[Level]:
+        if self._rules is not self._in_force:
+            self._adopt(now)
+        found = [self._ledger.get(place) for place in places_of(self._in_force, listener)]
+        return [level for level in found if level is not None and (level.generation == self._generation or self._rematch(level))]
+
     def usage(self) -> dict[str, int]:
-        """How full the judge is: `keys`, `origins`, `levels`, `max_keys`, and since the start `forgotten` and `overflowed`."""
+        """How full the judge is: `keys`, `origins`, `levels` at hand, `max_keys`; since the start `forgotten`, `shelved`, `overflowed`."""
         ledger = self._ledger
         return {
             "keys": self._key_count,
@@ -368,18 +587,34 @@ class Judge:
             "levels": len(ledger),
             "max_keys": self._max_keys,
             "forgotten": ledger.forgotten,
+            "shelved": ledger.shelved,
             "overflowed": ledger.overflowed,
         }
 
-    def fills(self, now: int) -> dict[Identity, float]:
-        """How full each bucket is that is not full, by identity: what `restore` needs after a restart."""
-        with self._lock:
-            return self._ledger.fills(now)
+    @property
+    def secret(self) -> bytes:
+        """What tells whose the rows of `fills` are; `restore` needs it."""
+        return self._ledger.secret
 
-    def restore(self, fills: Mapping[Identity, float], now: int, away_ns: int = 0) -> None:
-        """Begin with these fills, `away_ns` old: a restart gives no free burst."""
+    def fills(self, now: int) -> Iterator[array[int]]:
+        """How full each bucket is that is not full, in rows of four integers (`Shelf.rows`), many at a time: for `restore`."""
         with self._lock:
-            self._ledger.restore(fills, now - away_ns)
+            levels = self._ledger.all()
+        for begin in range(0, len(levels), SLICE):
+            with self._lock:
+                rows = self._ledger.fills_of(levels[begin : begin + SLICE], now)
+            yield rows
+            sleep(0)
+        for page in range(self._ledger.shelf_pages()):
+            with self._lock:
+                rows = self._ledger.shelved_rows(page, now)
+            yield rows
+            sleep(0)
+
+    def restore(self, secret: bytes, rows: array[int], now: int, away_ns: int = 0) -> None:
+        """Begin with these fills, `away_ns` old: a restart gives no free burst. Before the first `decide`."""
+        with self._lock:
+            self._ledger.restore(secret, rows, now, away_ns)
 
     def __repr__(self) -> str:
         return f"<Judge revision={self._rules.revision} keys={self._key_count} {self._ledger}>"

@@ -16,6 +16,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 if TYPE_CHECKING:
     from limiter.ledger import Level
+    from limiter.water_level import Share
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # RabbitMQ's management API writes the default exchange (empty name) like this
 
@@ -74,6 +75,7 @@ class Tally:
         "refused",
         "refused_by",
         "refused_bytes",
+        "refused_share",
         "retry_after_ns",
         "shadow_refused",
         "window",
@@ -86,6 +88,7 @@ class Tally:
         self.bytes = 0  # bytes forwarded (message bodies as on the wire)
         self.refused = 0
         self.refused_bytes = 0
+        self.refused_share = 0  # of `refused`: beyond the topic's share of a listener's cap
         self.refused_by: Level | None = None  # whose limit was the last that something was over
         self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once
@@ -145,7 +148,8 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "dirty", "generation", "group", "levels", "limited", "limited_in", "name", "operation", "origin", "rematch_at", "tally", "text",
+        "counted", "dirty", "generation", "group", "levels", "limited", "limited_in", "name", "operation", "origin", "rematch_at",
+        "share", "tally", "text",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -157,6 +161,8 @@ class Key:
         self.tally = Tally()
         self.dirty = False  # on the gateway's list of keys to fold
         self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
+        self.share: Share | None = None  # its topic's part of a listener's cap, which is the last of `levels`; None: there is none
+        self.counted = False  # one of `levels` counts what is in flight
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
         self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it

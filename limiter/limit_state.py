@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from limiter.caps import cap_of
 from limiter.ledger import OVERFLOW
 from limiter.matching import SPOKEN_BY
 
@@ -35,9 +36,14 @@ class LimitState:
         "admitted",
         "admitted_bytes",
         "breaker",
+        "candidate",
+        "cap_now",
+        "cap_reason",
+        "concurrent",
         "effective",
         "fill",
         "held",
+        "in_flight",
         "last_refused_at",
         "name",
         "operation",
@@ -61,8 +67,16 @@ class LimitState:
         self.name = None if self.overflow else changeable(effective, level.subject)  # of the key, or group, to change its limit by
         self.protocol = level.subject.name.protocol if effective.per == "topic" or effective.per in SPOKEN_BY else ""
         self.fill = level.bucket.fill(now)  # 0 to 1
+        slots = level.bucket.slots()
+        self.in_flight = None if slots is None else slots.taken  # requests the broker has not answered; None: the limit does not count them
+        self.concurrent = None if slots is None else slots.most  # how many may be in flight now
         self.breaker = "open" if level.breaker.is_open(now) else "closed"
         self.wait_ns = level.wait_ns(1, 0, now)  # until one message (of no bytes) would pass
+        cap = cap_of(level)
+        tightened = cap is not None and cap.reason != ""
+        self.cap_now = cap.now if cap is not None and tightened else None  # the limit that holds while its broker has too much to do
+        self.cap_reason = "" if cap is None else cap.reason
+        self.candidate = None if level.candidate is None else level.candidate.counts.copy()
         self.admitted = level.admitted  # messages since the level came into use
         self.admitted_bytes = level.admitted_bytes
         self.over_limit = level.over_limit

@@ -6,13 +6,13 @@ would then hold only almost. Time is in nanoseconds everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
 from typing import Final
 
 SECOND: Final = 1_000_000_000  # nanoseconds
-NEVER: Final = 1 << 62  # nanoseconds (146 years): a time that does not come
+NEVER: Final = (1 << 62) - 1  # nanoseconds (146 years): a time that does not come; the largest that compiled code compares without a call
 DEFAULT_BURST_NS: Final = SECOND  # a burst is one second of the rate where nothing else is said (limiter.md 1)
 MOST_PER_SECOND: Final = 10**15  # a guess: above any broker, and small enough that a typing error is noticed
 
@@ -61,6 +61,20 @@ def per_second(number: float) -> Rate:
 
 
 @dataclass(frozen=True)
+class Adapt:
+    """How a cap follows what its broker says of its load (`limiter.tightening`). Parts are thousandths of the cap."""
+
+    floor: int = 200  # never below this much of the cap
+    tighten: int = 200  # of what it is, each time
+    every_ns: int = SECOND  # once in so long at most
+    recover: int = 50  # of the whole cap, per second
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.floor <= 1000 or not 1 <= self.tighten < 1000 or not 1 <= self.recover <= 1000 or self.every_ns <= 0:
+            raise ValueError("parts of a cap are more than nothing and at most the whole of it, and tighten leaves something")
+
+
+@dataclass(frozen=True)
 class Limit:
     """What may pass: messages and bytes, each with a rate (None: unlimited) and a burst.
 
@@ -73,6 +87,11 @@ class Limit:
     messages_burst: int | None = None
     bytes_burst: int | None = None
     burst_ns: int | None = None
+    concurrent: int | None = None  # requests in flight (`limiter.flight`), at least 1; of `adaptive` the most it may find
+    at_least: int | None = None  # of `adaptive`: the fewest it may find
+    start: int | None = None  # and where it begins
+    adapt: Adapt | None = None  # of a listener's cap: how it follows its broker; None: it stays as it is
+    warm_up_ns: int = 0  # of `warm_up`: how long the rate takes to rise; 0: as the algorithm has it
 
     def __post_init__(self) -> None:
         for burst in (self.messages_burst, self.bytes_burst):
@@ -90,10 +109,50 @@ class Limit:
         return capacity(self.bytes, self.bytes_burst, self.burst_ns)
 
     def limits_nothing(self) -> bool:
-        return self.messages is None and self.bytes is None
+        return self.messages is None and self.bytes is None and self.concurrent is None
 
 
 UNLIMITED: Final = Limit()
+
+
+@dataclass(frozen=True)
+class LimitChange:
+    """A change of a limit's rates and bursts; what is None stays as it is. One that says nothing changes nothing.
+
+    Raises ValueError for bursts that no `Limit` may have.
+    """
+
+    messages: Rate | None = None
+    bytes: Rate | None = None
+    messages_burst: int | None = None
+    bytes_burst: int | None = None
+    burst_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        Limit(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns)
+
+    def over(self, base: Limit) -> Limit:
+        """`base` with this change. A burst given as time replaces bursts given as tokens."""
+        keeps = self.burst_ns is None
+        return replace(
+            base,
+            messages=base.messages if self.messages is None else self.messages,
+            bytes=base.bytes if self.bytes is None else self.bytes,
+            messages_burst=self.messages_burst if self.messages_burst is not None or not keeps else base.messages_burst,
+            bytes_burst=self.bytes_burst if self.bytes_burst is not None or not keeps else base.bytes_burst,
+            burst_ns=base.burst_ns if keeps else self.burst_ns,
+        )
+
+    def says_nothing(self) -> bool:
+        return self == NO_CHANGE
+
+
+NO_CHANGE: Final = LimitChange()
+
+
+def as_change(limit: Limit) -> LimitChange:
+    """What makes `limit` of any limit that differs from it in rates and bursts alone."""
+    return LimitChange(limit.messages, limit.bytes, limit.messages_burst, limit.bytes_burst, limit.burst_ns)
 
 
 def capacity(rate: Rate | None, burst: int | None, burst_ns: int | None) -> int:

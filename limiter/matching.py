@@ -10,7 +10,18 @@ from urllib.parse import quote
 
 from limiter.keys import DEFAULT_EXCHANGE
 from limiter.namespaces import namespace_of
-from limiter.patterns import EXACT, Addresses, Pattern, name_pattern, name_text, plain_address, routing_key_pattern, split_words
+from limiter.patterns import (
+    EXACT,
+    Addresses,
+    Pattern,
+    client_network,
+    name_pattern,
+    name_text,
+    plain_address,
+    routing_key_pattern,
+    split_words,
+)
+from limiter.rule_index import NETWORK, Anchor, anchors_of, network_text
 from limiter.system_topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -63,8 +74,9 @@ class Subject:
         self.connection = connection  # its number; 0: not known
         self.vhost = name_text(name.vhost)
         self.exchange = name_text(name.exchange)
-        self.topic = name_text(name.topic)
         rocketmq = name.protocol == "rocketmq"
+        topic = name_text(name.topic)
+        self.topic = text if rocketmq and topic == text else topic  # once in memory
         self.namespace = namespace_of(self.topic) if rocketmq else None
         self.system = rocketmq and is_system_topic(self.topic)
 
@@ -89,6 +101,22 @@ class Subject:
         if per == "namespace":
             return self.namespace or ""
         return self.user or "" if per == "user" else ""
+
+    def field(self, name: str) -> str | None:
+        """What is known of it, by the field of `Match` that is compared with it; the topic is also the routing key and the queue."""
+        if name == "topic":
+            return self.topic
+        if name == "exchange":
+            return self.exchange
+        if name == "vhost":
+            return self.vhost
+        if name == "user":
+            return self.user
+        if name == "group":
+            return self.group
+        if name == "namespace":
+            return self.namespace
+        return self.client if name == "client" else None
 
     def group_of_topics(self, words: int) -> TopicName | None:
         """The name of all topics that agree in exchange and the first `words` words of the routing key: those, and a last word `#`.
@@ -170,6 +198,35 @@ class Matcher:
         if pattern is None or pattern.kind != EXACT:
             return None
         return encoded(pattern.text) if per == "vhost" else pattern.text
+
+    def client_network(self, client: str, length: int) -> str:
+        """Whose bucket `client` draws from, which this rule is for: its IPv6 network's of that `length`, unless the rule names it alone."""
+        return client if self._client is not None and self._client.single else client_network(client, length)
+
+    def cuts(self, length: int) -> bool:
+        """Whether the rule is for a part of an IPv6 network of that `length`: others of its addresses meet another rule."""
+        if self._client is None or self._client.single:
+            return False
+        version, own, _ = self._client.network()
+        return version == 6 and own > length
+
+    def anchors(self) -> list[Anchor]:
+        """What a subject must have to match. Not the listener: while it is not known it meets every rule."""
+        found: list[Anchor] = []
+        if self._client is not None:
+            version, length, bits = self._client.network()
+            found.append(("client", NETWORK, network_text(version, length, bits)))
+        for field, pattern in (
+            ("topic", self._topic),
+            ("exchange", self._exchange),
+            ("vhost", self._vhost),
+            ("group", self._group),
+            ("namespace", self._namespace),
+            ("user", self._user),
+        ):
+            if pattern is not None:
+                found += anchors_of(field, pattern)
+        return found
 
     def matches(self, subject: Subject) -> bool:
         """Whether the rule is for `subject`. What is not known of it (None) meets only rules that do not ask, the listener excepted."""

@@ -22,6 +22,7 @@ from typing import Final
 EXACT: Final = 0
 GLOB: Final = 1
 WORDS: Final = 2
+IPV6_BITS: Final = 128
 
 
 class Pattern:
@@ -41,6 +42,39 @@ class Pattern:
         if self.kind == GLOB:
             return self._expression.match(name) is not None
         return words_match(self._words, split_words(name))
+
+    # What every name that matches has in it (`limiter.rule_index`).
+
+    def exact(self) -> str | None:
+        """The one name that matches."""
+        return self.text if self.kind == EXACT else None
+
+    def prefix(self) -> str:
+        """How every name begins that matches."""
+        if self.kind == WORDS:
+            return ".".join(self._words[: first_wild(self._words)])
+        return self.text[: min((at for at in (self.text.find(sign) for sign in "*?[") if at >= 0), default=len(self.text))]
+
+    def suffix(self) -> str:
+        """How every name ends that matches."""
+        if self.kind == WORDS:
+            words = self._words[::-1]
+            return ".".join(words[: first_wild(words)][::-1])
+        return self.text[max(self.text.rfind(sign) for sign in "*?]") + 1 :]
+
+    def literal_words(self) -> list[str]:
+        """Words that every name has that matches; empty ones say little and are left out."""
+        return [word for word in self._words if word not in {"*", "#", ""}]
+
+    def chunks(self) -> list[str]:
+        """Of a glob: stretches of literal text. What may be inside of brackets is left out."""
+        if self.kind != GLOB:
+            return []
+        opening = self.text.find("[")
+        if opening < 0:
+            return self.text.replace("?", "*").split("*")
+        before, after = self.text[:opening], self.text[max(opening, self.text.rfind("]")) + 1 :]
+        return [*before.replace("?", "*").split("*"), *(after.replace("?", "*").split("*") if "]" in self.text[opening:] else [])]
 
     def __repr__(self) -> str:
         return f"<Pattern {('exact', 'glob', 'words')[self.kind]} {self.text!r}>"
@@ -69,6 +103,11 @@ def name_text(name: bytes) -> str:
 def split_words(key: str) -> list[str]:
     """The words of a routing key: split at dots, empty words count, but the empty key has none."""
     return key.split(".") if key else []
+
+
+def first_wild(words: list[str]) -> int:
+    """How many words come before the first wildcard."""
+    return next((at for at, word in enumerate(words) if word in {"*", "#"}), len(words))
 
 
 def words_match(pattern: list[str], words: list[str]) -> bool:
@@ -106,6 +145,10 @@ class Addresses:
         self._network: IPv4Network | IPv6Network = ip_network(text)
         self.single = self._network.num_addresses == 1
 
+    def network(self) -> tuple[int, int, int]:
+        """IP version, length of the prefix, and the first address as a number."""
+        return self._network.version, self._network.prefixlen, int(self._network.network_address)
+
     def host(self) -> str:
         """The address of a single host, in the form in which clients' addresses are compared."""
         return str(self._network.network_address)
@@ -122,6 +165,23 @@ class Addresses:
 
     def __repr__(self) -> str:
         return f"<Addresses {self.text}>"
+
+
+@lru_cache(4096)
+def client_network(client: str, length: int) -> str:
+    """Whose bucket an address draws from: an IPv6 address's network of that `length`, else the address itself.
+
+    Who has one IPv6 address mostly has 2^64 of them (RFC 7934), so one of each network would be a client without end.
+    """
+    if ":" not in client or length == IPV6_BITS:
+        return client
+    try:
+        address = ip_address(client)
+    except ValueError:
+        return client
+    if not isinstance(address, IPv6Address) or address.is_loopback:
+        return client
+    return str(IPv6Network((int(address), length), strict=False))
 
 
 @lru_cache(4096)  # reading an address costs a third of matching a key, and clients are few

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from limiter.flight import Flight
     from limiter.keys import Key
     from limiter.ledger import Level
     from limiter.reservation import Reservation
@@ -21,7 +22,8 @@ class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
 
     __slots__ = (
-        "again", "bypassed", "count", "key", "level", "messages", "passed", "reservation", "rule", "shadow_refused", "size", "wait_ns",
+        "again", "bypassed", "count", "flight", "key", "level", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused", "size",
+        "unanswered", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, key: Key | None, count: int, messages: int, size: int) -> None:
@@ -31,6 +33,9 @@ class Request:
         self.size = size  # bytes of each, as on the wire
         self.reservation: Reservation | None = None  # where the cost is known only later: that is judged, not `messages` and `size`
         self.again = False  # judged and refused before, held since: the refusal is not counted a second time
+        self.unanswered = False  # the broker never says what became of it: it counts in no limit on what is in flight
+        self.prepaid = False  # has passed, and gave its slots back because it had to wait behind others: judged again for slots alone
+        self.flight: Flight | None = None  # the slots that those which passed hold, where a level counts them; the verdict's, too
         # The verdict, written by Judge.decide (or by Executor where it gave none):
         self.passed = 0  # how many of `count` pass: always the first ones
         self.wait_ns = 0  # true time until the first refused one would pass, if nobody else asked

@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
-from limiter.limits import SECOND, UNLIMITED, Limit, Rate, per_second
-from limiter.patterns import Addresses
+from limiter.algorithms.fit import COUNTING, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight
+from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
+from limiter.patterns import IPV6_BITS, Addresses
 
 if TYPE_CHECKING:
     from limiter.snapshot import Quota
@@ -22,22 +23,26 @@ PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user"
 ACTIONS: Final = ("reject", "delay", "block", "drop", "close")
 FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
+SCOPES: Final = ("fleet", "gateway")
 OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
-NOT_YET: Final = {  # what the contract names and this version cannot do yet: refused, never ignored
-    "algorithm": ("pacing", "warm_up", "concurrency", "adaptive"),
-}
+NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # what the contract names and this version cannot do yet: refused, never ignored
 
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (limiter.md 3)
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # limiter.md 4
 MOST_DELAY_NS: Final = 2_500_000_000  # limiter.md 4: RocketMQ's clients time out at 3 s
 MOST_AMQP_DELAY_NS: Final = 8 * SECOND  # amqp.md 1.5: Java's NIO clients give up a write after 10 s, Bunny after 30 s
 PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
+DEFAULT_IPV6_PREFIX: Final = 64  # what a host can take addresses from as it likes (RFC 4291, 2.5.1; RFC 7934)
 MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
+MOST_WEIGHT: Final = 1000  # a guess: more of a difference is better said with `protected`
 MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
 
 AMQP_FIELDS: Final = ("vhost", "exchange", "routing_key", "queue")
 ROCKETMQ_FIELDS: Final = ("topic", "group", "namespace")
+
+
+TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
 
 
 INSTEAD: Final = {  # of a level that only the other protocol has
@@ -145,7 +150,10 @@ class Rule:
     breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
     `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
     What consumers get (`operation: consume`) is held whatever the action, with no breaker by default. `fallback` is what happens
-    where `reject` has no words (AMQP without confirms). `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
+    where `reject` has no words (AMQP without confirms). `candidate` is judged beside the limit and only counted (`limiter.candidate`): a
+    change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what part of a listener's cap a topic
+    gets (`limiter.sharing`); a rule that says one of them needs no limit. `scope` says whose its buckets are where gateways form a fleet;
+    None is the fleet's where that can be. `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
     name: str
@@ -158,12 +166,14 @@ class Rule:
     reply: str = "flow_control"
     max_delay_ns: int = DEFAULT_MAX_DELAY_NS
     mode: str = "enforce"
-    candidate: Limit | None = None
+    candidate: LimitChange | None = None
     weight: float = 1
     protected: bool = False
     place: str = ""
     fallback: str = "delay"
     routing_key_words: int | None = None
+    scope: str | None = None
+    ipv6_prefix: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -187,18 +197,50 @@ class Rule:
             check_words(self.routing_key_words, self.per, self.match.spoken())
         if self.reply != "flow_control" and self.match.spoken() == "amqp":
             raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
-        if self.limit.limits_nothing() and self.mode != "off":
+        if self.limit.limits_nothing() and self.mode != "off" and self.weight == 1 and not self.protected:
             raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt what it matches")
         if self.candidate is not None:
-            raise RuleError("candidate", "is not supported yet; run a second rule with mode: shadow and another per: meanwhile")
-        if self.weight != 1 or self.protected:
-            raise RuleError("protected" if self.protected else "weight", "is not supported yet; leave it out")
+            check_candidate(self.candidate, self.algorithm)
+        unfit = misfit(self.algorithm, self.limit, self.open_for_ns, self.candidate)
+        if unfit is None and (self.mode != "off" or self.limit.concurrent is not None):
+            unfit = misfit_in_flight(self.algorithm, self.limit, self.match.operation)
+        if unfit is not None:
+            raise RuleError(unfit[0], unfit[1])
+        check_sharing(self)
+        if self.ipv6_prefix is not None:
+            check_prefix(self.ipv6_prefix, self.per)
+        if self.scope is not None:
+            check_choice("scope", self.scope, SCOPES)
+        if self.scope == "fleet" and not self.is_fleets():
+            what = "per: connection" if self.per == "connection" else "a listener's cap" if self.is_cap() else f"algorithm: {self.algorithm}"
+            raise RuleError("scope", f"{what} is each gateway's own, a fleet shares token buckets; leave scope out")
+
+    def is_fleets(self) -> bool:
+        """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""
+        return self.scope != "gateway" and self.algorithm == "token_bucket" and self.per != "connection" and not self.is_cap()
+
+    def is_cap(self) -> bool:
+        """Whether topics share its limit by weight: all that is published to a listener (`limiter.sharing`)."""
+        return self.per == "listener" and self.match.operation != "consume" and self.algorithm == "token_bucket"
+
+    def weight_in_thousandths(self) -> int:
+        return max(1, round(self.weight * 1000))
+
+    def candidate_limit(self) -> Limit | None:
+        """The whole limit that the candidate would make of this rule's; None: there is no candidate."""
+        return None if self.candidate is None else self.candidate.over(self.limit)
+
+    def client_bits(self) -> int:
+        """How many leading bits of an IPv6 address make a client."""
+        return DEFAULT_IPV6_PREFIX if self.ipv6_prefix is None else self.ipv6_prefix
 
     def breaker_ns(self) -> int:
         """How long the breaker stays open; 0: there is none."""
         if self.open_for_ns is not None:
             return self.open_for_ns
-        return 0 if self.action in PATIENT or self.match.operation == "consume" else DEFAULT_OPEN_FOR_NS
+        patient = self.action in PATIENT or self.match.operation == "consume" or not has_burst(self.algorithm) or self.is_cap()
+        patient = patient or self.algorithm in COUNTING  # the next answer may free a slot at once
+        return 0 if patient else DEFAULT_OPEN_FOR_NS
 
 
 def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
@@ -210,6 +252,34 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
     for field, value in (("action", action), ("fallback", fallback)):
         if value in {"drop", "close"}:
             raise RuleError(field, f"{value!r} is not for deliveries: they are only ever held until the limit lets them pass; leave it out")
+
+
+def check_candidate(candidate: LimitChange, algorithm: str) -> None:
+    """Raise RuleError for a candidate that cannot be judged."""
+    if candidate.says_nothing():
+        raise RuleError("candidate", "says nothing; give messages, bytes or burst, e.g. {messages: 300/s}")
+    if algorithm not in TRIED_BY:
+        raise RuleError("candidate", f"is for limits that are rates, not for algorithm: {algorithm}; leave it out")
+
+
+def check_sharing(rule: Rule) -> None:
+    """Raise RuleError for what cannot be said of a cap, or of a topic's part in one."""
+    for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
+        if given and (rule.per != "topic" or rule.match.operation == "consume"):
+            raise RuleError(field, "says what part of a listener's cap a topic gets of what is published; set it on a rule with per: topic")
+    if not 0 < rule.weight <= MOST_WEIGHT:
+        raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MOST_WEIGHT}; 1 is what every topic has, 3 gets three times that")
+    if rule.is_cap() and rule.open_for_ns is not None and rule.open_for_ns > 0:
+        raise RuleError("breaker.open_for", "would refuse all topics of the listener at once, who share its cap by weight; leave it out")
+    if rule.limit.adapt is not None and not rule.is_cap():
+        raise RuleError("adapt", "is for a listener's cap on what is published: per: listener, algorithm: token_bucket; leave it out")
+
+
+def check_prefix(prefix: int, per: str) -> None:
+    if per != "client":
+        raise RuleError("ipv6_prefix", f"says which addresses are one client, and this rule's buckets are per {per}; say per: client")
+    if not 1 <= prefix <= IPV6_BITS:
+        raise RuleError("ipv6_prefix", f"{prefix} is outside 1 to {IPV6_BITS}; say 128 for a bucket of each address")
 
 
 def check_words(words: int, per: str, protocol: str | None) -> None:
@@ -254,6 +324,7 @@ class Override:
     max_delay_ns: int | None = None
     mode: str | None = None
     fallback: str | None = None
+    candidate: LimitChange | None = None  # one that says nothing: none, whatever the rule says
     expires_at: float | None = None
     by: str = ""
     at: float = 0.0
@@ -276,14 +347,7 @@ class Override:
 
     def limit_over(self, base: Limit) -> Limit:
         """The limit where this holds over `base`. A burst given as time replaces the rule's bursts given as tokens."""
-        keeps = self.burst_ns is None
-        return Limit(
-            messages=base.messages if self.messages is None else self.messages,
-            bytes=base.bytes if self.bytes is None else self.bytes,
-            messages_burst=self.messages_burst if self.messages_burst is not None or not keeps else base.messages_burst,
-            bytes_burst=self.bytes_burst if self.bytes_burst is not None or not keeps else base.bytes_burst,
-            burst_ns=base.burst_ns if keeps else self.burst_ns,
-        )
+        return LimitChange(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns).over(base)
 
     def over(self, rule: Rule) -> Rule:
         """`rule` with this change."""
@@ -298,16 +362,45 @@ class Override:
             max_delay_ns=rule.max_delay_ns if self.max_delay_ns is None else self.max_delay_ns,
             mode="off" if limit.limits_nothing() else mode,
             fallback=rule.fallback if self.fallback is None else self.fallback,
+            candidate=self.candidate_over(rule),
         )
+
+    def candidate_over(self, rule: Rule) -> LimitChange | None:
+        """The candidate of `rule` with this change: what this says, else what the rule says."""
+        if self.candidate is None:
+            return rule.candidate
+        return None if self.candidate.says_nothing() else self.candidate
+
+
+def fitting(change: Override, rule: Rule) -> Override:
+    """`change` without what the rule's algorithm has no use for: the file may have changed since it was made."""
+    if has_burst(rule.algorithm):
+        return change
+    candidate = change.candidate
+    if candidate is not None and not candidate.says_nothing():
+        candidate = replace(candidate, messages_burst=None, bytes_burst=None, burst_ns=None)
+        candidate = None if candidate.says_nothing() else candidate
+    return replace(change, messages_burst=None, bytes_burst=None, burst_ns=None, open_for_ns=None, candidate=candidate)
 
 
 def quota_over(rule: Rule, quota: Quota) -> Rule:
     """`rule` with the limit of a published quota: its rates and bursts where it names them, the rule's elsewhere."""
-    limit = rule.limit
+    if not has_burst(rule.algorithm):
+        quota = replace(
+            quota,
+            messages=None if quota.messages is None else (quota.messages[0], 0),
+            bytes=None if quota.bytes is None else (quota.bytes[0], 0),
+        )
+    tried = rule.candidate_limit()
+    candidate = None if tried is None else as_change(quota_limit(tried, quota))  # a quota would hold over a promoted candidate too
+    return replace(rule, limit=quota_limit(rule.limit, quota), candidate=candidate)
+
+
+def quota_limit(limit: Limit, quota: Quota) -> Limit:
     if quota.messages is not None:
         rate, burst = quota.messages
         limit = replace(limit, messages=per_second(rate), messages_burst=burst or None)
     if quota.bytes is not None:
         rate, burst = quota.bytes
         limit = replace(limit, bytes=per_second(rate), bytes_burst=burst or None)
-    return replace(rule, limit=limit)
+    return limit

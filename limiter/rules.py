@@ -22,7 +22,7 @@ matches, wherever it stands in the file; several bare ones are in file order aga
 A rule "names the key exactly" where it names the topic (AMQP: exchange and routing key, or the queue; the virtual host may be left out), or
 exactly the listener, client, user, virtual host, exchange, group or namespace that its level is for.
 
-Finding the rules of a new key costs one look-up for all exact rules and one comparison per pattern.
+Finding the rules of a new key costs one look-up for all exact rules and one comparison per pattern that may match (`limiter.rule_index`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from limiter.limits import Limit
+from limiter.limits import Limit, as_change
 from limiter.matching import Matcher, Subject, group_text
-from limiter.rule import MOST_DELAY_NS, Match, Override, Rule, RuleError, check_times, quota_over
+from limiter.rule import MOST_DELAY_NS, TRIED_BY, Match, Override, Rule, RuleError, check_times, fitting, quota_over
+from limiter.rule_index import RuleIndex
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
@@ -55,7 +56,7 @@ GENERATIONS: Final = count(1)
 class Effective:
     """What holds for a message at one level. `rule` carries the limit as it is now; `place` says where its rule stands."""
 
-    __slots__ = ("at", "by", "expires_at", "identity", "origin", "per", "reason", "rule", "thing")
+    __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "rule", "thing")
 
     def __init__(self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, change: Override | None) -> None:
         self.per = per
@@ -67,6 +68,7 @@ class Effective:
         self.at = 0.0 if change is None else change.at  # when, seconds since 1970
         self.reason = "" if change is None else change.reason
         self.expires_at = None if change is None else change.expires_at
+        self.own_candidate = origin == "override" and change is not None and change.candidate is not None  # not the rule's
 
     @property
     def limit(self) -> Limit:
@@ -87,10 +89,16 @@ def with_quota(rule: Rule, quota: Quota) -> Rule:
 
 
 def with_override(rule: Rule, override: Override) -> Rule:
+    if override.candidate is not None and rule.algorithm not in TRIED_BY:  # the file has changed since
+        override = replace(override, candidate=None)
+    override = fitting(override, rule)
     if override.max_delay_ns is not None and override.max_delay_ns > MOST_DELAY_NS:  # RuleSet takes that for AMQP's topics only
         changed = override.over(replace(rule, match=replace(rule.match, protocol="amqp"), reply="flow_control"))
     else:
         changed = override.over(rule)
+    tried = rule.candidate_limit()
+    if tried is not None and override.candidate is None:  # the change would hold over a promoted candidate too
+        changed = replace(changed, candidate=as_change(override.limit_over(tried)))
     enforceable = rule is UNRULED and override.mode is None and not changed.limit.limits_nothing()
     return replace(changed, mode="enforce") if enforceable else changed
 
@@ -106,13 +114,14 @@ def said_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName
 class LevelRules:
     """The rules of one level, in the order in which they hold."""
 
-    __slots__ = ("bare", "exact", "named", "patterns", "per")
+    __slots__ = ("bare", "exact", "index", "named", "patterns", "per")
 
     def __init__(self, per: str) -> None:
         self.per = per
         self.exact: dict[tuple[str, str, str, str], list[int]] = {}  # by topic
         self.named: dict[str, list[int]] = {}  # by the thing of the level
         self.patterns: list[int] = []
+        self.index = RuleIndex([], [])  # of `patterns`; made when all are known
         self.bare: list[int] = []
 
     def add(self, at: int, matcher: Matcher) -> None:
@@ -142,7 +151,8 @@ class RuleSet:
     """All rules, live changes and quotas at one moment; immutable. Swapped as a whole by `Judge.replace`.
 
     `rules` are the file's. `rule_overrides` change a rule by name (of a rule no longer in the file: ignored). `now_s` is the wall clock:
-    what has expired by then does not hold; the caller builds a new set at `next_expiry`. Raises RuleError.
+    what has expired by then does not hold; the caller builds a new set at `next_expiry`. `like` is the set before this one: where
+    the file's rules are the very same, they are not compiled again. Raises RuleError.
     """
 
     __slots__ = (
@@ -153,6 +163,7 @@ class RuleSet:
         "file_rules",
         "generation",
         "groups_topics",
+        "has_candidates",
         "next_expiry",
         "overrides",
         "quotas",
@@ -169,6 +180,7 @@ class RuleSet:
         quotas: Mapping[TopicName, Quota] | None = None,
         revision: int = 0,
         now_s: float = 0.0,
+        like: RuleSet | None = None,
     ) -> None:
         self.generation: int = next(GENERATIONS)
         self.revision = revision
@@ -191,9 +203,22 @@ class RuleSet:
         )
         self.groups_topics = any(rule.routing_key_words is not None for rule in self.rules)
         self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
+        self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
+            change.candidate is not None for change in self.overrides.values()
+        )
         self._index: dict[str, int] = {}
         self._matchers: list[Matcher] = []
         self._levels: dict[str, LevelRules] = {}
+        if like is not None and like.file_rules is rules:  # no live change changes which messages a rule is for
+            self._index = like._index
+            self._matchers = like._matchers
+            self._levels = dict(like._levels)
+        else:
+            self._compile()
+        if self.overrides or self.quotas:
+            self._levels.setdefault("topic", LevelRules("topic"))
+
+    def _compile(self) -> None:
         for at, rule in enumerate(self.rules):
             if rule.name in self._index:
                 first = self.rules[self._index[rule.name]].place or f"rule number {self._index[rule.name] + 1}"
@@ -202,8 +227,8 @@ class RuleSet:
             matcher = Matcher(rule.match, rule.per)
             self._matchers.append(matcher)
             self._levels.setdefault(rule.per, LevelRules(rule.per)).add(at, matcher)
-        if self.overrides or self.quotas:
-            self._levels.setdefault("topic", LevelRules("topic"))
+        for level in self._levels.values():
+            level.index = RuleIndex(level.patterns, self._matchers)
 
     def _still_holds(self, change: Override, now_s: float) -> bool:
         expiry = change.expires_at
@@ -260,7 +285,7 @@ class RuleSet:
         origin = "file"
         if at < 0:
             origin = "default"
-            at = self._first(level.patterns, subject)
+            at = self._first(level.index.candidates(subject), subject)
             if at < 0:
                 at = self._first(level.bare, subject)
         rule = UNRULED if at < 0 else self.rules[at]
@@ -277,6 +302,10 @@ class RuleSet:
             override, of_topic = said_of(subject.name, group, self.overrides)
             if override is not None:
                 rule, origin, change, alone = with_override(rule, override), "override", override, of_topic
+        if per == "client" and at >= 0:
+            thing = self._matchers[at].client_network(thing, rule.client_bits())
+            if self._matchers[at].cuts(rule.client_bits()):
+                own_buckets = rule.name
         if alone:
             own_buckets = ""
         elif words is not None:

@@ -5,6 +5,7 @@ duration, so what the admin API shows can be sent back to it.
 
     rates      500/s  30k/min  0.5/s  1/10s     byte rates  10MiB/s  64kB/s  500/s
     sizes      1MiB  64kB  512B                 durations   2s  500ms  1.5min  1h  250us
+    shares     10%/10s
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
+from limiter.bypass import PARTS, Share
 from limiter.limits import SECOND, Rate
 
 DURATIONS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
@@ -33,6 +35,9 @@ SIZE_SPELLINGS: Final = {
 NUMBER: Final = r"(?P<number>\d+(?:\.\d+)?)"
 RATE: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z]*)\s*/\s*(?P<many>\d*)\s*(?P<period>[A-Za-zµ]+)\s*", re.ASCII)
 QUANTITY: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-zµ]*)\s*")
+SHARE: Final = re.compile(rf"\s*{NUMBER}\s*%\s*/\s*(?P<window>[0-9.]+\s*[A-Za-zµ]+)\s*", re.ASCII)
+SHORTEST_WINDOW: Final = SECOND
+LONGEST_WINDOW: Final = 600 * SECOND  # a guess: longer ago says nothing about now
 LONGEST: Final = 64  # characters; a number of a million digits takes Python seconds to read
 
 
@@ -74,6 +79,22 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> int:
     """Nanoseconds: `2s`, `500ms`, `1.5min`. Raises ValueError with a hint. `0` needs a unit too: `0s`."""
     return read_quantity(text, DURATIONS, SPELLINGS, "duration", "2s")
+
+
+def parse_share(text: str) -> Share:
+    """A part of what came within a window: `10%/10s`, `0.5%/1min`. Raises ValueError with a hint."""
+    found = SHARE.fullmatch(text) if isinstance(text, str) and len(text) <= LONGEST else None
+    if found is None:
+        raise ValueError(f"{shorten(str(text))} is no share of a time; write it like 10%/10s")
+    parts = Fraction(found["number"]) * PARTS / 100
+    window = parse_duration(found["window"])
+    if parts > PARTS:
+        raise ValueError(f"{shorten(text)}: more than all of it; the most is 100%")
+    if parts.denominator != 1:
+        raise ValueError(f"{shorten(text)} has too many decimal places; four are the most")
+    if not SHORTEST_WINDOW <= window <= LONGEST_WINDOW or window % (SECOND // 1000):
+        raise ValueError(f"{shorten(text)}: a window is 1s to 10min long, in whole milliseconds; write it like 10%/10s")
+    return Share(parts.numerator, window)
 
 
 def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], what: str, example: str) -> int:
@@ -126,6 +147,12 @@ def format_rate(rate: Rate) -> str:
 def format_byte_rate(rate: Rate) -> str:
     """The shortest exact way to write a rate of bytes: `10MiB/s`, `1500B/s`."""
     return write_rate(rate, SIZES)
+
+
+def format_share(share: Share) -> str:
+    """The shortest exact way to write a share: `10%/10s`."""
+    percent = Fraction(share.parts * 100, PARTS)
+    return f"{decimal_text(percent) or 0}%/{format_duration(share.window_ns)}"
 
 
 def write_rate(rate: Rate, units: dict[str, int]) -> str:

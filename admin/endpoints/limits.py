@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
+
+import trio
 
 from admin.auth import Role
 from admin.bodies import Circumstances, LimitBody, decode, override
@@ -13,12 +17,15 @@ from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
-from admin.views import KeyLimit, Level, LimitInUse, LimitPage, Preview, in_use, level_of, usage_of
+from admin.views import Explained, KeyLimit, Level, LimitInUse, LimitPage, Preview, explained, in_use, level_of, usage_of
+from limiter.explanation import explain
 from limiter.keys import TopicName, amqp_topic, rocketmq_topic
-from limiter.rule import PROTOCOLS
+from limiter.matching import Subject
+from limiter.rule import OPERATIONS, PROTOCOLS
 from limiter.rules import Effective
 
 LONGEST_NAME: Final = 255  # bytes: AMQP's short strings, RocketMQ's longest topic (%RETRY% and a group)
+RULES_ON_LOOP: Final = 200  # that are explained on the loop's thread: some 5 ms at most
 SORTS: Final = ("name", "fill", "rate", "refused", "last_refused")
 
 
@@ -37,13 +44,47 @@ def key_of_request(context: Context) -> TopicName:
     return amqp_topic(names["vhost"], names["exchange"], names["routing_key"])
 
 
-def holding(context: Context, name: TopicName) -> list[tuple[str, Effective]]:
-    """What holds for a key, with its operation. RocketMQ's topics are consumed; of AMQP's keys those that are a queue's name, which are the
-    routing keys of the default exchange.
-    """
-    operations = ("produce",) if name.exchange else ("produce", "consume")
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whose messages are asked about; None: not said. `operation` None: whatever the key is for."""
+
+    listener: str | None = None
+    client: str | None = None
+    user: str | None = None
+    group: str | None = None
+    operation: str | None = None
+
+    def subject(self, name: TopicName, operation: str) -> Subject:
+        group = None if self.group is None else self.group.encode(errors="surrogateescape")
+        return Subject(name, name.text(), self.listener, self.client, self.user, group, operation)
+
+
+ANYBODY: Final = Sender()
+
+
+def sender_of_request(context: Context) -> Sender:
+    """The sender that the query names; raises ProblemError 422 for a listener that there is none of."""
+    query = context.request.query
+    listener = query.get("listener")
+    known = [str(each["name"]) for each in context.gateway.listeners()]
+    if listener is not None and known and listener not in known:
+        raise invalid("there is no such sender", [Fault("?listener", f"there is no listener {listener!r}; known: {', '.join(known)}")])
+    return Sender(listener, query.get("client"), query.get("user"), query.get("group"), query.get("operation"))
+
+
+def holding(context: Context, name: TopicName, sender: Sender = ANYBODY) -> list[tuple[str, Effective]]:
+    """What holds for a key, with its operation."""
     rules = context.store.rules()
-    return [(operation, effective) for operation in operations for effective in rules.effective(name, operation=operation)]
+    return [
+        (operation, effective) for operation in operations_of(name, sender) for effective in rules.matched(sender.subject(name, operation))
+    ]
+
+
+def operations_of(name: TopicName, sender: Sender) -> tuple[str, ...]:
+    """RocketMQ's topics are consumed; of AMQP's keys those that are a queue's name, which are the routing keys of the default exchange."""
+    if sender.operation is not None:
+        return (sender.operation,)
+    return ("produce",) if name.exchange else ("produce", "consume")
 
 
 def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
@@ -57,17 +98,18 @@ def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
     return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in context.gateway.topics()}
 
 
-async def key_answer(context: Context, name: TopicName) -> Answer:
+async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
     rates = rates_of(context)
-    found = holding(context, name)
+    found = holding(context, name, sender)
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
     topic = next(things, name.text())  # or the group it names
 
     def level(operation: str, effective: Effective) -> Level:
-        state = context.gateway.judge.state(name, context.request.now, operation) if effective.per == "topic" else None
-        if state is None:
+        known = bool(effective.thing) or effective.per == "rule"  # else whose bucket it would be is not said
+        state = context.gateway.judge.state_of(effective.identity, context.request.now) if known else None
+        if state is None or state.operation != operation:
             return level_of(effective, operation=operation)
-        told = rates.get((name.protocol, effective.thing, operation))
+        told = rates.get((name.protocol, effective.thing, operation)) if effective.per == "topic" else None
         return level_of(effective, usage_of(state, told, context.seconds_at), operation)
 
     view = KeyLimit(
@@ -77,12 +119,28 @@ async def key_answer(context: Context, name: TopicName) -> Answer:
         revision=context.store.revision,
         override=context.store.state.keys.get(key_target(name)),
         levels=[level(operation, effective) for operation, effective in found],
+        explanation=await explanation_of(context, name, sender, level) if explaining else None,
     )
     return Answer(view, etag=etag(configured(context, name)))
 
 
+async def explanation_of(context: Context, name: TopicName, sender: Sender, level: Callable[[str, Effective], Level]) -> list[Explained]:
+    """Each level of a key. Thousands of rules are walked on another thread."""
+    rules = context.store.rules()
+    found: list[Explained] = []
+    for operation in operations_of(name, sender):
+        subject = sender.subject(name, operation)
+        if len(rules.rules) <= RULES_ON_LOOP:
+            levels = explain(rules, subject)
+        else:
+            levels = await trio.to_thread.run_sync(explain, rules, subject)
+        found += [explained(each, operation, None if each.effective is None else level(operation, each.effective)) for each in levels]
+    return found
+
+
 async def get(context: Context) -> Answer:
-    return await key_answer(context, key_of_request(context))
+    name = key_of_request(context)
+    return await key_answer(context, name, sender_of_request(context), explaining=context.request.flag("explain"))
 
 
 async def put(context: Context) -> Answer:
@@ -182,6 +240,14 @@ SORTERS: Final = {
 
 ROCKETMQ: Final = "/v1/limits/rocketmq/{topic}"
 AMQP: Final = "/v1/limits/amqp/{vhost}/{exchange}/{routing_key}"
+KEY_PARAMETERS: Final = (
+    Parameter("explain", "flag", "say for each level what lost and why, and on which levels nothing holds"),
+    Parameter("listener", "text", "for messages that come by this listener"),
+    Parameter("client", "text", "for messages from this client address"),
+    Parameter("user", "text", "for messages of this user"),
+    Parameter("group", "text", "for messages of this RocketMQ group"),
+    Parameter("operation", "text", "produce or consume alone", choices=OPERATIONS),
+)
 LIST_PARAMETERS: Final = (
     Parameter("protocol", "text", "only this protocol's", choices=PROTOCOLS),
     QUERY,
@@ -196,7 +262,8 @@ ROUTES: Final[list[Route]] = [
         route
         for template in (ROCKETMQ, AMQP)
         for route in (
-            Route("GET", template, Role.VIEWER, get, "What holds for a key, used or not", answer=KeyLimit),
+            Route("GET", template, Role.VIEWER, get, "What holds for a key, used or not, and why", answer=KeyLimit,
+                  parameters=KEY_PARAMETERS),
             Route("PUT", template, Role.OPERATOR, put, "Change a key's limit live", answer=KeyLimit | Preview, body=LimitBody,
                   parameters=WRITE_PARAMETERS, conditional=True),
             Route("PATCH", template, Role.OPERATOR, patch, "Change parts of a key's live change", answer=KeyLimit | Preview, body=LimitBody,

@@ -32,8 +32,8 @@ async def status(context: Context) -> Answer:
         "next_expiry": None if store.next_expiry is None else format_time(store.next_expiry),
         "write_failures": store.write_failures,
     }
-    warnings = [*store.warnings, *context.tokens.warnings]
-    return Answer({**context.gateway.status(), "limits": context.gateway.judge.usage(), "state": state, "warnings": warnings})
+    warnings = [*context.gateway.warnings(), *store.warnings, *context.tokens.warnings]
+    return Answer({"limits": context.gateway.judge.usage(), **context.gateway.status(), "state": state, "warnings": warnings})
 
 
 async def configuration(context: Context) -> Answer:
@@ -50,6 +50,7 @@ async def reload(context: Context) -> Answer:
         if not dry_run:
             context.tokens.refresh()
         done = context.gateway.reload(dry_run=dry_run)
+        await context.gateway.in_force()
     except ReloadFailedError as error:
         raise invalid(
             "the configuration cannot be used; the last good one stays in force", [Fault("", text) for text in error.errors]
@@ -84,8 +85,9 @@ async def livez(context: Context) -> Answer:
 
 async def readyz(context: Context) -> Answer:
     reasons = context.gateway.ready()
-    told = reasons if context.request.actor.role >= Role.VIEWER else []
-    return Answer(Ready(not reasons, told), status=503 if reasons else 200)
+    if context.request.actor.role < Role.VIEWER:
+        return Answer(Ready(not reasons), status=503 if reasons else 200)
+    return Answer(Ready(not reasons, reasons, context.gateway.warnings()), status=503 if reasons else 200)
 
 
 async def metrics(context: Context) -> Answer:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace as with_fields
+
 from admin.auth import Role
-from admin.bodies import Circumstances, LimitBody, decode, override
+from admin.bodies import Circumstances, LimitBody, ReasonBody, decode, override
 from admin.context import Context
 from admin.preconditions import etag, require_match
-from admin.problems import not_found
+from admin.problems import ProblemError, not_found
+from admin.promotion import promoted
 from admin.routing import WRITE_PARAMETERS, Answer, Route
 from admin.state import StoredOverride, rule_target
-from admin.views import Preview, RuleList, RuleView, rule_view
+from admin.views import Preview, RuleList, RuleView, candidate_usage, rule_view
 
 
 def name_of(context: Context) -> str:
@@ -45,14 +48,25 @@ def configured(context: Context, name: str) -> tuple[Any, ...]:
 
 
 def answer(context: Context, name: str) -> Answer:
-    return Answer(view(context, name), etag=etag(configured(context, name)))
+    return Answer(counted(context, [view(context, name)])[0], etag=etag(configured(context, name)))
+
+
+def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
+    """The rules with what their candidates have counted, which is no part of their ETag."""
+    counts = context.gateway.judge.candidates(context.request.now)
+    return [
+        with_fields(each, candidate_usage=candidate_usage(counts[each.name], context.seconds_at))
+        if each.candidate is not None and each.name in counts
+        else each
+        for each in found
+    ]
 
 
 async def list_rules(context: Context) -> Answer:
     known = {rule.name for rule in context.store.file_rules}
     orphans = {name: stored for name, stored in context.store.state.rules.items() if name not in known}
-    found = RuleList(views(context), orphans, context.store.revision)
-    return Answer(found, etag=etag((found.items, orphans)))
+    found = views(context)
+    return Answer(RuleList(counted(context, found), orphans, context.store.revision), etag=etag((found, orphans)))
 
 
 async def get(context: Context) -> Answer:
@@ -70,6 +84,28 @@ async def put(context: Context) -> Answer:
         return [(rule_target(name), override(body, None, about))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
+    return Answer(done) if isinstance(done, Preview) else answer(context, name)
+
+
+async def promote(context: Context) -> Answer:
+    """Make the rule's candidate its limit. The candidate is gone then; a rollback brings it back."""
+    name = name_of(context)
+    view(context, name)
+    body = decode(context.request.body, ReasonBody)
+    reason = body.reason if isinstance(body.reason, str) else context.reason
+    about = Circumstances(context.request.actor.name, context.wall_clock(), reason or "candidate promoted")
+
+    def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
+        require_match(context.request, etag(configured(context, name)))
+        store = context.store
+        rule = store.rules().rule(name)
+        file_rule = next(each for each in store.file_rules if each.name == name)
+        if rule is None or rule.candidate is None:
+            remedy = f'name one in the configuration, or PUT /v1/rules/{name} with {{"candidate": {{"messages": "300/s"}}}}'
+            raise ProblemError(409, "no-candidate", f"the rule {name!r} has no candidate to promote; {remedy}")
+        return [(rule_target(name), promoted(store.state.rules.get(name), file_rule, rule, about))], None
+
+    done = await context.change(edit, about.reason)
     return Answer(done) if isinstance(done, Preview) else answer(context, name)
 
 
@@ -95,6 +131,8 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/rules/{name}", Role.VIEWER, get, "One rule: as it holds, as the file has it", answer=RuleView),
     Route("PUT", "/v1/rules/{name}", Role.OPERATOR, put, "Change a rule's limit live", answer=RuleView | Preview, body=LimitBody,
           parameters=WRITE_PARAMETERS, conditional=True),
+    Route("POST", "/v1/rules/{name}:promote", Role.OPERATOR, promote, "Make a rule's candidate its limit", answer=RuleView | Preview,
+          body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True, statuses=(200,)),
     Route("DELETE", "/v1/rules/{name}", Role.OPERATOR, delete, "Return a rule to what the file says", answer=RuleView | RuleList | Preview,
           parameters=WRITE_PARAMETERS, conditional=True),
 ]  # fmt: skip

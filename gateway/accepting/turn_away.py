@@ -97,9 +97,9 @@ async def _read(client: Channel) -> bytes:
     """The next bytes; b"" at the end, whichever it is."""
     buffer = memoryview(bytearray(READ_BYTES))
     while True:
-        count = client.receive(buffer, 0)
-        if count or client.eof or client.error is not None:
-            return bytes(buffer[:count])
+        data = client.read(READ_BYTES, buffer)
+        if data or client.eof or client.error is not None:
+            return data
         await trio.lowlevel.wait_readable(client.fd)
 
 

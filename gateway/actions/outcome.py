@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.conversation import DROPPED, REFUSED
 from gateway.messages import Part
+from limiter.caps import is_shared
 
 
 def counted(part: Part, outcome: int) -> bool:
@@ -14,6 +15,8 @@ def counted(part: Part, outcome: int) -> bool:
     level = part.level
     if outcome == REFUSED:
         tally.refused += part.count * part.messages
+        if level is not None and is_shared(level):
+            tally.refused_share += part.count * part.messages
         tally.refused_bytes += part.count * part.size
     elif outcome == DROPPED:
         tally.dropped += part.count * part.messages

@@ -1,19 +1,18 @@
-"""`sluice limits` and `sluice rules`: look at limits and change them live."""
+"""`sluice limits`: look at limits and change those of keys live. What a live change may say is here for rules too (`rules.py`)."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
-from gateway.cli.client import AdminClient, Reply, listed, path
-from gateway.cli.exits import NOT_FOUND, USAGE, CommandError
-from gateway.cli.output import Column, brief, column, talk
+from gateway.cli.client import Reply, path
+from gateway.cli.exits import USAGE, CommandError
+from gateway.cli.explain import explained, tried
+from gateway.cli.output import Column, brief, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
-from limiter.rule import ACTIONS, FALLBACKS, MODES, REPLIES
+from limiter.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_rate, parse_size
 
 
@@ -33,6 +32,7 @@ LEVELS: Final[list[Column]] = [
     column("action", "action"),
     column("fallback", "fallback"),
     column("mode", "mode"),
+    column("candidate", "candidate.messages", "candidate.bytes"),
     column("origin", "origin"),
     column("rule", "rule"),
     column("place", "place"),
@@ -50,28 +50,14 @@ IN_USE: Final[list[Column]] = [
     column("bytes", "level.limit.bytes"),
     column("origin", "level.origin"),
     column("rule", "level.rule"),
+    column("place", "level.place"),
     column("received/s", "level.usage.received_per_second"),
     column("refused/s", "level.usage.refused_per_second"),
     column("refused", "level.usage.refused"),
     column("fill", "level.usage.fill"),
     column("breaker", "level.usage.breaker"),
     column("last refused", "level.usage.last_refused"),
-]
-RULES: Final[list[Column]] = [
-    column("rule", "name"),
-    column("match", "match"),
-    column("per", "per"),
-    column("key words", "routing_key_words"),
-    column("messages", "limit.messages"),
-    column("bytes", "limit.bytes"),
-    column("action", "action"),
-    column("fallback", "fallback"),
-    column("mode", "mode"),
-    column("origin", "origin"),
-    column("place", "place"),
-    column("by", "override.by"),
-    column("until", "override.expires"),
-    column("reason", "override.reason"),
+    ("candidate", lambda item: tried(item["level"].get("candidate"), (item["level"].get("usage") or {}).get("candidate"))),
 ]
 
 
@@ -111,6 +97,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--open-for", metavar="TIME", callback=_checked(parse_duration), help="The breaker's time; 0s: none."),
         click.option("--max-delay", metavar="TIME", callback=_checked(parse_duration), help="With action delay: how long at most."),
         click.option(
+            "--candidate-messages", metavar="RATE", callback=_checked(parse_rate), help="A rate to be tried: judged and counted only."
+        ),
+        click.option("--candidate-bytes", metavar="RATE", callback=_checked(parse_byte_rate), help="The same of bytes."),
+        click.option("--candidate-burst", metavar="TIME", callback=_checked(parse_duration), help="The same of the burst, as a time."),
+        click.option("--no-candidate", is_flag=True, help="Try nothing, whatever the rule's candidate is."),
+        click.option(
             "--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30min, or 2026-11-21T12:00:00Z."
         ),
     )
@@ -119,8 +111,20 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _body(change: Change, said_: dict[str, Any]) -> dict[str, Any]:
+def _candidate(said_: dict[str, Any]) -> dict[str, Any] | str | None:
+    """What the options say of a candidate, which are taken out; raises CommandError where they contradict one another."""
+    given = {name: said_.pop(f"candidate_{name}") for name in ("messages", "bytes", "burst")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not said_.pop("no_candidate"):
+        return given or None
+    if given:
+        raise CommandError(USAGE, "--no-candidate and a candidate: say one or the other")
+    return "none"
+
+
+def change_body(change: Change, said_: dict[str, Any]) -> dict[str, Any]:
     """The body of a PUT from the options given; raises CommandError where they say nothing."""
+    said_["candidate"] = _candidate(said_)
     tokens = {"messages": said_.pop("burst_messages"), "bytes": said_.pop("burst_bytes")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     if tokens and said_["burst"] is not None:
@@ -151,10 +155,10 @@ KEY: Final = click.argument("key", nargs=-1, required=True, metavar="rocketmq TO
 
 def show_key(remote: Remote, reply: Reply) -> None:
     """A key's limits: a row for each level; in JSON and YAML also the version for --if-version."""
-    _show(remote, reply, lambda body: body.get("levels"), LEVELS)
+    show(remote, reply, lambda body: body.get("levels"), LEVELS)
 
 
-def _show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: list[Column]) -> None:
+def show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: list[Column]) -> None:
     body = reply.body
     if remote.form == "table" and isinstance(body, dict) and body.get("dry_run"):
         remote.emit(_preview(body), [column("protocol", "protocol"), column("topic", "topic"), column("", "when"), *LEVELS])
@@ -196,17 +200,34 @@ def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, mo
     remote.emit(found, IN_USE)
 
 
-@limits.command(example="sluice limits get rocketmq orders\nsluice limits get amqp / amq.default jobs -o yaml")
+@limits.command(
+    example="sluice limits get rocketmq orders\n"
+    "sluice limits get amqp / orders order.created --client 10.0.0.7 --user shop\n"
+    "sluice limits get amqp / amq.default jobs -o yaml"
+)
 @KEY
+@click.option("--client", metavar="ADDRESS", help="For messages from this client address.")
+@click.option("--user", metavar="NAME", help="For messages of this user.")
+@click.option("--group", metavar="NAME", help="For messages of this RocketMQ group.")
+@click.option("--listener", metavar="NAME", help="For messages that come by this listener.")
+@click.option("--operation", type=click.Choice(OPERATIONS), help="Only what holds for this.")
 @remote
-def get(remote: Remote, key: tuple[str, ...]) -> None:
-    """What holds for a key, used or not, and where it comes from."""
-    reply = remote.client.ask("GET", key_path(key))
-    levels = reply.body.get("levels") if isinstance(reply.body, dict) else None
-    if remote.form == "table" and levels == []:
-        talk("no limit holds for this key")
+def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
+    """What holds for a key, used or not, from where, what it lost against and why.
+
+    Rules that ask for a client, user or group hold for senders that are one: say whose messages you mean.
+    """
+    query = {"explain": "1", **{name: value for name, value in sender.items() if value is not None}}
+    reply = remote.client.ask("GET", key_path(key), query=query)
+    body = reply.body if isinstance(reply.body, dict) else {}
+    if remote.form != "table" or (body.get("levels") != [] and not body.get("explanation")):
+        show_key(remote, reply)
         return
-    show_key(remote, reply)
+    if body.get("explanation"):
+        for line in explained(body):
+            click.echo(clean(line).rstrip())
+    if not body.get("levels"):
+        talk("no limit holds for this key")
 
 
 @limits.command(
@@ -221,7 +242,7 @@ def get(remote: Remote, key: tuple[str, ...]) -> None:
 def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -> None:
     """Change the limit of a key live. What is not said is as the rule says; an earlier live change of the key is replaced."""
     target = key_path(key)
-    body = _body(change, options)
+    body = change_body(change, options)
     client = remote.client
     seen = client.ask("GET", target)
     reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
@@ -244,72 +265,3 @@ def unset(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
     reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
     show_key(remote, reply)
     said(change, f"live change of {' '.join(key)} taken back", f"take back the live change of {' '.join(key)}")
-
-
-@click.group(cls=Group, example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
-def rules() -> None:
-    """The rules of the configuration: look at them, change one's limit live."""
-
-
-@rules.command("list", example="sluice rules list")
-@remote
-def list_rules(remote: Remote) -> None:
-    """All rules, in the order in which they are tried."""
-    body = remote.client.ask("GET", "/v1/rules").body
-    remote.emit(listed(body) if remote.form == "table" else body, RULES)
-
-
-@rules.command("set", example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
-@click.argument("name")
-@limit_options
-@changing
-@remote
-def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
-    """Change a rule's limit live. Live changes of keys stay as they are."""
-    body = _body(change, options)
-    client = remote.client
-    target = path("rules", name)
-    with _naming(client, name):
-        seen = client.ask("GET", target) if change.if_version is None else None
-        reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
-    _show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
-    said(change, f"rule {name} changed", f"change rule {name}")
-
-
-@rules.command(example="sluice rules reset rocketmq-topics")
-@click.argument("name")
-@changing
-@remote
-def reset(remote: Remote, change: Change, name: str) -> None:
-    """Return a rule to what the file says."""
-    client = remote.client
-    target = path("rules", name)
-    if_match = change.if_match(_seen_rule(client.ask, target) if change.if_version is None else None)
-    with _naming(client, name):
-        reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
-    _show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
-    said(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
-
-
-@contextmanager
-def _naming(client: AdminClient, name: str) -> Iterator[None]:
-    """Where the gateway does not find the rule, say so, and which was perhaps meant."""
-    try:
-        yield
-    except CommandError as error:
-        if error.status != 404:
-            raise
-        known = [str(rule.get("name")) for rule in listed(client.ask("GET", "/v1/rules").body)]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else "`sluice rules list` shows all"
-        raise CommandError(NOT_FOUND, f"there is no rule {name}; {hint}", status=404) from None
-
-
-def _seen_rule(ask: Callable[..., Reply], target: str) -> Reply | None:
-    """The rule as it is; None where the file has it no more, but a live change of it may be left."""
-    try:
-        return ask("GET", target)
-    except CommandError as error:
-        if error.code != NOT_FOUND:
-            raise
-        return None

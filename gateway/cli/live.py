@@ -52,6 +52,7 @@ CONNECTIONS: Final[list[Column]] = [
     column("forwarded", "messages_forwarded"),
     column("held", "held_messages"),
     column("held bytes", "held_bytes"),
+    column("flow s", "credit.reader.blocked_seconds"),
     column("blocked s", "broker_blocked_seconds"),
     column("send blocked s", "send_blocked_seconds"),
     column("age s", "age_seconds"),
@@ -74,6 +75,12 @@ def _guarded(hop: object, verified: str) -> object:
     return verified if hop.get("peer_verified") else "on"
 
 
+def _cap(item: dict[str, Any]) -> object:
+    """The listener's caps in use: what holds now, and where that is less than the rule says, of what and why."""
+    caps = [cap for cap in item.get("caps") or [] if isinstance(cap, dict)]
+    return "; ".join(f"{cap['now']} of {cap['limit']} ({cap['reason']})" if cap.get("reason") else f"{cap['now']}" for cap in caps) or None
+
+
 LISTENERS: Final[list[Column]] = [
     column("listener", "name"),
     column("protocol", "protocol"),
@@ -86,6 +93,8 @@ LISTENERS: Final[list[Column]] = [
     column("per user", "max_connections_per_user"),
     column("rate", "max_connection_rate"),
     ("refused", lambda item: sum((item.get("connections_refused") or {}).values())),
+    ("unjudged", lambda item: (item.get("judged") or {}).get("bypassed_messages")),
+    ("cap", _cap),
     ("broker busy", lambda item: sum((item.get("broker_busy") or {}).values())),
     column("upstream", "upstream"),
     ("upstream tls", lambda item: _guarded(item.get("upstream_tls"), "verified")),
@@ -118,7 +127,12 @@ def connections() -> None:
 )
 @remote
 def list_(remote: Remote, query: str | None) -> None:
-    """Connections, each with its state, what holds it up, and how long its broker has been blocked or slow to take bytes."""
+    """Connections, each with its state, what holds it up, and for how long: flow s, not read for want of credit; blocked s, its broker said
+    that it is blocked; send blocked s, its broker was slow to take bytes.
+
+    Bottleneck: broker_blocked (the broker says so), limit (a rule holds something: rule, topic), memory (the gateway holds too much, and this
+    client publishes), client (it does not read), broker (it is slow), limiter (judging is).
+    """
     remote.emit(list(remote.client.items("/v1/connections", {"q": query} if query else None)), CONNECTIONS)
 
 
@@ -138,7 +152,10 @@ def close(remote: Remote, change: Change, connection: int) -> None:
 @click.command(cls=Verb, example="sluice listeners\nsluice listeners -o yaml")
 @remote
 def listeners(remote: Remote) -> None:
-    """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last."""
+    """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last.
+
+    Unjudged: messages that passed without a verdict, because the limiter was too busy or failed.
+    """
     remote.emit(listed(remote.client.ask("GET", "/v1/listeners").body), LISTENERS)
 
 
@@ -166,6 +183,8 @@ def health(ctx: click.Context, remote: Remote) -> None:
         if remote.form != "table":
             remote.emit({"ready": False, "reasons": known or [error.message]})
         ctx.exit(FAILED)
+    for warning in body.get("warnings") or [] if isinstance(body, dict) else []:
+        talk(f"ready, but {warning}")
     remote.emit(body if isinstance(body, dict) else {"ready": True})
     ctx.exit(OK)
 

@@ -18,7 +18,7 @@ VERBS: Final = {
     "check": "gateway.cli.local:check",
     "config": "gateway.cli.local:config",
     "limits": "gateway.cli.limits:limits",
-    "rules": "gateway.cli.limits:rules",
+    "rules": "gateway.cli.rules:rules",
     "topics": "gateway.cli.live:topics",
     "connections": "gateway.cli.live:connections",
     "listeners": "gateway.cli.live:listeners",

@@ -19,7 +19,10 @@ from limiter.credit import Credit
 REQUESTS_PER_TURN: Final = 512  # fairness between sessions, as Netty's maxMessagesPerRead; 512 short messages are about 0.2 ms
 CRUMB: Final = 512  # bytes; smaller pieces are joined up to LOAF, for each object costs 33 more: a client could trickle 40 times its bytes
 LOAF: Final = 4096
+SHORT_REST: Final = 32_768  # bytes; joining them with the next read costs less than the read itself, however small the reads are
 WINDOW_NS: Final = 100_000_000  # access log's max_100ms_messages
+PRODUCE: Final = "produce"
+RETRY: Final = "%RETRY%"  # of a RocketMQ topic for what a consumer sends back
 
 
 class Decode(Handler):
@@ -34,12 +37,15 @@ class Decode(Handler):
         self.later: list[bytes] = []  # bytes after `rest`, not worth joining before `conversation.need` are there
         self.later_bytes = 0
         self.pending = False  # decoding stopped for want of room: call again without new bytes
+        self.publishes = False  # the client has sent messages of its own: not only fetched them, or sent back what it had fetched
 
     def carry(self, batch: Batch) -> bool:
         data = batch.data
         at = 0
         if self.rest or self.later:
-            if self.pending and not data and not self.later:
+            if data and not self.pending and not self.later and len(self.rest) <= SHORT_REST:
+                data = self.rest + data
+            elif self.pending and not data and not self.later:
                 data = self.rest
                 at = self.at
             else:
@@ -63,7 +69,7 @@ class Decode(Handler):
             self.rest = data
             self.at = position
         else:
-            self.rest = data[position:]
+            self.rest = data[position:] if left else b""
             self.at = 0
         return True
 
@@ -98,7 +104,16 @@ class Decode(Handler):
                 if not key.dirty:
                     self.accounts.note(key)
                 key.tally.receive(part.count * part.messages, window)
+        if requests and not self.publishes:
+            self._look_for_publishes(parts)
         return requests
+
+    def _look_for_publishes(self, parts: list[Part]) -> None:
+        for part in parts:
+            key = part.key
+            if part.kind == REQUEST and key is not None and key.operation == PRODUCE and not key.text.startswith(RETRY):
+                self.publishes = True
+                return
 
     def undecoded(self) -> int:
         """Bytes kept here."""

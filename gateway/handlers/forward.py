@@ -7,8 +7,6 @@ the reader.
 
 from __future__ import annotations
 
-from collections import deque
-
 from gateway.accounts import Accounts
 from gateway.channel import Channel
 from gateway.conversation import Conversation
@@ -26,7 +24,10 @@ class Forward(Handler):
         self.credit = credit  # the limiter's towards us
         self.accounts = accounts
         self.messages = 0  # requests forwarded since the session began
-        self.marks: deque[tuple[int, int]] = deque()  # (upstream.queued after it, requests): not yet taken by the socket
+        self.unsent = 0  # requests whose bytes the socket has not taken yet
+        self.first_mark = 0  # upstream.queued behind the first of them
+        self.first_count = 0
+        self.marks: list[tuple[int, int]] = []  # the same of the rest, latest last: rarely any, for most leave in the turn they came in
 
     def carry(self, batch: Batch) -> bool:
         onward = self.conversation.onward
@@ -48,6 +49,8 @@ class Forward(Handler):
                 tally.bytes += count * part.size
                 if not key.dirty:
                     self.accounts.note(key)
+                if part.flight is not None:
+                    part.flight.since = batch.now
             if part.data is data and part.start == end:
                 end = part.end
             else:
@@ -60,17 +63,42 @@ class Forward(Handler):
         if requests:
             self.messages += requests
             self.credit.spend(requests, batch.now)
-            self.marks.append((upstream.queued, requests))
+            if self.unsent == 0:
+                self.first_mark = upstream.queued
+                self.first_count = requests
+            else:
+                self.marks.append((upstream.queued, requests))
+            self.unsent += requests
         return True
 
     def acknowledge(self, now: int) -> None:
         """Grant credit for what the broker's socket has taken since the last call."""
-        marks = self.marks
-        if not marks:
+        handled = self.unsent
+        if handled == 0:
             return
         sent = self.upstream.sent
-        handled = 0
-        while marks and marks[0][0] <= sent:
-            handled += marks.popleft()[1]
-        if handled:
-            self.credit.handle(handled, now, blocked=False)
+        if sent != self.upstream.queued:
+            handled = self._taken(sent)
+            if handled == 0:
+                return
+        elif self.marks:
+            self.marks.clear()
+        self.unsent -= handled
+        self.credit.handle(handled, now, blocked=False)
+
+    def _taken(self, sent: int) -> int:
+        """The requests before `sent`; their marks are taken off."""
+        if self.first_mark > sent:
+            return 0
+        handled = self.first_count
+        gone = 0
+        for mark, count in self.marks:
+            if mark > sent:
+                self.first_mark = mark
+                self.first_count = count
+                gone += 1
+                break
+            handled += count
+            gone += 1
+        del self.marks[:gone]
+        return handled

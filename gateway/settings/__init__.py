@@ -4,9 +4,10 @@ from gateway.settings.load import Settings, diff, load
 from gateway.settings.problems import ConfigError, ConfigProblem
 from gateway.settings.schema import rules_schema, schema
 from gateway.settings.tls_files import hops
-from gateway.settings.types import AccessLog, Admin, Credit, Disk, Gateway, Limiter, Listener, Log, Memory, Token
+from gateway.settings.types import AccessLog, Admin, Credit, Disk, Fleet, FleetRedis, Gateway, Limiter, Listener, Log, Memory, Token
 
 __all__ = [
-    "AccessLog", "Admin", "ConfigError", "ConfigProblem", "Credit", "Disk", "Gateway", "Limiter", "Listener", "Log", "Memory", "Settings",
+    "AccessLog", "Admin", "ConfigError", "ConfigProblem", "Credit", "Disk", "Fleet", "FleetRedis", "Gateway", "Limiter", "Listener", "Log",
+    "Memory", "Settings",
     "Token", "diff", "hops", "load", "rules_schema", "schema",
 ]  # fmt: skip

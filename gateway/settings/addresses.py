@@ -58,7 +58,7 @@ class HostPort(ScalarKind[Address]):
             raise Invalid(f"{quoted(text)} is not host:port", f"write it like {self.example}")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
-            if not _is_ipv6(host):
+            if not is_ipv6(host):
                 raise Invalid(f"{quoted(host)} is not an IPv6 address", f"write it like {self.example}")
         elif ":" in host:
             raise Invalid(f"{quoted(text)} is not host:port", f'an IPv6 address stands in brackets: "[{host}]:{port}"')
@@ -90,7 +90,7 @@ class HostName(ScalarKind[str]):
     def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
         text = scalar.text
         if ":" in text:
-            if "%" in text or not _is_ipv6(text):
+            if "%" in text or not is_ipv6(text):
                 raise Invalid(f"{quoted(text)} is not an IPv6 address", f"write it like {self.example}, without a port")
         elif fault := host_fault(text):
             raise Invalid(f"{quoted(text)} {fault}", f"write it like {self.example}")
@@ -128,7 +128,7 @@ class Network(ScalarKind[str]):
         return {"type": "string", "examples": [self.example]}
 
 
-def _is_ipv6(host: str) -> bool:
+def is_ipv6(host: str) -> bool:
     try:
         IPv6Address(host)
     except ValueError:

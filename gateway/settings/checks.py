@@ -13,7 +13,7 @@ from gateway.settings.port_ranges import PortRange
 from gateway.settings.problems import NOWHERE, Place
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
-from gateway.settings.types import Admin, Credit, Listener, Memory
+from gateway.settings.types import Admin, Credit, Fleet, Gateway, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 NAMESERVER: Final = "rocketmq-nameserver"
@@ -231,6 +231,38 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
     return None
 
 
+CAPS: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user", "max_connection_rate")
+
+
+def workers(reading: Reading) -> None:
+    """What several workers cannot have together is refused, never counted by each alone."""
+    several = next(
+        (path for path, value in reading.sections if isinstance(value, Gateway) and value.workers > 1 and _both_read(reading, path, "workers")),
+        None,
+    )
+    if several is None:
+        return
+    remedy = "set gateway.workers: 1, or leave this out"
+    for path, value in reading.sections:
+        if isinstance(value, Listener):
+            if value.protocol == NAMESERVER:
+                message = "several workers cannot have a name server's listener: each would open its own for the brokers"
+                reading.problems.add(_place(reading, f"{path}.protocol"), f"{path}.protocol", message, "set gateway.workers: 1")
+            if value.remote_admin is not None:
+                message = "several workers cannot answer remote admin: only their parent changes limits"
+                reading.problems.add(_place(reading, f"{path}.remote_admin"), f"{path}.remote_admin", message, remedy)
+            for cap in CAPS:
+                if getattr(value, cap) is not None:
+                    message = "several workers cannot share a cap on connections: each would count its own"
+                    reading.problems.add(_place(reading, f"{path}.{cap}"), f"{path}.{cap}", message, remedy)
+        elif isinstance(value, RuleText) and value.candidate is not None:
+            message = "several workers cannot judge a candidate: each would see a part of what it is for"
+            reading.problems.add(_place(reading, f"{path}.candidate"), f"{path}.candidate", message, remedy)
+        elif isinstance(value, Fleet):
+            message = "several workers cannot be in a fleet yet"
+            reading.problems.add(_place(reading, path), path, message, remedy)
+
+
 CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     unique_names,
     binds,
@@ -239,6 +271,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     broker_ports,
     credit,
     memory,
+    workers,
     admin,
     tls_files,
     token_files,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
@@ -13,10 +12,11 @@ from gateway.admission import PER_BROKER, room_for_connections
 from gateway.settings.checks import NAMESERVER, brokers_room, unreadable_token
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, Place
+from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
-from limiter.limits import Rate
+from limiter.limits import Limit, Rate
 from limiter.matching import SPOKEN_BY
-from limiter.rule import DEFAULT_MAX_DELAY_NS, Rule
+from limiter.rule import DEFAULT_MAX_DELAY_NS
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
@@ -27,16 +27,18 @@ FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connect
 
 
 def short_bursts(settings: Settings) -> Iterator[ConfigProblem]:
-    """A burst below 20 ms of the rate."""
+    """A burst below 20 ms of the rate: of a limit, or else of its candidate."""
     for number, rule in enumerate(settings.rules):
-        limit = rule.limit
-        for what, rate, capacity in (
-            ("messages", limit.messages, limit.messages_capacity()),
-            ("bytes", limit.bytes, limit.bytes_capacity()),
-        ):
-            if rate is not None and rate.amount and capacity < rate.tokens_in(SHORTEST_BURST_NS):
-                message = f"the burst of {capacity} {what} is below 20 ms of {format_rate(rate)}: even traffic will be refused"
-                yield settings.problem(f"rules[{number}].limit.burst", message, f"give at least {_least(rate)} {what}, or leave burst out")
+        found = list(_short_bursts(settings, f"rules[{number}].limit.burst", rule.limit))
+        tried = rule.candidate_limit()
+        yield from found if found or tried is None else _short_bursts(settings, f"rules[{number}].candidate.burst", tried)
+
+
+def _short_bursts(settings: Settings, path: str, limit: Limit) -> Iterator[ConfigProblem]:
+    for what, rate, capacity in (("messages", limit.messages, limit.messages_capacity()), ("bytes", limit.bytes, limit.bytes_capacity())):
+        if rate is not None and rate.amount and capacity < rate.tokens_in(SHORTEST_BURST_NS):
+            message = f"the burst of {capacity} {what} is below 20 ms of {format_rate(rate)}: even traffic will be refused"
+            yield settings.problem(path, message, f"give at least {_least(rate)} {what}, or leave burst out")
 
 
 def _least(rate: Rate) -> int:
@@ -60,17 +62,6 @@ def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
         if wanted is not None and not wanted.startswith(opened) and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
             message = f'there is no listener "{wanted}": the rule never matches'
             yield settings.problem(f"rules[{number}].match.listener", message, f"known: {', '.join(names)}")
-
-
-def shadowed_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """A rule behind another of the same level with the same match. Shadow-mode rules are for standing beside another."""
-    first: dict[object, Rule] = {}
-    for number, rule in enumerate(settings.rules):
-        key = (rule.per, replace(rule.match, operation=rule.match.operation or "produce"))
-        if key in first:
-            message = f'the rule never holds: "{first[key].name}" ({first[key].place}) has the same match and comes first'
-            yield settings.problem(f"rules[{number}].match", message, "remove one of the two, or give this one another match or per")
-        first.setdefault(key, rule)
 
 
 def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
@@ -205,8 +196,9 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, shadowed_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
+    no_rules, short_bursts, unheard_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
     caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
+    *RULE_LINTS,
 )  # fmt: skip
 
 

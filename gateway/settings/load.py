@@ -20,7 +20,7 @@ from gateway.settings.problems import NOWHERE, ConfigProblem, Place, Problems
 from gateway.settings.rules import RULES, RulesFile
 from gateway.settings.sections import ListOf, Section, setting
 from gateway.settings.sources import PREFIX, overlay
-from gateway.settings.types import ACCESS_LOG, AccessLog, Admin, Credit, Disk, Gateway, Limiter, Listener, Log, Memory
+from gateway.settings.types import ACCESS_LOG, FLEET, AccessLog, Admin, Credit, Disk, Fleet, Gateway, Limiter, Listener, Log, Memory
 from limiter.rule import Rule
 
 REDACTED: Final = "***"
@@ -41,6 +41,7 @@ class Settings:
         "Where clients connect, and the brokers behind.",
     )
     limiter: Limiter = setting(Section(Limiter), Limiter(), "The limiter's own executor.")
+    fleet: Fleet | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
     credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
     memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
     disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")

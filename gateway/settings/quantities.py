@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from gateway.settings.document import Scalar
 from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
+from gateway.settings.problems import quoted
+from limiter.bypass import Share
 from limiter.limits import Rate
 from limiter.units import (
     format_byte_rate,
     format_duration,
     format_rate,
+    format_share,
     format_size,
     parse_byte_rate,
     parse_duration,
     parse_rate,
+    parse_share,
     parse_size,
 )
 
@@ -98,7 +103,71 @@ def Size(example: str, least: str, most: str) -> Ranged:  # noqa: N802
     return Ranged(Quantity("a size", example, parse_size, format_size, pattern), least, most)
 
 
+def ShareOf(example: str) -> Quantity[Share]:  # noqa: N802
+    """A part of what came within a window, as `10%/10s`."""
+    pattern = f"^\\s*{_NUMBER}\\s*%\\s*/\\s*{_NUMBER}\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
+    return Quantity("a share of a time", example, parse_share, format_share, pattern)
+
+
 def Duration(example: str, least: str, most: str) -> Ranged:  # noqa: N802
     """Nanoseconds, as `2s`."""
     pattern = f"^\\s*{_NUMBER}\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
     return Ranged(Quantity("a duration", example, parse_duration, format_duration, pattern), least, most)
+
+
+class Percent(ScalarKind[int]):
+    """A part of a whole, as `20%`: thousandths, from `least` to `most` of them."""
+
+    wanted = "a part of the whole"
+
+    def __init__(self, example: str, least: int, most: int) -> None:
+        self.example = example
+        self.least = least
+        self.most = most
+        self.placeholder = most
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
+        found = re.fullmatch(r"\s*([0-9]{1,3})(?:\.([0-9]))?\s*%\s*", scalar.text)
+        if found is None:
+            bare = re.fullmatch(r"[0-9.]+", scalar.text)
+            remedy = f"did you mean {scalar.text}%?" if bare else f"write it like {self.example}"
+            raise Invalid(f"expected {self.wanted}, got {quoted(scalar.text)}", remedy)
+        part = int(found[1]) * 10 + int(found[2] or 0)
+        if part < self.least:
+            raise Invalid(f"{scalar.text} is too little", f"the least is {self.show(self.least)}")
+        if part > self.most:
+            raise Invalid(f"{scalar.text} is too much", f"the most is {self.show(self.most)}")
+        return part
+
+    def show(self, value: int) -> str:
+        return f"{value // 10}%" if value % 10 == 0 else f"{value / 10:.1f}%"
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "string", "pattern": "^\\s*[0-9]{1,3}(?:\\.[0-9])?\\s*%\\s*$", "examples": [self.example]}
+
+
+class Weight(ScalarKind[float]):
+    """How many times what others get: a number above 0 with at most three decimal places, written plainly."""
+
+    placeholder = 1.0
+    wanted = "a number"
+    example = "3"
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def parse(self, scalar: Scalar, place: str, reading: Reading) -> float:
+        if not scalar.plain or re.fullmatch(r"(?:0|[1-9][0-9]{0,5})(?:\.[0-9]{1,3})?", scalar.text) is None:
+            raise Invalid(f"expected a number above 0, got {quoted(scalar.text)}", "write it like 3, or 0.5")
+        weight = float(scalar.text)
+        if weight == 0:
+            raise Invalid("0 would get nothing at all", "write 0.1 for a tenth of what others get, or give the rule a limit of 0/s")
+        if weight > self.most:
+            raise Invalid(f"{scalar.text} is too large", f"the most is {self.most}")
+        return weight
+
+    def show(self, value: float) -> JSON:
+        return int(value) if value == int(value) else value
+
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": self.most}

@@ -10,25 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from gateway.settings.document import Node
-from gateway.settings.kinds import JSON, Choice, Kind, Name, NotYet, NotYets, Reading, Text, Whole
+from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
 from gateway.settings.problems import Place, suggestion
-from gateway.settings.quantities import ByteRate, Duration, MessageRate, Size
+from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent, Size, Weight
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
-from limiter.limits import Limit, Rate
+from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT
+from limiter.algorithms.warm_up import DEFAULT_OVER_NS
+from limiter.limits import SECOND, Adapt, Limit, LimitChange, Rate
+from limiter.patterns import IPV6_BITS
 from limiter.rule import (
     ACTIONS,
     DEFAULT_MAX_DELAY_NS,
     FALLBACKS,
     MODES,
+    MOST_WEIGHT,
     MOST_WORDS,
     NOT_YET,
     OPERATIONS,
     PER,
     PROTOCOLS,
     REPLIES,
+    SCOPES,
     Match,
     Rule,
     RuleError,
@@ -78,13 +83,37 @@ class BurstText:
 
 @dataclass(frozen=True, slots=True)
 class LimitText:
-    """How much may pass: messages, bytes, or both. 0/s refuses everything; what is left out is unlimited."""
+    """How much may pass: messages, bytes, or both, or how many requests at a time. 0/s refuses everything; what is left out is unlimited."""
 
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 500/s, 30k/min.")
     bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 10MiB/s.")
     burst: int | BurstText | None = setting(
         OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "How much at once: a time of the rate (default 1s), or tokens."
     )
+    concurrent: int | None = setting(
+        Whole(1, MOST_CONCURRENT, 64),
+        None,
+        "With algorithm concurrency or adaptive: how many requests may be in flight, that is sends the broker has not answered and publishes "
+        "it has not confirmed.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateText:
+    """A limit that is judged beside the enforced one and only counted; what it leaves out is as in `limit`."""
+
+    messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 300/s.")
+    bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 5MiB/s.")
+    burst: int | BurstText | None = setting(
+        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "How much at once: a time of the rate, or tokens."
+    )
+
+
+class SomeCandidate(Section[CandidateText]):
+    """A candidate that says something; that it does is checked by the limiter."""
+
+    def schema(self) -> dict[str, JSON]:
+        return {**super().schema(), "type": "object", "minProperties": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +129,42 @@ class BreakerText:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUpText:
+    """How a limit warms up."""
+
+    over_ns: int = setting(
+        Duration("10s", "1ms", "24h"),
+        DEFAULT_OVER_NS,
+        "In use, the rate rises from a third of the limit to the limit over this time; left alone it is cold again after as long.",
+        key="over",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveText:
+    """Between what bounds the number of requests in flight is found; the upper one is `limit: {concurrent: ...}`."""
+
+    at_least: int | None = setting(
+        Whole(1, MOST_CONCURRENT, 4), None, "Never fewer than these, whatever is measured; default: 4, or concurrent where that is less."
+    )
+    start: int | None = setting(
+        Whole(1, MOST_CONCURRENT, 20), None, "How many to begin with; default: 20, within at_least and concurrent."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptText:
+    """How a listener's cap follows what its broker says of its load."""
+
+    floor: int = setting(Percent("20%", 1, 1000), 200, "Never below this much of the cap.")
+    tighten: int = setting(Percent("20%", 1, 900), 200, "By how much of what it is the cap is tightened, each time.")
+    every_ns: int = setting(
+        Duration("1s", "100ms", "1h"), SECOND, "Tightened once in so long at most, and recovers from so long after that on.", key="every"
+    )
+    recover: int = setting(Percent("5%", 1, 1000), 50, "How much of the whole cap comes back each second.")
+
+
+@dataclass(frozen=True, slots=True)
 class RuleText:
     """One rule of the limiter."""
 
@@ -107,7 +172,14 @@ class RuleText:
     match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
     per: str = setting(Choice(*PER), "topic", "What a bucket is kept for; exchange and vhost are AMQP's, group and namespace RocketMQ's.")
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
-    algorithm: str = setting(Choice("token_bucket", not_yet=NOT_YET["algorithm"]), "token_bucket", "How the limit is kept.")
+    algorithm: str = setting(
+        Choice("token_bucket", "pacing", "warm_up", "concurrency", "adaptive", not_yet=NOT_YET.get("algorithm", ())),
+        "token_bucket",
+        "How the limit is kept. pacing: evenly, one interval apart, without a burst; warm_up: from a third of the limit up after idleness; "
+        "concurrency: so many requests in flight; adaptive: as many as the broker's latency allows.",
+    )
+    adaptive: AdaptiveText | None = setting(Section(AdaptiveText), None, "Of algorithm adaptive; default: {at_least: 4, start: 20}.")
+    warm_up: WarmUpText | None = setting(Section(WarmUpText), None, "Of algorithm warm_up; default: {over: 10s}.")
     breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
     action: str = setting(
         Choice(*ACTIONS),
@@ -129,19 +201,46 @@ class RuleText:
         None,
         "AMQP topics whose routing keys agree in so many first words share a bucket; for keys with ids in them.",
     )
+    ipv6_prefix: int | None = setting(
+        Whole(1, IPV6_BITS, 64),
+        None,
+        "With per: client: IPv6 addresses that agree in so many first bits are one client; default 64, for a host may take any of them. "
+        "128: each address is one.",
+    )
+    scope: str | None = setting(
+        Choice(*SCOPES),
+        None,
+        "Where gateways form a fleet: fleet, all of them share this rule's buckets; gateway, each has its own. Default: fleet for "
+        "token_bucket, but for per: connection and a listener's cap.",
+    )
     mode: str = setting(Choice(*MODES), "enforce", "enforce; shadow: evaluated and counted, never enforced; off.")
+    candidate: CandidateText | None = setting(
+        SomeCandidate(CandidateText),
+        None,
+        "A limit to be tried: judged beside the enforced one and counted; `sluice rules promote` enforces it.",
+    )
 
-    not_yet: ClassVar[NotYets] = {
-        "candidate": NotYet("a candidate limit is"),
-        "weight": NotYet("weights are", ("1",)),
-        "protected": NotYet("protected topics are", ("false",)),
-    }
+    weight: float = setting(
+        Weight(MOST_WEIGHT),
+        1.0,
+        "What a topic gets of a listener's cap (a rule with per: listener) when that binds: 3 gets three times what 1 gets.",
+    )
+    protected: bool = setting(YesNo(), False, "When a listener's cap binds, the topic is served before all that are not protected.")
+    adapt: AdaptText | None = setting(
+        Section(AdaptText), None, "Of a listener's cap: it is tightened while its broker shows that it is overloaded; {} is all defaults."
+    )
 
 
 MATCH_FIELDS: Final = tuple(field.name for field in fields(MatchText))  # called the same in Match
 RULE_SETTINGS: Final = settings_of(RuleText)
 LIMIT_SETTINGS: Final = settings_of(LimitText)
 SOME_LIMIT: Final = LimitText(messages=Rate(1))
+SOME_CONCURRENCY: Final = LimitText(concurrent=MOST_CONCURRENT)
+
+
+def some_limit(text: RuleText) -> LimitText:
+    """A limit that the rule's algorithm has nothing to say against."""
+    return SOME_CONCURRENCY if text.algorithm in COUNTING else SOME_LIMIT
 
 
 class RuleKind(Kind[Rule]):
@@ -195,7 +294,7 @@ def without(text: RuleText, error: RuleError) -> RuleText:
     """The rule as if the field that `error` is about had not been written, so that the next fault is found."""
     outer, _, inner = error.field.partition(".")
     if outer == "limit":
-        return replace(text, limit=SOME_LIMIT)
+        return replace(text, limit=some_limit(text))
     match = text.match
     if outer == "match" and inner != "client" and match.protocol is None and {match.topic, match.group, match.namespace} != {None}:
         text = replace(
@@ -218,7 +317,9 @@ def readable(text: RuleText, unread: list[str]) -> RuleText:
         text = replace(text, match=replace(text.match, protocol=None), max_delay_ns=DEFAULT_MAX_DELAY_NS)
     if "match.client" in unread:
         text = replace(text, match=replace(text.match, client=None))
-    return replace(text, limit=SOME_LIMIT) if any(map(_means_limit, unread)) else text
+    if any(field.partition(".")[0] == "candidate" for field in unread):
+        text = replace(text, candidate=None)
+    return replace(text, limit=some_limit(text)) if any(map(_means_limit, unread)) else text
 
 
 def _means_limit(field: str) -> bool:
@@ -243,6 +344,11 @@ def rule_of(text: RuleText, place: Place) -> Rule:
             messages_burst=tokens.messages,
             bytes_burst=tokens.bytes,
             burst_ns=limit.burst if isinstance(limit.burst, int) else None,
+            concurrent=limit.concurrent,
+            at_least=None if text.adaptive is None else text.adaptive.at_least,
+            start=None if text.adaptive is None else text.adaptive.start,
+            warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
+            adapt=adapt_of(text.adapt),
         ),
         algorithm=text.algorithm,
         open_for_ns=text.breaker.open_for_ns,
@@ -250,10 +356,42 @@ def rule_of(text: RuleText, place: Place) -> Rule:
         reply=text.reply,
         max_delay_ns=text.max_delay_ns,
         mode=text.mode,
+        candidate=candidate_of(text.candidate),
+        weight=text.weight,
+        protected=text.protected,
         place=f"{place.file.rpartition('/')[2]}:{place.line}",
         fallback=text.fallback,
         routing_key_words=text.routing_key_words,
+        ipv6_prefix=text.ipv6_prefix,
+        scope=text.scope,
     )
+
+
+def adapt_of(text: AdaptText | None) -> Adapt | None:
+    return None if text is None else Adapt(text.floor, text.tighten, text.every_ns, text.recover)
+
+
+def adapt_text(adapt: Adapt | None) -> AdaptText | None:
+    """The inverse of `adapt_of`."""
+    return None if adapt is None else AdaptText(adapt.floor, adapt.tighten, adapt.every_ns, adapt.recover)
+
+
+def candidate_of(text: CandidateText | None) -> LimitChange | None:
+    if text is None:
+        return None
+    tokens = text.burst if isinstance(text.burst, BurstText) else BurstText()
+    burst_ns = text.burst if isinstance(text.burst, int) else None
+    return LimitChange(text.messages, text.bytes, tokens.messages, tokens.bytes, burst_ns)
+
+
+def candidate_text(candidate: LimitChange | None) -> CandidateText | None:
+    """The inverse of `candidate_of`."""
+    if candidate is None:
+        return None
+    burst: int | BurstText | None = candidate.burst_ns
+    if candidate.messages_burst is not None or candidate.bytes_burst is not None:
+        burst = BurstText(candidate.messages_burst, candidate.bytes_burst)
+    return CandidateText(candidate.messages, candidate.bytes, burst)
 
 
 def text_of(rule: Rule) -> RuleText:
@@ -266,15 +404,23 @@ def text_of(rule: Rule) -> RuleText:
         name=rule.name,
         match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_FIELDS}),
         per=rule.per,
-        limit=LimitText(limit.messages, limit.bytes, burst),
+        limit=LimitText(limit.messages, limit.bytes, burst, limit.concurrent),
         algorithm=rule.algorithm,
+        adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
+        warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
         breaker=BreakerText(rule.breaker_ns()),
         action=rule.action,
         fallback=rule.fallback,
         reply=rule.reply,
         max_delay_ns=rule.max_delay_ns,
         routing_key_words=rule.routing_key_words,
+        ipv6_prefix=rule.ipv6_prefix,
+        scope=rule.scope,
         mode=rule.mode,
+        candidate=candidate_text(rule.candidate),
+        weight=rule.weight,
+        protected=rule.protected,
+        adapt=adapt_text(limit.adapt),
     )
 
 

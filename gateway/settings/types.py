@@ -15,8 +15,10 @@ from typing import ClassVar
 from gateway.settings.addresses import Address, HostName, HostPort, Network
 from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Text, Whole, YesNo
 from gateway.settings.port_ranges import PortRange, Ports
-from gateway.settings.quantities import ConnectionRate, Duration, Size
+from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
+from gateway.settings.redis_urls import RedisUrl
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
+from limiter.bypass import Share
 from limiter.limits import Rate
 
 
@@ -25,11 +27,7 @@ class Gateway:
     """The gateway itself."""
 
     name: str = setting(Name("orders-sidecar"), "", "Name in logs, metrics and the access log; default: the host's name.")
-    workers: int = setting(
-        Only(Whole(1, 1024, 1), 1, "more than one worker is not supported yet", "set workers: 1"),
-        1,
-        "Processes that share the listening sockets.",
-    )
+    workers: int = setting(Whole(1, 1024, 2), 1, "Processes that share the listening sockets and the limits; 1: one process alone.")
     state_directory: Path = setting(
         PathName("state"), Path("state"), "Where overrides, quotas, history and admin.token are kept; created with mode 0700."
     )
@@ -174,14 +172,73 @@ class Listener:
 class Limiter:
     """The limiter's own executor."""
 
-    threads: int = setting(Whole(0, 64, 1), 1, "Threads the judge runs on; 0 judges inline, on the event loop.")
-    queue: int = setting(Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for a thread; beyond it on_rejection decides.")
+    threads: int = setting(
+        Whole(0, 64, 1),
+        1,
+        "Threads the judge runs on, each connection on one of them: more keep floods apart, and judge no faster; 0 judges on the event loop.",
+    )
+    queue: int = setting(
+        Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for each thread; beyond it on_rejection decides."
+    )
     on_rejection: str = setting(
         Choice("pass", "judge"), "pass", "When the queue is full: pass the batch unlimited and count it, or judge it on the event loop."
+    )
+    max_bypass: Share = setting(
+        ShareOf("10%/10s"),
+        Share(100_000, 10_000_000_000),
+        "With on_rejection: pass: the most that may pass like that, of the messages of the last seconds; beyond it they are judged on the "
+        "event loop. 100%/10s: no bound.",
     )
     max_keys: int = setting(
         Whole(1, 100_000_000, 1_000_000), 1_000_000, "Buckets remembered; beyond it new keys share one overflow bucket, counted."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RedisTls:
+    """TLS towards Redis, where its URL begins with rediss://. Files are PEM."""
+
+    ca: Path | None = setting(PathName("tls/redis-ca.pem"), None, "CAs Redis' certificate may be of; default: the system's.")
+    certificate: Path | None = setting(PathName("tls/gateway.pem"), None, "The gateway's own certificate, where Redis wants one.")
+    key: Path | None = setting(PathName("tls/gateway.key"), None, "Its private key, without a password.")
+    verify: str = setting(
+        Choice("full", "ca", "none"),
+        "full",
+        "full: the certificate is of a trusted CA and names the host of the URL; ca: of a trusted CA; none: any.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRedis:
+    """The Redis that keeps the buckets of all gateways of a fleet."""
+
+    url: str = setting(
+        RedisUrl(),
+        REQUIRED,
+        "Where it is: redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, unix:///SOCKET. Redis 5 or later, or Valkey.",
+    )
+    name: str = setting(
+        Name("orders"), REQUIRED, "Name of the fleet: gateways that say the same share their limits. Part of every key in Redis."
+    )
+    timeout_ns: int = setting(
+        Duration("50ms", "1ms", "10s"),
+        50_000_000,
+        "How long to wait for an answer. No message waits for it: without one each gateway goes on with its last share.",
+        key="timeout",
+    )
+    password_file: Path | None = setting(
+        PathName("redis.password"), None, "File that holds the password; read at every connection, so that it may change."
+    )
+    tls: RedisTls | None = setting(
+        OrElse(Section(RedisTls), Off()), None, "TLS towards Redis, with rediss:// only; default: the system's CAs."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Gateways that share one set of limits."""
+
+    redis: FleetRedis = setting(Section(FleetRedis), REQUIRED, "The Redis that keeps the buckets.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,4 +304,5 @@ class Log:
     format: str = setting(Choice("json", "text"), "json", "json for machines, text for people.")
 
 
+FLEET = OrElse(Section(Fleet), Off())
 ACCESS_LOG = OrElse(Section(AccessLog), Off())

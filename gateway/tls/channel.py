@@ -29,6 +29,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
+from mypy_extensions import i64
+
 from gateway.channel import Channel
 from gateway.tls.context import explain
 
@@ -63,8 +65,12 @@ class TlsChannel(Channel):
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
+    def read(self, most: i64, buffer: memoryview) -> bytes:
+        count = self.receive(buffer[:most] if most < len(buffer) else buffer, 0)
+        return bytes(buffer[:count]) if count else b""
+
     def receive(self, buffer: memoryview, offset: int) -> int:
-        """Decrypt into `buffer[offset:]`; as Channel.receive, `readable` also says that decryption has more without the socket."""
+        """Decrypt into `buffer[offset:]`, and return how many bytes; as in Channel.read, `readable` also says that decryption has more without the socket."""
         view = buffer[offset:] if offset else buffer
         size = len(view)
         count = self._take_aside(view, size) if self._aside is not None else 0

@@ -16,7 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from limiter.limits import NEVER
+from limiter.shelf import UNIT, bytes_of, messages_of, pack
+
 if TYPE_CHECKING:
+    from limiter.flight import Slots
     from limiter.limits import Limit
 
 JITTER_NS: Final = 1_000_000_000  # limiter threads stamp `now` some microseconds apart; 1 s is far above that, far below a real step
@@ -60,6 +64,37 @@ class Algorithm:
         """Start from `fill` (0 to 1), as known from before a restart or under another name."""
         raise NotImplementedError
 
+    def follow(self, earlier: Algorithm, now: int) -> None:
+        """Begin where `earlier` is, a bucket of any algorithm under another name; right after it is made."""
+        self.set_fill(earlier.fill(now), now)
+
     def change(self, limit: Limit, now: int) -> None:
         """Another limit from `now` on; the fill keeps its proportion, clamped to the new burst."""
         raise NotImplementedError
+
+    # ---- for algorithms that count what is in flight (`limiter.flight`); a rate knows nothing of it -------------------
+
+    def slots(self) -> Slots | None:
+        """Where it counts what is in flight; None: it does not."""
+        return None
+
+    def go_on_with(self, slots: Slots) -> None:
+        """Count in `slots` from now on, in which the algorithm before has counted; right after it is made."""
+
+    def heard(self, outcome: int, count: int, since: int, now: int) -> None:
+        """The broker has answered `count` requests that were forwarded at `since`, `outcome` says how; their slots are given back."""
+
+    # What follows is for buckets that nobody uses now (`limiter.shelf`). Where an algorithm says nothing, one stays at hand until it is full.
+
+    def full_after_ns(self, now: int) -> int:
+        """In how long `is_full` will hold if nobody asks; NEVER: not by time alone, so that it is not shelved. Changes nothing."""
+        return 0 if self.is_full(now) else NEVER
+
+    def fills(self, now: int) -> int:
+        """How full it is for messages and for bytes, as `shelf.pack` has it, rounded down, a debt below 0. Changes nothing."""
+        fill = int(self.fill(now) * UNIT)
+        return pack(fill, fill)
+
+    def set_fills(self, fills: int, now: int) -> None:
+        """Be as `fills` said."""
+        self.set_fill(min(messages_of(fills), bytes_of(fills)) / UNIT, now)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.limits import NEVER, Limit
+from limiter.shelf import LEAST, UNIT, bytes_of, messages_of, pack
 
 if TYPE_CHECKING:
     from limiter.limits import Rate
@@ -87,6 +88,38 @@ class Tokens:
             return 0
         return -((self._level - need) // self._amount) + self._last - now
 
+    def available_above(self, count: int, cost: int, kept_ns: int, now: int) -> int:
+        """As `available`, but `kept_ns` of the rate stay in the bucket, or all that one of `cost` leaves of a full one."""
+        self.refill(now)
+        need = cost * self._per_ns
+        if self._full == 0 or cost > self._capacity:
+            return 1 if self._level == self._full and self._full > 0 else 0
+        over = self._level - min(kept_ns * self._amount, self._full - need)
+        if need * count <= over:
+            return count
+        return over // need if over >= need else 0
+
+    def wait_above(self, cost: int, kept_ns: int, now: int) -> int:
+        """Until `available_above` lets one of `cost` pass."""
+        self.refill(now)
+        if self._full == 0:
+            return NEVER
+        need = cost * self._per_ns
+        return self._until(min(self._full, need + kept_ns * self._amount), now)
+
+    def held_ns(self, now: int) -> int:
+        """In how much time what it holds comes in; below 0: a debt."""
+        self.refill(now)
+        return self._level // self._amount if self._amount > 0 else 0
+
+    def capacity_ns(self) -> int:
+        """In how much time an empty one is full."""
+        return self._full // self._amount if self._amount > 0 else 0
+
+    def cost_ns(self, cost: int) -> int:
+        """In how much time a `cost` comes in, rounded down."""
+        return cost * self._per_ns // self._amount if self._amount > 0 else 0
+
     def is_full(self, now: int) -> bool:
         """Does not `refill`: another rate may turn out to hold since before `now`."""
         return self._level + max(0, now - self._last) * self._amount >= self._full
@@ -99,6 +132,23 @@ class Tokens:
 
     def set_fill(self, fill: float, now: int) -> None:
         self._level = int(self._full * min(1.0, max(0.0, fill)))
+        self._last = now
+
+    def full_after_ns(self, now: int) -> int:
+        """As `is_full`, does not `refill`. A debt too deep to be shelved never ends."""
+        missing = self._full - self._level - max(0, now - self._last) * self._amount
+        if missing <= 0:
+            return 0
+        return NEVER if self._amount == 0 or self._level * UNIT < LEAST * self._full else -(-missing // self._amount)
+
+    def fill_units(self, now: int) -> int:
+        """The fill in units of 1 / UNIT, rounded down; a debt deeper than LEAST counts as that."""
+        if self._full == 0:
+            return UNIT
+        return max(LEAST, min(self._full, self._level + max(0, now - self._last) * self._amount) * UNIT // self._full)
+
+    def set_fill_units(self, units: int, now: int) -> None:
+        self._level = min(self._full, self._full * units // UNIT)
         self._last = now
 
     def change(self, rate: Rate, capacity: int, now: int) -> None:
@@ -158,6 +208,44 @@ class TokenBucket(Algorithm):
             wait = max(wait, self._bytes.wait_ns(size, now))
         return wait
 
+    # ---- for a bucket that is shared (`limiter.sharing`), in nanoseconds of the rate ---------------------------------
+
+    def available_above(self, count: int, messages: int, size: int, kept_ns: int, now: int) -> int:
+        """As `available`, but so much stays in it."""
+        if self._messages is not None:
+            count = self._messages.available_above(count, messages, kept_ns, now)
+        if self._bytes is not None and count > 0:
+            count = self._bytes.available_above(count, size, kept_ns, now)
+        return count
+
+    def wait_above(self, messages: int, size: int, kept_ns: int, now: int) -> int:
+        """Until `available_above` lets one pass."""
+        wait = 0
+        if self._messages is not None:
+            wait = self._messages.wait_above(messages, kept_ns, now)
+        if self._bytes is not None:
+            wait = max(wait, self._bytes.wait_above(size, kept_ns, now))
+        return wait
+
+    def held_ns(self, now: int) -> int:
+        """In how much time what it holds comes in: messages or bytes, whichever is less."""
+        if self._messages is None:
+            return 0 if self._bytes is None else self._bytes.held_ns(now)
+        held = self._messages.held_ns(now)
+        return held if self._bytes is None else min(held, self._bytes.held_ns(now))
+
+    def capacity_ns(self) -> int:
+        """In how much time the first of its dimensions is full."""
+        if self._messages is None:
+            return 0 if self._bytes is None else self._bytes.capacity_ns()
+        capacity = self._messages.capacity_ns()
+        return capacity if self._bytes is None else min(capacity, self._bytes.capacity_ns())
+
+    def cost_ns(self, messages: int, size: int) -> int:
+        """In how much time a cost comes in: messages or bytes, whichever takes longer; at least 1."""
+        cost = 1 if self._messages is None else max(1, self._messages.cost_ns(messages))
+        return cost if self._bytes is None else max(cost, self._bytes.cost_ns(size))
+
     def full_in_ns(self, messages: int, size: int, now: int) -> int:
         """The first instant at which a dimension that refuses runs over."""
         full_in = NEVER
@@ -185,6 +273,20 @@ class TokenBucket(Algorithm):
             self._messages.set_fill(fill, now)
         if self._bytes is not None:
             self._bytes.set_fill(fill, now)
+
+    def full_after_ns(self, now: int) -> int:
+        after = 0 if self._messages is None else self._messages.full_after_ns(now)
+        return after if self._bytes is None else max(after, self._bytes.full_after_ns(now))
+
+    def fills(self, now: int) -> int:
+        messages = UNIT if self._messages is None else self._messages.fill_units(now)
+        return pack(messages, UNIT if self._bytes is None else self._bytes.fill_units(now))
+
+    def set_fills(self, fills: int, now: int) -> None:
+        if self._messages is not None:
+            self._messages.set_fill_units(messages_of(fills), now)
+        if self._bytes is not None:
+            self._bytes.set_fill_units(bytes_of(fills), now)
 
     def change(self, limit: Limit, now: int) -> None:
         self.limit = limit

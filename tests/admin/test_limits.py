@@ -127,6 +127,18 @@ async def test_every_fault_of_a_body_is_named_and_nothing_changes(api: Control, 
     assert api.store.revision == 0
 
 
+@pytest.mark.parametrize(
+    ("body", "pointer"), [({"burst": "2s"}, "/burst"), ({"burst": {"messages": 5}}, "/burst"), ({"open_for": "1s"}, "/open_for")]
+)
+async def test_what_its_algorithm_has_not_cannot_be_changed(tmp_path: Path, body: dict[str, object], pointer: str) -> None:
+    rules = (Rule("paced", match=Match(protocol="rocketmq"), limit=Limit(messages=Rate(50)), algorithm="pacing"),)
+    async with control(tmp_path, rules) as api:
+        for path in (ORDERS, "/v1/rules/paced"):
+            answer = await api.ask("PUT", f"{path}?force=1", {"messages": "5/s", **body})
+            assert (answer.status, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, [pointer])
+            assert (await api.ask("PUT", f"{path}?force=1", {"messages": "5/s"})).status == 200
+
+
 @pytest.mark.parametrize("action", ["block", "close"])
 async def test_an_action_of_its_own_for_one_topic(api: Control, action: str) -> None:
     answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/x?force=1", {"messages": "5/s", "action": action, "max_delay": "8s"})

@@ -46,8 +46,9 @@ def body_of(route: Route) -> Any:
 async def prepare(api: Control) -> None:
     """Something there for every path to be about."""
     api.gateway.open_connections = [{"id": 7, "client": "127.0.0.1:5", "state": "open"}]
+    change = {"messages": "9/s", "candidate": {"messages": "8/s"}}
     for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics"):
-        assert (await api.ask("PUT", f"{path}?force=1", {"messages": "9/s"})).status == 200
+        assert (await api.ask("PUT", f"{path}?force=1", change)).status == 200
 
 
 async def ask(api: Control, route: Route, role: str, query: str | None = None, headers: dict[str, str] | None = None) -> Reply:
@@ -181,6 +182,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/limits/amqp/{vhost}/{exchange}/{routing_key}": {"GET", "PUT", "PATCH", "DELETE"},
         "/v1/rules": {"GET"},
         "/v1/rules/{name}": {"GET", "PUT", "DELETE"},
+        "/v1/rules/{name}:promote": {"POST"},
         "/v1/quotas": {"GET", "PUT"},
         "/v1/history": {"GET"},
         "/v1/history/{revision}": {"GET"},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.access_log import AccessLog, LogWriter, Rolling
+from gateway.access_log import AccessLog, LogWriter, Rolling, free_bytes
 from gateway.accounts import Accounts
 from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
 
@@ -166,11 +168,55 @@ def test_the_gateway_name_is_safe_in_a_file_name(tmp_path: Path, name: str, safe
     assert writer.stem == f"{safe}-b00t"
 
 
+class SmallDisk:
+    """A disk that has `free` bytes, as the writer is told; waits to be asked."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.asked = threading.Semaphore(0)
+
+    def __call__(self, directory: Path) -> int:
+        assert directory.is_dir()
+        free = self.free
+        self.asked.release()
+        return free
+
+
+def write_second(log: AccessLog, disk: SmallDisk, second: int) -> None:
+    log.close_second(second)
+    assert disk.asked.acquire(timeout=5)
+
+
 def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) -> None:
-    reports: list[str] = []
-    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1 << 60))
-    log.on_problem(reports.append)
+    disk = SmallDisk(1000)
+    told: list[object] = []
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), disk)
+    log.on_problem(told.append, told.append)
     log.start()
-    log.stop(NOON, 5)
-    assert list(tmp_path.iterdir()) == []
-    assert "disk.low_watermark" in reports[0]
+    write_second(log, disk, NOON)
+    disk.free = 999
+    for second in range(1, 6):
+        log.add(key(), tally(received=1, messages=1))
+        write_second(log, disk, NOON + second)
+    while not told:
+        pass
+    assert [line["seq"] for line in lines(tmp_path)] == [0], "what was written has its final name"
+    disk.free = 1000
+    write_second(log, disk, NOON + 6)
+    log.stop(NOON + 7, 5)
+    assert [line["seq"] for line in lines(tmp_path)] == [0, 11, 12], "the gap shows what is missing"
+    assert (log.lost_lines, log.failed_writes, log.disk_low, log.free_bytes) == (10, 0, False, 1000)
+    (problem, lost) = told
+    assert "disk.low_watermark (1000 bytes)" in str(problem)
+    assert "access_log: off" in str(problem)
+    assert lost == 10, "told once when it begins, once when it is over"
+
+
+def test_a_disk_that_was_never_looked_at_is_not_low(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)
+    assert (log.disk_low, log.free_bytes, log.lost_lines) == (False, -1, 0)
+
+
+def test_free_bytes_are_those_of_the_directory(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    assert free_bytes(tmp_path) == pytest.approx(found.f_bavail * found.f_frsize, rel=0.05)

@@ -61,6 +61,8 @@ def test_a_blocked_broker_is_seen_timed_and_named(wires: Wires) -> None:
     link.answer(BLOCKED)
     wires.elapse(30)
     item = shown(link)
+    flow = link.session.place.flow
+    assert flow.blocked_now == 1
     assert (item["state"], item["bottleneck"], item["broker_blocked"]) == ("blocked", "broker_blocked", True)
     assert seconds(item, "broker_blocked_seconds") == pytest.approx(30, abs=1)
     link.answer(UNBLOCKED)
@@ -68,6 +70,7 @@ def test_a_blocked_broker_is_seen_timed_and_named(wires: Wires) -> None:
     item = shown(link)
     assert (item["state"], item["bottleneck"], item["broker_blocked"]) == ("running", "none", False)
     assert seconds(item, "broker_blocked_seconds") == pytest.approx(30, abs=1)
+    assert flow.blocked_now == 0
 
 
 def test_when_a_connection_is_over_its_times_are_its_listeners(wires: Wires) -> None:
@@ -75,9 +78,10 @@ def test_when_a_connection_is_over_its_times_are_its_listeners(wires: Wires) -> 
     link.answer(BLOCKED)
     wires.elapse(5)
     flow = link.session.place.flow
-    assert flow.blocked_ns == 0
+    assert (flow.blocked_ns, flow.blocked_now) == (0, 1)
     link.session.flow.close(wires.now())
     assert flow.blocked_ns == pytest.approx(5e9, abs=1e9)
+    assert flow.blocked_now == 0
 
 
 # ---- sends that wait ---------------------------------------------------------------------------------------------------

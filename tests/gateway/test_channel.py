@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.channel import Channel
+from gateway.channel import READ, Channel
 
-BUFFER = memoryview(bytearray(65536))
+BUFFER = memoryview(bytearray(262_144))
 
 
 @pytest.fixture
@@ -51,10 +51,18 @@ def test_what_the_socket_does_not_take_stays_and_goes_on_where_it_stopped(pair: 
 def test_a_short_read_empties_the_socket_without_a_second_call(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
     peer.sendall(b"hello")
-    assert channel.receive(BUFFER, 3) == 5
-    assert bytes(BUFFER[3:8]) == b"hello"
+    assert channel.read(100, BUFFER) == b"hello"
     assert not channel.readable
     assert not channel.eof
+
+
+def test_a_full_read_is_followed_by_a_larger_one(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    peer.setblocking(False)
+    assert peer.send(bytes(3 * READ)) > 2 * READ
+    assert len(channel.read(len(BUFFER), BUFFER)) == READ
+    assert channel.readable
+    assert len(channel.read(len(BUFFER), BUFFER)) > READ
 
 
 def test_reading_goes_on_after_a_short_read_when_the_peer_has_hung_up(pair: tuple[Channel, socket.socket]) -> None:
@@ -62,15 +70,15 @@ def test_reading_goes_on_after_a_short_read_when_the_peer_has_hung_up(pair: tupl
     peer.sendall(b"last words")
     peer.close()
     channel.hung_up = True
-    assert channel.receive(BUFFER, 0) == 10
+    assert channel.read(100, BUFFER) == b"last words"
     assert channel.readable
-    assert channel.receive(BUFFER, 0) == 0
+    assert channel.read(100, BUFFER) == b""
     assert channel.eof
 
 
 def test_nothing_to_read_is_not_the_end(pair: tuple[Channel, socket.socket]) -> None:
     channel, _ = pair
-    assert channel.receive(BUFFER, 0) == 0
+    assert channel.read(100, BUFFER) == b""
     assert not channel.eof
     assert not channel.readable
 
@@ -106,8 +114,8 @@ def test_what_a_peer_said_before_it_broke_the_connection_can_still_be_read(pair:
         channel.flush(1)
     assert channel.cut is not None
     assert channel.readable
-    assert channel.receive(BUFFER, 0) == 10
-    assert channel.receive(BUFFER, 0) == 0
+    assert channel.read(100, BUFFER) == b"last words"
+    assert channel.read(100, BUFFER) == b""
     assert not channel.readable
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,46 @@ def test_a_wall_clock_that_went_back_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
-    before = Judge(RULES)
-    origin = before.origin("amqp", "rabbit", "10.0.0.7", "shop")
-    before.decide([Request(before.key(origin, b"k", amqp_topic(b"/", b"o/x", b"a.\xff\n")), 1000, 1, 10)], now_ns())
+    def odd(judge: Judge) -> int:
+        origin = judge.origin("amqp", "rabbit", "10.0.0.7", "shop")
+        request = Request(judge.key(origin, b"k", amqp_topic(b"/", b"o/x", b"a.\xff\n")), 1000, 1, 10)
+        judge.decide([request], now_ns())
+        return request.passed
+
+    before, after = Judge(RULES), Judge(RULES)
+    assert odd(before) == 100
     Fills(tmp_path, before).save()
-    _, fills = parse((tmp_path / "fills.json").read_bytes())
-    assert set(fills) == set(before.fills(now_ns()))
+    Fills(tmp_path, after).restore()
+    assert odd(after) <= 10
+    assert flood(after) == 100
+
+
+def test_what_is_restored_and_not_used_survives_the_next_restart_too(tmp_path: Path) -> None:
+    slow = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 3600 * 10**9), messages_burst=50), open_for_ns=0),))
+    before, between, after = Judge(slow), Judge(slow), Judge(slow)
+    assert flood(before) == 50
+    Fills(tmp_path, before).save()
+    again = Fills(tmp_path, between)
+    again.restore()
+    again.save()
+    Fills(tmp_path, after).restore()
+    assert flood(after) == 0
+
+
+def test_shelved_buckets_are_in_the_file(tmp_path: Path) -> None:
+    slow = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 3600 * 10**9), messages_burst=50), open_for_ns=0),))
+    before, after = Judge(slow, live=1), Judge(slow, live=1)
+    assert flood(before) == 50
+    origin = before.origin("rocketmq", "rocket", "10.0.0.7", None)
+    before.decide([Request(before.key(origin, b"u", rocketmq_topic(b"other")), 1, 1, 10)], now_ns() + 1)
+    assert before.usage()["shelved"] == 1
+    Fills(tmp_path, before).save()
+    assert len(parse((tmp_path / "fills").read_bytes())[2]) == 2 * 4
+    Fills(tmp_path, after).restore()
+    assert flood(after) == 0
+
+
+GOOD = b'{"at": 1, "secret": "00", "order": "%s"}\n' % sys.byteorder.encode()
 
 
 @pytest.mark.parametrize(
@@ -67,19 +102,21 @@ def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
         b"\xff\xfe",
         b"[]",
         b'{"at":1}',
-        b'{"at":1,"fills":[["a","b","c","d"]]}',
-        b'{"at":1,"fills":[["a","b","c","d",2]]}',
-        b'{"at":1,"fills":[["a","b","c","d",-Infinity]]}',
+        b'{"at": 1, "secret": "00", "order": "middle"}\n\0\0\0\0',
+        b'{"at": 1, "secret": "no hex", "order": "%s"}\n\0\0\0\0' % sys.byteorder.encode(),
+        GOOD,
+        GOOD + bytes(32) + b"\0\0\0\1",
+        GOOD + bytes(31) + b"\0\0\0\0",
     ],
 )
 def test_a_file_that_cannot_be_read_leaves_full_buckets_and_is_replaced(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "fills.json").write_bytes(data)
+    (tmp_path / "fills").write_bytes(data)
     judge = Judge(RULES)
     fills = Fills(tmp_path, judge)
     fills.restore()
     assert flood(judge) == 100
     fills.save()
-    assert parse((tmp_path / "fills.json").read_bytes())[1]
+    assert len(parse((tmp_path / "fills").read_bytes())[2]) == 4
 
 
 def test_a_full_disk_is_counted_and_hurts_nobody(tmp_path: Path) -> None:

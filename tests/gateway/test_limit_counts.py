@@ -74,7 +74,7 @@ def test_rocketmq_counts_the_same() -> None:
         ("exchange", "RATE_LIMITED - exchange %2F/x is over its limit of 5/min of rule r (%2F/x/orders), wait "),
         ("vhost", "RATE_LIMITED - vhost %2F is over its limit of 5/min of rule r (%2F/x/orders), wait "),
         ("rule", "RATE_LIMITED - rule r is over its limit of 5/min (%2F/x/orders), wait "),
-        ("listener", "RATE_LIMITED - listener here is over its limit of 5/min of rule r (%2F/x/orders), wait "),
+        ("listener", "RATE_LIMITED - %2F/x/orders is over its share of the cap of 5/min of rule r, wait "),
         ("connection", "RATE_LIMITED - connection 1 is over its limit of 5/min of rule r (%2F/x/orders), wait "),
     ],
 )

@@ -17,7 +17,7 @@ from limiter.limits import SECOND, Limit, Rate
 from limiter.rules import Match, Rule, RuleSet
 
 LIMIT = Limit(messages=Rate(500), bytes=Rate(10 << 20))
-PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0)
+PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0, place="limits.yaml:7")
 PER_CONNECTION = Rule("each", Match(protocol="amqp"), per="connection", limit=LIMIT, open_for_ns=0)
 RETRIES = Rule("retries", Match(protocol="rocketmq", topic="%RETRY%*"), limit=Limit(messages=Rate(100)), open_for_ns=0)
 NOTHING = Rule("none", Match(protocol="amqp"), limit=Limit(messages=Rate(0)), open_for_ns=0)
@@ -78,7 +78,7 @@ def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptur
             "limit_reached",
             {
                 "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "per": "topic", "thing": "%2F/orders/created",
-                "rule": "orders", "limit": "500/s, 10MiB/s", "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0,
+                "rule": "orders", "place": "limits.yaml:7", "origin": "default", "limit": "500/s, 10MiB/s", "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0,
                 "clients": 1, "client_refused": 200,
                 "client": "10.0.0.7", "user": "shop", "operation": "produce",
             },

@@ -6,6 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import metrics
 from gateway.accounts import OTHER, Accounts
+from gateway.scrape import candidate_samples
+from limiter.candidate import CandidateCounts
 from limiter.keys import Key, Origin, rocketmq_topic
 
 
@@ -43,6 +45,15 @@ def test_received_is_what_became_of_it_for_every_topic() -> None:
         ]  # fmt: skip
         assert received == sum(parts)
         assert parts[1] == 2
+
+
+def test_what_a_rules_candidate_would_have_done_is_counted_by_rule() -> None:
+    counts = CandidateCounts(0)
+    counts.add(9, 3, "10.0.0.7", 1)
+    found = read("".join(metrics.family("sluice_candidate_messages_total", "counter", "help", candidate_samples({"orders": counts}))))
+    assert found == {
+        "sluice_candidate_messages_total": [({"rule": "orders", "result": "admitted"}, 9.0), ({"rule": "orders", "result": "refused"}, 3.0)]
+    }
 
 
 def test_a_scrape_is_one_moment_whatever_happens_while_it_is_written() -> None:

@@ -14,7 +14,6 @@ from gateway import session_view
 from gateway.pipeline import Handler
 from gateway.session import Session
 from gateway.sweep import IDLE
-from limiter.executor import INLINE_REQUESTS, TRUSTED_AFTER
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules import Match, Rule
@@ -35,8 +34,8 @@ def reset(end: socket.socket) -> None:
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_what_nobody_limits_passes_byte_for_byte_in_both_directions(threads: int) -> None:
-    upward = b"".join(send("orders", opaque=number) + heartbeat(opaque=1000 + number) for number in range(300))
-    downward = b"".join(response(number) for number in range(300))
+    upward = b"".join(send("orders", opaque=number) + heartbeat(opaque=1000 + number) for number in range(250))
+    downward = b"".join(response(number) for number in range(250))
     with Wires(limited(), threads=threads) as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(upward)
@@ -293,47 +292,46 @@ def test_pipelines_of_many_sessions_share_one_submission_per_sweep() -> None:
         assert all(wires.received(broker) == send("orders") for _, broker in ends[:10])
 
 
-def test_verdicts_of_a_thread_that_come_with_those_given_inline_are_carried_on_too() -> None:
-    """A submission finished by the thread was collected together with one judged inline, and its sessions were never sent (2026-11)."""
-    gate = threading.Event()
-    gate.set()
+def test_verdicts_of_a_thread_that_come_with_those_given_on_the_loop_are_carried_on_too() -> None:
+    """A submission finished by a thread was collected together with one settled on the loop, and its sessions were never sent (2026-11)."""
+    gates = {"large": threading.Event(), "stuck": threading.Event()}
 
     def gated(decide: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
-            if len(requests) > INLINE_REQUESTS:
-                gate.wait(5)
+            for request in requests:
+                if request.key is not None and request.key.text in gates:
+                    gates[request.key.text].wait(5)
             decide(requests, now)
 
         return judge
 
-    with Wires(limited(), threads=1, wrap=gated) as wires:
-        large, large_broker = wires.connect("rocketmq", "10.0.0.1")
-        small, small_broker = wires.connect("rocketmq", "10.0.0.2")
-        crashing, _ = wires.connect("rocketmq", "10.0.0.3")
+    with Wires(limited(), threads=2, queue=1, on_rejection="judge", wrap=gated) as wires:
+        ends = [wires.connect("rocketmq", f"10.0.0.{number}") for number in range(6)]
         wires.until(lambda: wires.sweeper.sweep(time.monotonic_ns()) == IDLE)
-        while wires.executor.inline == 0:  # until the judge is trusted
-            small.sendall(send("calm"))
-            wires.run(0.001)
-        wires.received(small_broker)
-        gate.clear()
-        many = b"".join(send(f"topic-{number}") for number in range(INLINE_REQUESTS + 1))
-        large.sendall(many)
+
+        def say(number: int, topic: str) -> None:
+            ends[number - 1][0].sendall(send(topic))
+
+        say(1, "large")  # session 1: thread 1
         wires.until(lambda: wires.session(1).batch is not None)
+        say(2, "stuck")  # the others: thread 0, which stands, and whose queue is full
+        wires.until(lambda: wires.session(2).batch is not None and wires.executor.depth == 0)
+        say(4, "calm")
+        wires.until(lambda: wires.executor.depth == 1)
         wires.session(3).pipeline.handlers = [Handler()]
 
         def finish(_session: Session, _error: BaseException | None) -> None:
-            """Called within a sweep, before `small` takes its turn: the thread finishes only now."""
-            (worker,) = wires.executor._workers
-            gate.set()
-            while worker.finished < worker.submitted:
+            """Called within a sweep, before session 6 takes its turn: the thread finishes only now."""
+            wires.at_end = None
+            gates["large"].set()
+            while not wires.executor._done:
                 time.sleep(0.001)
-            worker.quick = TRUSTED_AFTER  # the gate made it slow; a quick judge may come this late too
 
         wires.at_end = finish
-        inline = wires.executor.inline
-        crashing.sendall(send("calm"))
-        small.sendall(send("calm"))
-        wires.until(lambda: wires.session(2).upstream.backlog == 0 and wires.executor.inline > inline)
-        wires.run()
-        assert wires.received(large_broker) == many
-        assert wires.received(small_broker) == send("calm")
+        say(3, "calm")
+        say(6, "calm")
+        wires.until(lambda: wires.session(6).upstream.sent > 0)
+        assert wires.executor.rejected == 1
+        wires.until(lambda: wires.session(1).upstream.sent > 0)
+        gates["stuck"].set()
+        wires.until(lambda: wires.session(2).upstream.sent > 0 and wires.session(4).upstream.sent > 0)

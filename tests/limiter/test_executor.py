@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from limiter.executor import INLINE, INLINE_REQUESTS, QUICK_NS, TRUSTED_AFTER, Executor, Submission
+from limiter.bypass import Bypass, Share
+from limiter.executor import INLINE, INLINE_REQUESTS, ON_LOOP, PASSED, QUEUED, QUICK_NS, SLICE, TRUSTED_AFTER, Executor, Submission
 from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.limits import SECOND
 from limiter.request import Request
 
 PATIENCE_S = 10.0  # a test that waits longer has failed
@@ -182,18 +184,154 @@ def test_without_threads_everything_is_done_when_submit_returns() -> None:
     assert executor.close()
 
 
-def test_many_threads_share_the_work_by_load(slow: SlowJudge) -> None:
-    executor = Executor(slow, threads=3, queue=2)
+def by_owner(submission: Submission, threads: int) -> list[Submission]:
+    """Whose requests they are: the owner lists numbers, one per request; each belongs to the thread of its number."""
+    owners = submission.owner
+    assert isinstance(owners, list)
+    pieces = [Submission([], submission.now, []) for _ in range(threads)]
+    for owner, request in zip(owners, submission.requests, strict=True):
+        piece = pieces[owner % threads]
+        piece.requests.append(request)
+        assert isinstance(piece.owner, list)
+        piece.owner.append(owner)
+    return pieces
+
+
+def of(*owners: int) -> Submission:
+    return Submission([Request(key(), 3, 1, 10) for _ in owners], 1000, list(owners))
+
+
+def owners_of(done: list[Submission]) -> list[object]:
+    return sorted((one.owner for one in done), key=str)
+
+
+def test_several_threads_have_sessions_of_their_own_and_one_flood_fills_one_queue(slow: SlowJudge) -> None:
+    executor = Executor(slow, threads=2, queue=2, split=by_owner)
+    assert not executor.submit(of(2, 3, 4))
+    assert slow.begun.acquire(timeout=PATIENCE_S)
+    assert slow.begun.acquire(timeout=PATIENCE_S)  # each thread has its part: nobody waits behind the other's
+    assert not executor.submit(of(2, 4))  # thread 0's queue is full now
+    assert executor.submit(of(6, 7)), "6 is turned away and done at once, 7 is queued"
+    (turned_away,) = executor.collect()
+    assert (turned_away.owner, turned_away.unjudged, turned_away.way) == ([6], 3, PASSED)
+    assert (executor.rejected, executor.depth) == (1, 3)
+    slow.go.set()
+    assert owners_of(collect(executor, 4)) == [[2, 4], [2, 4], [3], [7]]
+    assert executor.close(PATIENCE_S)
+
+
+def test_a_session_keeps_its_order_however_many_threads_there_are() -> None:
+    seen: dict[str, list[int]] = {}
+
+    def judge(requests: list[Request], now: int) -> None:
+        for request in requests:
+            seen.setdefault(threading.current_thread().name, []).append(request.size)
+
+    executor = Executor(judge, threads=3, split=by_owner)
+    numbers = [n % 7 for n in range(600)]
+    for at in range(0, 600, 6):
+        owners = numbers[at : at + 6]
+        executor.submit(Submission([Request(key(), 1, 1, at + n) for n in range(6)], 1000, owners))
+    assert executor.close(PATIENCE_S)
+    executor.collect()
+    assert sum(map(len, seen.values())) == 600
+    for owner in range(7):
+        own = {at for at, number in enumerate(numbers) if number == owner}
+        kept = [[at for at in asked if at in own] for asked in seen.values()]
+        assert [asked for asked in kept if asked] == [sorted(own)], "one thread, in order"
+
+
+def test_more_than_one_thread_needs_to_know_whose_requests_are_whose() -> None:
+    with pytest.raises(ValueError, match=r"threads: 2.*split"):
+        Executor(refuse, threads=2)
+
+
+def test_a_long_submission_is_judged_in_slices_and_what_the_judge_fails_on_passes_alone() -> None:
+    sizes: list[int] = []
+
+    def judge(requests: list[Request], now: int) -> None:
+        sizes.append(len(requests))
+        if len(sizes) == 2:
+            raise RuntimeError("injected")
+        refuse(requests, now)
+
+    executor = Executor(judge)
+    executor.submit(submission(0, 2 * SLICE + 7))
+    (one,) = collect(executor, 1)
+    assert sizes == [SLICE, SLICE, 7]
+    assert [request.bypassed for request in one.requests] == [False] * SLICE + [True] * SLICE + [False] * 7
+    assert [request.passed for request in one.requests] == [0] * SLICE + [3] * SLICE + [0] * 7
+    assert (one.unjudged, one.way, executor.failed) == (3 * SLICE, QUEUED, 1)
+    assert executor.close(PATIENCE_S)
+
+
+# ---- how much may bypass -----------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A judge that refuses everything, counts the messages it judged, and stands still on its own threads until told to go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.judged = 0
+        self.inline = 0
+
+    def __call__(self, requests: list[Request], now: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.inline += 1
+        else:
+            self.begun.release()
+            assert self.go.wait(PATIENCE_S)
+        refuse(requests, now)
+        self.judged += sum(request.count * request.messages for request in requests)
+
+
+def test_beyond_its_share_of_the_last_seconds_nothing_passes_unjudged() -> None:
+    """10 % of 10 s: 120 were judged, so 3 and 3 and 3 and 3 may pass (12 of 132), and the next batch is judged on the loop."""
+    judge = Counted()
+    judge.go.set()
+    executor = Executor(judge, queue=1, bound=Bypass(Share(100_000, 10 * SECOND), lambda: judge.judged))
+    executor.submit(Submission([Request(key(), 120, 1, 10)], 5 * SECOND, 0))
+    collect(executor, 1)
+    assert judge.begun.acquire(timeout=PATIENCE_S)
+    judge.go.clear()
+    executor.submit(Submission([Request(key(), 1, 1, 10)], 6 * SECOND, 1))
+    assert judge.begun.acquire(timeout=PATIENCE_S)
+    executor.submit(Submission([Request(key(), 1, 1, 10)], 6 * SECOND, 2))  # the queue is full
+    ways = []
+    for owner in range(6):
+        assert executor.submit(Submission([Request(key(), 3, 1, 10)], 7 * SECOND, owner))
+        (one,) = executor.collect()
+        ways.append((one.way, one.requests[0].passed, one.requests[0].bypassed))
+    assert ways == [(PASSED, 3, True)] * 4 + [(ON_LOOP, 0, False)] * 2
+    assert (executor.rejected, judge.inline) == (6, 2)
+    judge.go.set()
+    collect(executor, 2)
+    assert executor.close(PATIENCE_S)
+
+
+def test_what_a_failing_judge_lets_pass_counts_towards_the_share_and_is_never_held_back() -> None:
+    bound = Bypass(Share(0, 10 * SECOND), lambda: 0)
+    executor = Executor(fail, bound=bound, on_rejection="judge")
     for owner in range(3):
         executor.submit(submission(owner))
-        assert slow.begun.acquire(timeout=PATIENCE_S)  # each began on a thread of its own: nobody waits behind another
-    for owner in range(3, 9):
-        executor.submit(submission(owner))
-    assert executor.rejected == 0
-    executor.submit(submission(9))
-    assert executor.rejected == 1
+    assert [one.unjudged for one in collect(executor, 3)] == [3, 3, 3]
+    assert bound.passed == 9
+    assert executor.close(PATIENCE_S)
+
+
+def test_every_submission_is_counted_once_by_the_way_it_went(slow: SlowJudge) -> None:
+    counted: list[tuple[int, int]] = []
+    executor = Executor(slow, queue=1, count=lambda one: counted.append((one.way, one.unjudged)))
+    executor.submit(submission(0))
+    assert slow.begun.acquire(timeout=PATIENCE_S)
+    executor.submit(submission(1))
+    executor.submit(submission(2))
     slow.go.set()
-    assert sorted(one.owner for one in collect(executor, 10)) == list(range(10))  # type: ignore[type-var]
+    found = executor.collect()
+    collect(executor, 3 - len(found))
+    assert sorted(counted) == [(QUEUED, 0), (QUEUED, 0), (PASSED, 3)]
     assert executor.close(PATIENCE_S)
 
 
@@ -218,7 +356,7 @@ def test_close_judges_what_is_queued_and_later_submissions_pass(slow: SlowJudge)
 
 
 def test_threads_are_daemons_with_names() -> None:
-    executor = Executor(refuse, threads=2)
+    executor = Executor(refuse, threads=2, split=by_owner)
     threads = {thread.name: thread.daemon for thread in threading.enumerate() if thread.name.startswith("sluice-limiter")}
     assert threads == {"sluice-limiter-0": True, "sluice-limiter-1": True}
     assert repr(executor) == "<Executor open threads=2 depth=0 rejected=0 failed=0>"

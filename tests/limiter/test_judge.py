@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def test_verdicts_are_those_of_the_brute_force_model(
     """Runs, levels that add up, breakers, debts, shadows: as many pass as one by one, and every wait is true to the nanosecond."""
     rules = tuple(
         Rule(per, per=per, limit=limit, open_for_ns=open_for_ns, mode=mode)
-        for per, (limit, open_for_ns, mode) in zip(("topic", "client", "listener"), levels, strict=False)
+        for per, (limit, open_for_ns, mode) in zip(("topic", "client", "user"), levels, strict=False)
     )
     judge = Judge(RuleSet(rules))
     key = key_of(judge, "orders")
@@ -302,10 +303,10 @@ def test_a_restart_gives_no_free_burst() -> None:
     before = judge_of(per_topic(100))
     ask(before, key_of(before, "orders"), BEGIN, count=100)
     ask(before, key_of(before, "idle"), BEGIN - 10 * SECOND, count=1)
-    fills = before.fills(BEGIN)
-    assert fills == {("topic", "", "rocketmq", "orders"): 0.0}
+    rows = sum(before.fills(BEGIN), array("q"))
+    assert len(rows) == 4  # one row: of the bucket that is not full
     after = judge_of(per_topic(100))
-    after.restore(fills, now=50 * SECOND, away_ns=SECOND // 10)
+    after.restore(before.secret, rows, now=50 * SECOND, away_ns=SECOND // 10)
     assert ask(after, key_of(after, "orders"), 50 * SECOND, count=100).passed == 10
     assert ask(after, key_of(after, "idle"), 50 * SECOND, count=100).passed == 100
 
@@ -335,7 +336,7 @@ def test_a_connection_has_a_bucket_of_its_own_which_ends_with_it() -> None:
     assert [ask(judge, key, BEGIN, count=15).passed for key in keys] == [10, 10]
     assert ask(judge, other_topic, BEGIN).passed == 0
     assert {(state.per, state.thing) for state in judge.states(BEGIN)} == {("connection", "1"), ("connection", "2")}
-    assert judge.fills(BEGIN) == {}  # numbers mean nothing after a restart
+    assert sum(len(rows) for rows in judge.fills(BEGIN)) == 0  # numbers mean nothing after a restart
     judge.release(first)
     assert {state.thing for state in judge.states(BEGIN)} == {"2"}
     assert judge.usage()["levels"] == 1
@@ -436,7 +437,7 @@ def test_decide_is_safe_while_rules_are_swapped_and_others_decide() -> None:
 def test_repr_says_how_full_it_is() -> None:
     judge = judge_of(per_topic(10))
     ask(judge, key_of(judge, "orders"), BEGIN)
-    assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 forgotten=0>>"
+    assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 forgotten=0 shelved=0>>"
 
 
 def test_what_was_held_and_is_refused_again_is_counted_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.limits import Limit, Rate
+from limiter.limits import Adapt, Limit, LimitChange, Rate
 from limiter.rule import Match, Override, Rule, RuleError, quota_over
 from limiter.snapshot import Quota
 
@@ -51,7 +51,12 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, routing_key_words=0, match=Match(vhost="/")), "routing_key_words", "outside 1 to 128"),
         (lambda: Rule("r", limit=FIVE, per="topics"), "per", "did you mean topic?"),
         (lambda: Rule("r", limit=FIVE, per="exchange", match=Match(protocol="rocketmq")), "per", "RocketMQ has no exchange"),
-        (lambda: Rule("r", limit=FIVE, algorithm="pacing"), "algorithm", "not supported yet; this version has token_bucket"),
+        (lambda: Rule("r", limit=Limit(messages=Rate(5), burst_ns=SECOND), algorithm="pacing"), "limit.burst", "leave it out, or use"),
+        (lambda: Rule("r", limit=Limit(messages=Rate(5), messages_burst=2), algorithm="pacing"), "limit.burst", "knows no burst"),
+        (lambda: Rule("r", limit=FIVE, algorithm="pacing", candidate=LimitChange(burst_ns=SECOND)), "candidate.burst", "leave it out"),
+        (lambda: Rule("r", limit=FIVE, algorithm="pacing", open_for_ns=SECOND), "breaker.open_for", "leave it out, or set 0s"),
+        (lambda: Rule("r", limit=Limit(messages=Rate(5), warm_up_ns=SECOND)), "warm_up", "set algorithm: warm_up, or leave it out"),
+        (lambda: Rule("r", limit=Limit(messages=Rate(5), warm_up_ns=9), algorithm="warm_up"), "warm_up.over", "1ms to 24h"),
         (lambda: Rule("r", limit=FIVE, algorithm="token-bucket"), "algorithm", "did you mean token_bucket?"),
         (lambda: Rule("r", limit=FIVE, action="rejct"), "action", "did you mean reject?"),
         (lambda: Rule("r", limit=FIVE, fallback="block"), "fallback", "known: delay, drop, close"),
@@ -68,9 +73,12 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, max_delay_ns=0), "max_delay", "0s to 2.5s"),
         (lambda: Rule("r", limit=FIVE, open_for_ns=-1), "breaker.open_for", "outside"),
         (lambda: Rule("r"), "limit", "mode: off"),
-        (lambda: Rule("r", limit=FIVE, candidate=FIVE), "candidate", "not supported yet"),
-        (lambda: Rule("r", limit=FIVE, weight=2), "weight", "not supported yet"),
-        (lambda: Rule("r", limit=FIVE, protected=True), "protected", "not supported yet"),
+        (lambda: Rule("r", limit=FIVE, candidate=LimitChange()), "candidate", "give messages, bytes or burst"),
+        (lambda: Rule("r", limit=FIVE, weight=0), "weight", "1 is what every topic has"),
+        (lambda: Rule("r", limit=FIVE, weight=2, per="client"), "weight", "set it on a rule with per: topic"),
+        (lambda: Rule("r", limit=FIVE, protected=True, match=Match(operation="consume")), "protected", "set it on a rule with per: topic"),
+        (lambda: Rule("r", limit=FIVE, per="listener", open_for_ns=SECOND), "breaker.open_for", "who share its cap by weight"),
+        (lambda: Rule("r", limit=Limit(messages=Rate(5), adapt=Adapt())), "adapt", "per: listener"),
         (lambda: Override(action="hold"), "action", "known: reject, delay, block, drop, close"),
         (lambda: Override(messages=Rate(5), messages_burst=0), "burst", "say a rate of 0"),
         (lambda: Override(max_delay_ns=9 * SECOND), "max_delay", "0s to 8s"),

@@ -286,6 +286,26 @@ def test_an_override_stands_on_the_quota_where_that_would_hold() -> None:
     assert one.limit == Limit(messages=Rate(7), messages_burst=9, bytes=Rate(5))
 
 
+def test_changes_and_quotas_over_a_rule_that_paces_leave_out_what_pacing_has_not() -> None:
+    """They may be older than the rule's algorithm: nothing of that may fail while messages are judged."""
+    paced = Rule("paced", match=Match(protocol="rocketmq"), limit=Limit(messages=Rate(50)), algorithm="pacing")
+    change = Override(messages=Rate(5), burst_ns=SECOND, messages_burst=7, open_for_ns=SECOND)
+    (one,) = RuleSet((paced,), overrides={ORDERS: change}).effective(ORDERS)
+    assert (one.limit, one.rule.algorithm, one.rule.breaker_ns()) == (Limit(messages=Rate(5)), "pacing", 0)
+    (one,) = RuleSet((paced,), quotas=QUOTA).effective(ORDERS)
+    assert (one.limit, one.rule.algorithm) == (Limit(messages=Rate(7)), "pacing")
+    with pytest.raises(RuleError, match="knows no burst"):
+        RuleSet((paced,), rule_overrides={"paced": Override(burst_ns=SECOND)})
+
+
+def test_a_change_of_a_rate_keeps_the_time_to_warm_up() -> None:
+    warming = Rule("warming", limit=Limit(messages=Rate(50), warm_up_ns=5 * SECOND), algorithm="warm_up")
+    (one,) = RuleSet((warming,), overrides={ORDERS: Override(messages=Rate(5), burst_ns=SECOND)}).effective(ORDERS)
+    assert (one.limit, one.rule.algorithm) == (Limit(messages=Rate(5), burst_ns=SECOND, warm_up_ns=5 * SECOND), "warm_up")
+    (one,) = RuleSet((warming,), quotas=QUOTA).effective(ORDERS)
+    assert one.limit == Limit(messages=Rate(7), messages_burst=9, warm_up_ns=5 * SECOND)
+
+
 def test_an_override_answers_who_when_and_why() -> None:
     (one,) = RuleSet((CATCH_ALL,), overrides=OVERRIDE).effective(ORDERS)
     assert (one.by, one.at, one.reason, one.expires_at) == ("alice", 5.0, "why", None)

@@ -11,10 +11,12 @@ from limiter.units import (
     format_byte_rate,
     format_duration,
     format_rate,
+    format_share,
     format_size,
     parse_byte_rate,
     parse_duration,
     parse_rate,
+    parse_share,
     parse_size,
 )
 
@@ -146,3 +148,26 @@ def test_byte_rates_sizes_and_durations_are_written_shortly() -> None:
     assert format_size(1500) == "1500B"
     assert format_duration(90 * SECOND) == "90s"
     assert format_duration(0) == "0s"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "window_ns", "written"),
+    [
+        ("10%/10s", 100_000, 10 * SECOND, "10%/10s"),
+        (" 0.5 % / 1 min ", 5000, 60 * SECOND, "0.5%/1min"),
+        ("0%/1s", 0, SECOND, "0%/1s"),
+        ("100%/600s", 1_000_000, 600 * SECOND, "100%/10min"),
+        ("0.0001%/1500ms", 1, 1500 * SECOND // 1000, "0.0001%/1500ms"),
+    ],
+)
+def test_shares(text: str, parts: int, window_ns: int, written: str) -> None:
+    share = parse_share(text)
+    assert (share.parts, share.window_ns) == (parts, window_ns)
+    assert format_share(share) == written
+    assert parse_share(written) == share
+
+
+@pytest.mark.parametrize("text", ["10%", "10/10s", "10%/0s", "10%/11min", "100.1%/10s", "-1%/10s", "0.00001%/10s", "10%/1.0001s", "", "%/s"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(ValueError, match="10%/10s|at most|the most"):
+        parse_share(text)

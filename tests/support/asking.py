@@ -16,8 +16,8 @@ def per_topic(messages_per_second: int, **fields: object) -> Rule:
     return Rule("topics", limit=Limit(messages=Rate(messages_per_second)), **fields)  # type: ignore[arg-type]
 
 
-def judge_of(*rules: Rule, max_keys: int = 1000) -> Judge:
-    return Judge(RuleSet(rules), max_keys)
+def judge_of(*rules: Rule, max_keys: int = 1000, live: int = 0) -> Judge:
+    return Judge(RuleSet(rules), max_keys, live)
 
 
 def key_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admin.ports import ReloadFailedError
+from admin.state import StoredOverride
 from limiter.judge import Judge
 from limiter.keys import Origin, TopicName
 from limiter.request import Request
@@ -18,6 +19,7 @@ class FakeGateway:
         self._judge = Judge(rules, max_keys)
         self.enforced: list[RuleSet] = []
         self.not_ready: list[str] = []
+        self.worries: list[str] = []
         self.open_connections: list[dict[str, object]] = []
         self.closed: list[int] = []
         self.close_reasons: list[str] = []
@@ -25,6 +27,9 @@ class FakeGateway:
         self.reload_errors: list[str] = []
         self.reloads = 0
         self.drains = 0
+        self.gathered: list[str] = []  # routes whose answers were prepared
+        self.waits = 0  # for changes to be in force
+        self.obstacle = ""  # why no change is possible
         self.metric_pieces: list[str] = ["# HELP sluice_fake A metric.\n# TYPE sluice_fake gauge\nsluice_fake 1\n"]
         self.broken = False  # status() raises
         self._origin: Origin = self._judge.origin("rocketmq", "rocket", "127.0.0.1", None)
@@ -46,6 +51,9 @@ class FakeGateway:
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
         return {"name": "fake", "version": "0.0.0", "ready": not self.not_ready}
+
+    def warnings(self) -> list[str]:
+        return self.worries
 
     def ready(self) -> list[str]:
         return self.not_ready
@@ -81,6 +89,16 @@ class FakeGateway:
     def enforce(self, rules: RuleSet) -> None:
         self.enforced.append(rules)
         self._judge.replace(rules)
+
+    async def gather(self, route: str) -> None:
+        self.gathered.append(route)
+
+    async def in_force(self) -> None:
+        self.waits += 1
+
+    def cannot(self, changes: list[StoredOverride]) -> str:
+        del changes
+        return self.obstacle
 
     def drain(self) -> None:
         self.drains += 1

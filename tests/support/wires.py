@@ -16,8 +16,10 @@ from gateway.accounts import Accounts
 from gateway.admission import Seat
 from gateway.assembly import Place, Shared
 from gateway.channel import Channel
+from gateway.judged import by_session, count
 from gateway.session import Session
 from gateway.sweep import Sweeper, now_ns
+from limiter.bypass import Bypass, Share
 from limiter.executor import Executor
 from limiter.judge import Judge
 from limiter.request import Request
@@ -36,13 +38,15 @@ class Wires:
         threads: int = 0,
         queue: int = 10_000,
         on_rejection: str = "pass",
+        max_bypass: Share | None = None,
         hold_bytes: int = 1 << 20,
         backlog_bytes: int = 1 << 18,
         wrap: Callable[[Decide], Decide] | None = None,
     ) -> None:
         self.judge = Judge(RuleSet(tuple(rules)))
         decide = self.judge.decide if wrap is None else wrap(self.judge.decide)
-        self.executor = Executor(decide, threads, queue, on_rejection)
+        bound = None if max_bypass is None else Bypass(max_bypass, self.judge.judged)
+        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=by_session, count=count)
         self.accounts = Accounts()
         self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
         self.ended: list[tuple[Session, BaseException | None]] = []

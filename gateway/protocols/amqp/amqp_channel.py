@@ -117,6 +117,7 @@ class AmqpChannel:
 
     def begin(self) -> None:
         """The same, as settled."""
+        self.give_up_flights()
         self.confirms = None
         self.tx = False
         self.discarding = False
@@ -124,6 +125,12 @@ class AmqpChannel:
         self.broker_closed = False
         self.cut = False
         self.dead = False
+
+    def give_up_flights(self) -> None:
+        """What is not confirmed will never be."""
+        confirms = self.confirms
+        if confirms is not None and confirms.flights is not None:
+            confirms.flights.lose()
 
     def over(self) -> bool:
         """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""

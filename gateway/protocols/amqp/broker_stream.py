@@ -297,6 +297,10 @@ class BrokerStream:
         if stop - pos != OVERHEAD + 13:
             raise passage.wrong(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
         data = passage.data
+        if confirms.flights is not None:
+            tag = u64(data, pos + 11)
+            acked = u32(data, pos + 7) == BASIC_ACK
+            confirms.flights.confirm(tag, confirms.forwarded, multiple=(data[pos + 19] & 1) != 0, acked=acked)
         try:
             instead = confirms.confirm(u64(data, pos + 11), (data[pos + 19] & 1) != 0)
         except ProtocolError:

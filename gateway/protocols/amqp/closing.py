@@ -62,6 +62,7 @@ class Closings:
         frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH)
         channel.cut = True
         channel.dead = True
+        channel.give_up_flights()
         channel.ignored = channel.opened
         self.conversation.onward.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from gateway.protocols.amqp.confirm_flights import ConfirmFlights
 from gateway.protocols.amqp.frames import broker_error
 
 TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant
@@ -33,7 +34,7 @@ TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps 
 class Confirms:
     """The two counts of one channel in confirm mode, and what is outstanding."""
 
-    __slots__ = ("above", "base", "first", "firsts", "forwarded", "low", "offset", "offsets", "published")
+    __slots__ = ("above", "base", "first", "firsts", "flights", "forwarded", "low", "offset", "offsets", "published")
 
     def __init__(self) -> None:
         self.published = 0  # the client's last tag: publishes forwarded or refused
@@ -45,6 +46,7 @@ class Confirms:
         self.offsets: list[int] = []  # ... add this; both ascending
         self.first = 0  # index of the first step not passed yet
         self.offset = 0  # of the last step
+        self.flights: ConfirmFlights | None = None  # the publishes that hold slots; None: none ever did
 
     def forward(self, count: int) -> None:
         """The next `count` publishes go to the broker."""

@@ -160,12 +160,25 @@ class AmqpConversation(Conversation):
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
             out.clear()
             raise
+        if stream.methods.blocked and not self.broker_blocked:
+            self._tell_busy()
         self.broker_blocked = stream.methods.blocked
         if self.sample == SAMPLED:
             self.sample = self.settling.sampler.look()
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished:
             self._end_channels(methods)
+
+    def _tell_busy(self) -> None:
+        """The broker takes no more publishes for now: whose publishes it has not confirmed is told."""
+        for channel in self.channels.values():
+            confirms = channel.confirms
+            if confirms is not None and confirms.flights is not None:
+                confirms.flights.tell_busy()
+
+    def give_up_flights(self) -> None:
+        for channel in self.channels.values():
+            channel.give_up_flights()
 
     def _end_channels(self, said: BrokerMethods) -> None:
         """Channels have ended by what the broker has said."""

@@ -181,7 +181,7 @@ class Lines:
         self.taken = 0
         self.conversation.held_bytes = 0
         self.conversation.held_messages = 0
-        self.conversation.blocking = 0
+        self.conversation.blocking = 1 if self.conversation.held_back else 0
         self.conversation.next_due = NEVER
         return parts
 

@@ -108,6 +108,7 @@ class Publishes:
                 size = body_size
                 count = 0
                 part = Part(REQUEST, lane, data, pos, pos, key, 0, 1, body_size)
+                part.unanswered = channel.confirms is None
                 parts.append(part)
             count += 1
             room -= 1
@@ -172,7 +173,9 @@ class Publishes:
         key = origin.keys.get(raw)
         if key is None:
             key = self._new_key(origin, raw)
-        parts.append(Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0))
+        part = Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0)
+        part.unanswered = channel.confirms is None
+        parts.append(part)
         channel.left = body_size
         channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
         self.room -= 1

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from gateway.messages import NEVER, Part
 from gateway.protocols.amqp.frames import BASIC_RETURN, BODY_FRAME, HEADER, NO_ROUTE, OVERHEAD, frame, method_frame, nacks, short_string
 from gateway.protocols.octets import u32, u64
+from limiter.caps import is_shared
 from limiter.limits import Limit
 from limiter.units import format_byte_rate, format_rate
 
@@ -84,10 +85,11 @@ def over_limit(part: Part) -> str:
     over = " is over a limit"
     if rule is not None:
         shared = level is not None and level.effective.per == "rule"  # then the rule is named already
-        over = f" is over its limit of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, LONGEST_NAME)}")
+        what = "limit" if level is None or not is_shared(level) else "share of the cap"
+        over = f" is over its {what} of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, LONGEST_NAME)}")
     wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
     room = LONGEST_TEXT - len(RATE_LIMITED) - len(over.encode()) - len(wait)
-    if level is None or level.whose() == topic:
+    if level is None or level.whose() == topic or is_shared(level):
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
     whose = cut(level.whose(), LONGEST_NAME)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"

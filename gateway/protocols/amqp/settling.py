@@ -25,6 +25,7 @@ from gateway.messages import BODY, NEVER, REQUEST, Part
 from gateway.protocols.amqp.amqp_channel import AmqpChannel
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.closing import Closings
+from gateway.protocols.amqp.confirm_flights import ConfirmFlights
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.frames import (
@@ -68,7 +69,8 @@ class Settling:
         elif channel.dead:
             self._bury(channel, part)
         elif channel.waits():
-            part.paid = part.kind == REQUEST and part.passed > 0
+            waits = part.wait_without_slots(self.conversation.endings)
+            part.paid = part.kind == REQUEST and part.passed > 0 and not waits
             self._park(channel, part, 0)
         elif part.paid and part.passed == 0:  # early, see `_spare`
             part.paid = False
@@ -178,12 +180,15 @@ class Settling:
             return
         if part.kind == BODY:
             lines.stand(part.size)
+        part.give_up_flight(self.conversation.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.onward.append(part)
 
     def _pass(self, channel: AmqpChannel, part: Part) -> None:
         """`part` is the next of its channel and goes on, unless it continues what was refused."""
         if part.kind == REQUEST:
             confirms = channel.confirms
+            if part.flight is not None:
+                self._launch(channel, part, confirms)
             if confirms is not None:
                 confirms.forward(part.count)
                 if self.conversation.sample == NOT_SAMPLED:
@@ -198,6 +203,16 @@ class Settling:
         elif part.data[part.start] == METHOD:
             self._notice(channel, part)
         self.conversation.onward.append(part)
+
+    def _launch(self, channel: AmqpChannel, part: Part, confirms: Confirms | None) -> None:
+        """Publishes that hold slots go on: until they are confirmed, or at once where they will not be."""
+        flight = part.flight
+        if flight is None or confirms is None or channel.broker_closed or channel.closing:
+            part.give_up_flight(self.conversation.endings)
+            return
+        if confirms.flights is None:
+            confirms.flights = ConfirmFlights(self.conversation.endings)
+        confirms.flights.forward(flight, confirms.forwarded + 1)
 
     def _notice(self, channel: AmqpChannel, part: Part) -> None:
         """A method goes on to the broker: what it changes for the parts behind it, and for deliveries."""

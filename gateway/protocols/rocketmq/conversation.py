@@ -47,7 +47,7 @@ class RocketmqConversation(Conversation):
 
     def __init__(self, circumstances: Circumstances) -> None:
         super().__init__(circumstances)
-        self.outstanding = Outstanding()
+        self.outstanding = Outstanding(self.endings)
         self.polls = Polls(self.outstanding)
         self.frames = Frames(circumstances, self.polls)
         self.need = self.frames.need
@@ -94,11 +94,15 @@ class RocketmqConversation(Conversation):
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             if self.waiting.queues and not part.streamed and self.waiting.goes_behind(part):
-                self.waiting.queue_behind(part)
+                self.waiting.queue_behind(part, paid=not part.wait_without_slots(self.endings))
                 self._tell()
                 return
             if not part.one_way:
                 self.outstanding.ask(part.count)
+                if part.flight is not None:
+                    self.outstanding.send(part.flight, part.opaques)
+            else:
+                part.give_up_flight(self.endings)
         elif isinstance(part, Errand):
             if self.frames.turning_away:
                 self._turn_away(part)
@@ -236,7 +240,7 @@ class RocketmqConversation(Conversation):
         self.held_polls = polls.held.count
         self.ask_due = polls.ask_due
         self.held_messages = waiting.messages
-        self.blocking = waiting.blocking
+        self.blocking = waiting.blocking + (1 if self.held_back else 0)
         self.next_due = NEVER if self.frame_left else min(waiting.next_due, polls.held.next_due)
 
     # ---- broker to client ------------------------------------------------------------------------------------------
@@ -262,6 +266,13 @@ class RocketmqConversation(Conversation):
         if taken:
             self._tell()
         return taken
+
+    def give_up_late(self, now: int) -> None:
+        if self.outstanding.sends:
+            self.outstanding.give_up_late(now)
+
+    def give_up_flights(self) -> None:
+        self.outstanding.give_up_flights()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class Sends(Part):
     ) -> None:
         super().__init__(REQUEST, 0, data, start, end, key, len(opaques), messages, size, complete)
         self.opaques = opaques  # of the requests, in order: what a refusal is addressed to
+        self.unanswered = one_way
         self.one_way = one_way  # nobody waits for an answer
         self.streamed = streamed  # one frame too large to be kept: its body is passed on or thrown away as it comes
         self.send_backs = False  # what a consumer sends back, not every client of which heeds a refusal (`refusals.py`)

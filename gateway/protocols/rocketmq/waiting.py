@@ -48,11 +48,11 @@ class Waiting:
         queue = self.queues.get(key)
         return queue is not None and (part.order == 0 or part.order > queue[0].order)
 
-    def queue_behind(self, part: Sends) -> None:
-        """Keep `part`, judged and passed, until those before it have gone."""
+    def queue_behind(self, part: Sends, *, paid: bool = True) -> None:
+        """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again."""
         part.detach()
-        part.paid = True
-        part.due = NEVER
+        part.paid = paid
+        part.due = NEVER if paid else 0
         self._insert(part)
 
     def take_due(self, now: int, room: int) -> list[Sends]:

@@ -118,6 +118,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.write(request, admin.quotas, self.put_quotas) or (200, admin.quotas, etag(admin.quotas))
         if path.startswith("/v1/limits/"):
             return self.change(request, admin.overrides, path, self.key)
+        if path.startswith("/v1/rules/") and path.endswith(":promote"):
+            rule = admin.rules.get(path.rpartition("/")[2].removesuffix(":promote"))
+            if rule is None or "candidate" not in rule:
+                return problem(404, "not-found", "no rule") if rule is None else problem(409, "no-candidate", "it has no candidate")
+            after = {"name": rule["name"], "limit": rule["candidate"]}
+            return self.write(request, rule, lambda _: admin.rules.update({rule["name"]: after})) or (200, after, etag(after))
         if path.startswith("/v1/rules/"):
             name = unquote(path.rpartition("/")[2])
             return self.change(request, admin.rules, name, lambda name: admin.rules[name]) if name in admin.rules else None

@@ -71,6 +71,8 @@ def test_wrong_keys_are_usage_errors(sluice: Any, admin: Any, words: list[str], 
         (["--messages", "-5/s"], "cannot be negative"),
         (["--action", "explode"], "'explode' is not one of"),
         (["--burst", "2s", "--burst-messages", "5", "--messages", "1/s"], "say one or the other"),
+        (["--candidate-messages", "5"], "did you mean 5/s?"),
+        (["--no-candidate", "--candidate-burst", "2s"], "say one or the other"),
         (["--reason", "because"], "say what the limit shall be"),
         ([], "say what the limit shall be"),
     ],
@@ -84,8 +86,10 @@ def test_wrong_limits_are_usage_errors_before_anything_is_asked(sluice: Any, adm
 
 def test_everything_a_live_change_may_say(sluice: Any, admin: Any) -> None:
     words = "--messages 1/s --burst-messages 5 --burst-bytes 1MiB --action delay --reply system_busy --mode shadow --open-for 0s --max-delay 2s --for 30min"
+    words += " --candidate-messages 2/s --candidate-bytes 1MiB/s --candidate-burst 3s"
     assert sluice("limits", "set", "rocketmq", "orders", *words.split()).code == 0
     assert admin.writes()[0].body == {
+        "candidate": {"messages": "2/s", "bytes": "1MiB/s", "burst": "3s"},
         "messages": "1/s", "burst": {"messages": 5, "bytes": "1MiB"}, "action": "delay", "reply": "system_busy", "mode": "shadow", "open_for": "0s",
         "max_delay": "2s", "expires": "30min",
     }  # fmt: skip
@@ -174,8 +178,9 @@ def test_the_operation_is_shown_beside_each_limit(sluice: Any, admin: Any) -> No
 
 
 def test_no_two_columns_have_one_name(sluice: Any, admin: Any) -> None:
-    from gateway.cli.limits import IN_USE, LEVELS, RULES
+    from gateway.cli.limits import IN_USE, LEVELS
     from gateway.cli.quotas import CHANGED, QUOTAS
+    from gateway.cli.rules import RULES
 
     for shown in (IN_USE, LEVELS, RULES, CHANGED, QUOTAS):
         titles = [title for title, _ in shown]

@@ -23,6 +23,7 @@ def listener(**more: Any) -> dict[str, Any]:
         "max_connections_per_user": None,
         "max_connection_rate": "30/s",
         "connections_refused": {"max_connections": 2, "max_connection_rate": 3},
+        "judged": {"queued": 900, "inline": 12, "bypassed": 3, "bypassed_messages": 77},
         "broker_busy": {"timeout_clean_queue": 40, "service_not_available": 1},
         **more,
     }
@@ -40,6 +41,7 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
         "per user",
         "rate",
         "refused",
+        "unjudged",
         "broker busy",
         "upstream tls",
         "proxy sent",
@@ -47,7 +49,7 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
     ):
         assert name in head
     assert line.split() == [
-        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "41", "127.0.0.1:5673",
+        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "77", "41", "127.0.0.1:5673",
         "-", "v2", "reachable",
     ]  # fmt: skip
 

@@ -24,7 +24,7 @@ def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> 
     problems = faults(
         LISTENERS + "rules:\n"
         "  - {name: a, match: {protocol: rocketmq, exchange: x}, action: blok, limit: {messages: 5/s}}\n"
-        "  - {name: b, match: {protocol: amqp, client: 10.0.0.300}, max_delay: 10s, algorithm: pacing, limit: {messages: 5/s}}\n"
+        "  - {name: b, match: {protocol: amqp, client: 10.0.0.300}, max_delay: 10s, algorithm: pace, limit: {messages: 5/s}}\n"
     )
     assert named(problems) == [
         (4, 53, "rules[0].match.exchange"),
@@ -38,7 +38,7 @@ def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> 
         "is not one of reject, delay, block, drop, close",
         "10.0.0.300",
         "10s is too much",
-        "pacing: not supported yet",
+        "is not one of token_bucket, pacing, warm_up",
     ]
     assert all(words in each.message for words, each in zip(said, problems, strict=True))
 
@@ -76,7 +76,7 @@ RULES = [
     ("{name: a, match: {exchange: e, queue: q, client: nobody}, reply: system_busy, limit: {}}", ["match.queue", "match.client", "reply", "limit"]),
     ("{name: a, match: {protocol: amqp, topic: []}, limit: {burst: 5}}", ["match.topic", "match.topic", "limit", "limit.burst"]),
     ("{match: {client: 1.2.3.4/33}, mode: shadw, limit: {}}", ["name", "match.client", "mode", "limit"]),
-    ("{name: a, match: {client: nobody}, weight: 2, limit: {}}", ["match.client", "weight", "limit"]),
+    ("{name: a, match: {client: nobody}, weight: -2, limit: {}}", ["match.client", "weight", "limit"]),
     # What was meant is not known, so nothing is built on it.
     ("{name: a, match: {exchange: e, topic: t}, per: exchange, reply: system_busy, limit: {messages: 1/s}}", ["match.exchange"]),
     ("{name: a, match: {protocol: amqpp, topic: t}, limit: {messages: 1/s}}", ["match.protocol"]),

@@ -29,6 +29,9 @@ BROKEN = [
     ("unknown unit", "memory: {per_connection: 1MIB}\n", 3, 26, "memory.per_connection", "unknown unit 'MIB'", "did you mean 1MiB?"),
     ("unit forgotten", "access_log: {roll_every: 5}\n", 3, 26, "access_log.roll_every", "5 has no unit", "did you mean 5s?"),
     ("unknown word", "log: {level: inof}\n", 3, 14, "log.level", '"inof" is not one of', "did you mean info?"),
+    ("empty candidate", "rules: [{name: a, limit: {messages: 1/s}, candidate: {}}]\n", 3, 54, "rules[0].candidate", "says nothing", "give messages, bytes or burst"),
+    ("candidate without a unit", "rules: [{name: a, limit: {messages: 1/s}, candidate: {messages: 3}}]\n", 3, 65, "rules[0].candidate.messages", "3 has no unit", "did you mean 3/s?"),
+    ("unknown key of a candidate", "rules: [{name: a, limit: {messages: 1/s}, candidate: {mesages: 3/s}}]\n", 3, 55, "rules[0].candidate.mesages", "unknown key", "did you mean `messages`?"),
     ("not yet", "gateway: {workers: 2}\n", 3, 20, "gateway.workers", "2: more than one worker is not supported yet", "set workers: 1"),
     ("anchor", "log: &here {level: info}\n", 3, 6, "", 'anchor "&here"', "write the value out"),
     ("alias", "log: *there\n", 3, 6, "", 'alias "*there"', "write the value out"),
@@ -56,6 +59,14 @@ BROKEN = [
     ("IPv6 without quotes", "admin: {bind: [::1]:9180}\n", 3, 16, "", "not YAML", "in quotes"),
     ("merge key", "log: {<<: {level: info}}\n", 3, 7, "log.<<", "unknown key", "merge keys are not supported"),
     ("no limit", "rules:\n  - name: a\n    limit: {}\n", 5, 12, "rules[0].limit", "limits neither messages nor bytes", "give one of them"),
+    ("burst of pacing", "rules: [{name: a, algorithm: pacing, limit: {messages: 1/s, burst: 2s}}]\n", 3, 68, "rules[0].limit.burst", "knows no burst",
+     "leave it out, or use algorithm: token_bucket"),
+    ("breaker of pacing", "rules: [{name: a, algorithm: pacing, limit: {messages: 1/s}, breaker: {open_for: 1s}}]\n", 3, 82,
+     "rules[0].breaker.open_for", "has no breaker", "leave it out, or set 0s"),
+    ("warm_up without it", "rules: [{name: a, limit: {messages: 1/s}, warm_up: {over: 10s}}]\n", 3, 52, "rules[0].warm_up",
+     "is for algorithm: warm_up, and this rule's is token_bucket", "set algorithm: warm_up"),
+    ("warm_up in no time", "rules: [{name: a, algorithm: warm_up, limit: {messages: 1/s}, warm_up: {over: 1us}}]\n", 3, 79, "rules[0].warm_up.over",
+     "1us is too little", "the least is 1ms"),
     ("wrong field", "rules: [{name: a, match: {protocol: amqp, topic: t}, limit: {messages: 1/s}}]\n", 3, 50, "rules[0].match.topic",
      "topic is RocketMQ's", "AMQP's is routing_key"),
     ("bad network", "rules: [{name: a, match: {client: 10.0.0.300}, limit: {messages: 1/s}}]\n", 3, 35, "rules[0].match.client", "10.0.0.300",
@@ -66,6 +77,9 @@ BROKEN = [
     ("no such file", "rules_file: none.yaml\n", 3, 13, "rules_file", "there is no file", "check the name"),
     ("both", "rules_file: sluice.yaml\nrules: []\n", 4, 1, "rules", "given twice", "keep one of the two"),
     ("credit", "credit: {initial: 10, more_after: 20}\n", 3, 35, "credit.more_after", "more_after 20 is above initial 10", "set more_after to 5"),
+    ("share without a window", "limiter: {max_bypass: 10%}\n", 3, 23, "limiter.max_bypass", "no share of a time", "10%/10s"),
+    ("share of too much", "limiter: {max_bypass: 101%/10s}\n", 3, 23, "limiter.max_bypass", "more than all of it", "the most is 100%"),
+    ("share of a moment", "limiter: {max_bypass: 10%/10ms}\n", 3, 23, "limiter.max_bypass", "1s to 10min", "10%/10s"),
     ("credit by default", "credit: {initial: 10}\n", 3, 19, "credit.initial", "more_after 200 is above initial 10", "set more_after to 5"),
     ("memory", "memory: {per_connection: 2MiB, high_watermark: 1MiB}\n", 3, 26, "memory.per_connection", "above high_watermark", "lower"),
     ("admin on a listener's port", "admin: {bind: 127.0.0.1:5672}\n", 3, 15, "admin.bind", "127.0.0.1:5672 is bound twice", "listeners[0].bind has it (line 2)"),
@@ -102,27 +116,35 @@ def test_names_line_column_and_remedy(faults: Faults, text: str, line: int, colu
     ("text", "path", "said"),
     [
         ("admin: {tls: {certificate: c}}", "admin.tls", "TLS on the admin API is not supported yet"),
-        (
-            "rules: [{name: a, limit: {messages: 1/s}, candidate: {messages: 2/s}}]",
-            "rules[0].candidate",
-            "a candidate limit is not supported yet",
-        ),
-        ("rules: [{name: a, limit: {messages: 1/s}, weight: 2}]", "rules[0].weight", "2: weights are not supported yet"),
-        (
-            "rules: [{name: a, limit: {messages: 1/s}, protected: true}]",
-            "rules[0].protected",
-            "true: protected topics are not supported yet",
-        ),
-        *(
-            (f"rules: [{{name: a, limit: {{messages: 1/s}}, algorithm: {name}}}]", "rules[0].algorithm", f"{name}: not supported yet")
-            for name in ("pacing", "warm_up", "concurrency", "adaptive")
-        ),
     ],
 )
 def test_what_this_version_cannot_do_elsewhere(faults: Faults, text: str, path: str, said: str) -> None:
     (problem,) = faults(LISTENERS + text + "\n")
     assert (problem.path, problem.message) == (path, said)
     assert problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "said", "remedy"),
+    [
+        ("weight: 0", "weight", "0 would get nothing at all", "write 0.1"),
+        ("weight: -1", "weight", "expected a number above 0", "write it like 3"),
+        ("weight: 1001", "weight", "1001 is too large", "the most is 1000"),
+        ("weight: '3'", "weight", "expected a number above 0", "write it like 3"),
+        ("weight: 3, per: client", "weight", "what part of a listener's cap a topic gets", "per: topic"),
+        ("protected: yes", "protected", "expected true or false", "write true or false"),
+        ("per: listener, breaker: {open_for: 1s}", "breaker.open_for", "would refuse all topics of the listener at once", "leave it out"),
+        ("adapt: {}", "adapt", "is for a listener's cap", "leave it out"),
+        ("per: listener, adapt: {floor: 20}", "adapt.floor", 'expected a part of the whole, got "20"', "did you mean 20%?"),
+        ("per: listener, adapt: {floor: 0%}", "adapt.floor", "0% is too little", "the least is 0.1%"),
+        ("per: listener, adapt: {every: 1ms}", "adapt.every", "1ms is too little", "the least is 100ms"),
+    ],
+)
+def test_parts_of_a_cap(faults: Faults, fields: str, path: str, said: str, remedy: str) -> None:
+    (problem,) = faults(LISTENERS + f"rules: [{{name: a, limit: {{messages: 1/s}}, {fields}}}]\n")
+    assert problem.path == f"rules[0].{path}"
+    assert said in problem.message
+    assert remedy in problem.remedy
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,28 @@ LINTED = [
     ("- {name: a, limit: {messages: 1/s}}\n- {name: b, limit: {messages: 2/s}}", 5, 3, "rules[1].match", 'never holds: "a" (sluice.yaml:4)'),
     ("- {name: a, match: {vhost: /}, limit: {messages: 1/s}}\n- {name: b, match: {vhost: /, operation: produce}, limit: {messages: 2/s}}", 5, 20,
      "rules[1].match", 'never holds: "a"'),
+    ("- {name: a, match: {exchange: orders}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: orders, routing_key: 'a.#'}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", '"a" (sluice.yaml:4) matches all that it matches and comes first'),
+    ("- {name: a, match: {routing_key: 'a.#'}, limit: {messages: 1/s}}\n- {name: b, match: {routing_key: 'a.b.*'}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", "matches all that it matches"),
+    ("- {name: a, match: {exchange: 'o*'}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: 'ord*', user: shop}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", "matches all that it matches"),
+    ("- {name: a, match: {client: 10.0.0.0/8}, limit: {messages: 1/s}}\n- {name: b, match: {client: 10.1.0.0/16}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", "matches all that it matches"),
+    ("- {name: a, match: {exchange: e, routing_key: k}, limit: {messages: 1/s}}\n- {name: b, match: {vhost: /, exchange: e, routing_key: k}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", "matches all that it matches"),
+    ("- {name: a, match: {protocol: amqp}, limit: {messages: 1/s}}\n- {name: b, match: {protocol: amqp, exchange: '*'}, limit: {messages: 2/s}}", 4, 20,
+     "rules[0].match", '"b" (sluice.yaml:5) matches all that it matches and comes first'),
+    ("- {name: a, match: {queue: q}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: amq.default, routing_key: q}, limit: {messages: 2/s}}", 5, 20,
+     "rules[1].match", "matches all that it matches"),
+    ("- {name: a, match: {client: '::ffff:10.0.0.1'}, limit: {messages: 1/s}}", 4, 29, "rules[0].match.client", "the rule never matches"),
+    ("- {name: a, match: {listener: rabbit, topic: x}, limit: {messages: 1/s}}\n", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
+    ("- {name: a, limit: {messages: 5/s}, candidate: {messages: 5/s}}", 4, 48, "rules[0].candidate", "is the limit itself"),
+    ("- {name: a, limit: {messages: 5/s}, candidate: {burst: 1s}}", 4, 48, "rules[0].candidate", "is the limit itself"),
+    ("- {name: a, limit: {messages: 5/s}, mode: off, candidate: {messages: 4/s}}", 4, 59, "rules[0].candidate", "no effect with mode: off"),
+    ("- {name: a, limit: {messages: 1000/s}, candidate: {burst: 5ms}}", 4, 59, "rules[0].candidate.burst", "below 20 ms of 1000/s"),
+    ("- {name: a, limit: {messages: 5/s}, weight: 3}", 4, 45, "rules[0].weight", "no rule caps a listener"),
+    ("- {name: a, limit: {messages: 5/s}, protected: true}", 4, 48, "rules[0].protected", "no rule caps a listener"),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
     ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, action: block, max_delay: 2s}", 4, 63, "rules[0].max_delay", "no effect with action: block"),
@@ -54,6 +76,16 @@ def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, p
         "- {name: a, limit: {messages: 1000/s, burst: {messages: 20}}}",
         "- {name: a, limit: {messages: 0/s}}",
         "- {name: a, limit: {messages: 1/s}}\n- {name: b, per: rule, limit: {messages: 2/s}}",
+        "- {name: a, match: {exchange: 'o*'}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: o, routing_key: k}, limit: {messages: 2/s}}",  # b names its key
+        "- {name: a, match: {vhost: /, exchange: e}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: e}, limit: {messages: 2/s}}",
+        "- {name: a, match: {user: '*'}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: e}, limit: {messages: 2/s}}",
+        "- {name: a, match: {routing_key: 'a.*'}, limit: {messages: 1/s}}\n- {name: b, match: {routing_key: 'a.#'}, limit: {messages: 2/s}}",
+        "- {name: a, match: {client: 10.1.0.0/16}, limit: {messages: 1/s}}\n- {name: b, match: {client: 10.0.0.0/8}, limit: {messages: 2/s}}",
+        "- {name: a, match: {protocol: amqp}, limit: {messages: 1/s}}\n- {name: b, match: {exchange: e}, limit: {messages: 2/s}}",  # patterns come before
+        "- {name: a, limit: {messages: 1/s}}\n- {name: b, match: {operation: consume}, limit: {messages: 2/s}}",
+        "- {name: a, limit: {messages: 5/s}, candidate: {messages: 6/s}}",
+        "- {name: a, limit: {messages: 5/s}, candidate: {messages: 5/s, burst: 3s}}",
+        "- {name: a, limit: {messages: 5/s}, weight: 3}\n- {name: cap, per: listener, limit: {messages: 9/s}}",
         "- {name: a, match: {listener: 'rab*'}, limit: {messages: 1/s}}",
         "- {name: a, limit: {messages: 1/s}, action: block, reply: system_busy}",  # held for 2.5 s, then refused
         "- {name: a, limit: {messages: 1/s}, action: delay, max_delay: 2s}",
@@ -62,6 +94,42 @@ def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, p
 )
 def test_does_not_warn(write: Callable[..., Path], rules: str) -> None:
     assert load(write(f"{LISTENERS}rules:\n{rules}\n")).warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "field", "said"),
+    [
+        ("match: {topic: 'rmq_sys_*'}", "match.topic", "a pattern is never for RocketMQ's system topics: the rule never matches"),
+        ("match: {topic: 'shop%orders', namespace: store}", "match.namespace", "shop%orders is in namespace shop, not in store"),
+        ("match: {topic: 'shop%ord*', namespace: store}", "match.namespace", "is in namespace shop, not in store"),
+        ("match: {topic: orders, namespace: 'st*'}", "match.namespace", "orders is in no namespace, not in st*"),
+        ("match: {topic: '%RETRY%shop%billing', namespace: store}", "match.namespace", "is in namespace shop"),
+        ("match: {listener: rabbit, topic: orders}", "match.listener", "listener rabbit speaks amqp, and the rule is for rocketmq: it never matches"),
+        ("match: {listener: rocket}, per: exchange", "match.listener", "listener rocket speaks rocketmq, and the rule is for amqp"),
+    ],
+)
+def test_warns_of_rules_that_never_match(write: Callable[..., Path], rule: str, field: str, said: str) -> None:
+    rocket = "  - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:3, upstream: 127.0.0.1:4}\n"
+    (warning,) = load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n")).warnings()
+    assert (warning.path, warning.line) == (f"rules[0].{field}", 4)
+    assert said in warning.message
+    assert warning.remedy
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "match: {topic: rmq_sys_trace}",
+        "match: {topic: '*_sys_*'}",
+        "match: {topic: 'shop%ord*', namespace: 'sh*'}",
+        "match: {topic: 'sh*', namespace: store}",  # may be sh* of any namespace's name
+        "match: {topic: '%RETRY%*', namespace: shop}",
+        "match: {listener: 'r*', topic: orders}",
+    ],
+)
+def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule: str) -> None:
+    rocket = "  - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:3, upstream: 127.0.0.1:4}\n"
+    assert load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n")).warnings() == []
 
 
 def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:

@@ -82,7 +82,7 @@ RULE_KEYS = [
 ]  # fmt: skip
 SECTION_KEYS = {
     "gateway": ["name", "workers", "state_directory"],
-    "limiter": ["threads", "queue", "on_rejection", "max_keys"],
+    "limiter": ["threads", "queue", "on_rejection", "max_bypass", "max_keys"],
     "credit": ["initial", "more_after"],
     "memory": ["per_connection", "high_watermark"],
     "disk": ["low_watermark"],

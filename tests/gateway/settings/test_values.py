@@ -32,7 +32,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
                 "remote_admin": "off",
             }
         ],
-        "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_keys": 1000000},
+        "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000},
         "credit": {"initial": 400, "more_after": 200},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
         "disk": {"low_watermark": "200MiB"},
@@ -83,6 +83,23 @@ def test_text_is_what_is_written(write: Callable[..., Path], written: str, read:
 )
 def test_limits(write: Callable[..., Path], text: str, limit: Limit) -> None:
     assert load(write(LISTENERS + f"rules: [{{name: a, limit: {text}}}]\n")).rules[0].limit == limit
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm", "warm_up_ns", "breaker_ns"),
+    [
+        ("algorithm: pacing", "pacing", 0, 0),
+        ("algorithm: warm_up", "warm_up", 0, 1_000_000_000),
+        ("algorithm: warm_up, warm_up: {over: 1min}", "warm_up", 60_000_000_000, 1_000_000_000),
+        ("algorithm: warm_up, warm_up: {}", "warm_up", 10_000_000_000, 1_000_000_000),
+    ],
+)
+def test_algorithms(write: Callable[..., Path], text: str, algorithm: str, warm_up_ns: int, breaker_ns: int) -> None:
+    settings = load(write(LISTENERS + f"rules: [{{name: a, limit: {{messages: 5/s}}, {text}}}]\n"))
+    (rule,) = settings.rules
+    assert (rule.algorithm, rule.limit, rule.breaker_ns()) == (algorithm, Limit(Rate(5), warm_up_ns=warm_up_ns), breaker_ns)
+    (again,) = load(write(yaml.safe_dump(settings.describe()))).rules
+    assert (again.algorithm, again.limit, again.breaker_ns()) == (algorithm, rule.limit, breaker_ns)
 
 
 def test_a_whole_rule(write: Callable[..., Path]) -> None:

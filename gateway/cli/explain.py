@@ -1,0 +1,125 @@
+"""The explanation of a key's limits as a screen of text, and what a candidate would have done as a sentence.
+
+Renders what `GET /v1/limits/{key}?explain=1` says; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gateway.cli.output import counted
+from limiter.units import format_size
+
+CLIENTS_TOLD: Final = 3  # of the eight that the gateway names
+JSONObject = dict[str, Any]
+
+
+def explained(body: JSONObject) -> Iterator[str]:
+    """A key's answer with its explanation, line by line."""
+    yield f"{body.get('protocol', '')} {body.get('topic', '')}".strip()
+    for level in body.get("explanation") or []:
+        holds = level.get("holds")
+        yield ""
+        yield f"{level.get('operation')} per {level.get('per')}: {held(holds) if holds else nothing(level)}"
+        if holds:
+            yield from details(holds)
+        for lost in level.get("lost") or []:
+            yield f"  not   {lost['rule']}{at(lost)}, {lost['origin']}, {limit(lost['limit'])}: {lost['reason']}"
+        for missed in level.get("missed") or []:
+            yield f"  not   {missed['rule']}{at(missed)}: {missed['reason']}"
+        if level.get("more"):
+            yield f"  and {level['more']} more"
+
+
+def held(level: JSONObject) -> str:
+    return f"{limit(level.get('limit') or {})}  of {level.get('rule')}{at(level)}"
+
+
+def nothing(level: JSONObject) -> str:
+    return f"nothing holds ({counted(int(level.get('rules') or 0), 'rule')})"
+
+
+def at(item: JSONObject) -> str:
+    return f" ({item['place']})" if item.get("place") else ""
+
+
+def limit(told: JSONObject) -> str:
+    """A limit in words: `500/s (burst 1000), 5MiB/s (burst 10MiB)`."""
+    parts = []
+    if told.get("messages") is not None:
+        parts.append(f"{told['messages']} (burst {told.get('messages_burst', 0)})")
+    if told.get("bytes") is not None:
+        parts.append(f"{told['bytes']} (burst {format_size(told.get('bytes_burst') or 0)})")
+    parts += [f"{told[name]} {name}" for name in ("concurrent",) if told.get(name) is not None]
+    return ", ".join(parts) or "unlimited"
+
+
+def details(level: JSONObject) -> Iterator[str]:
+    """Of what holds: for what and from where, what happens to what is over it, how it is used, what is tried beside it."""
+    origin = str(level.get("origin"))
+    if level.get("by") or level.get("at"):
+        origin += f", changed live by {level.get('by') or 'somebody'} {level.get('at') or ''}".rstrip()
+    if level.get("reason"):
+        origin += f": {level['reason']}"
+    if level.get("expires"):
+        origin += f", until {level['expires']}"
+    yield f"  for   {level.get('thing') or 'all of them together'}"
+    yield f"  from  {origin}"
+    yield f"  how   {', '.join(ways(level))}"
+    usage = level.get("usage")
+    yield f"  now   {used(usage) if usage else 'not used yet'}"
+    if level.get("candidate") is not None:
+        yield f"  tried {tried(level['candidate'], (usage or {}).get('candidate'))}"
+
+
+def ways(level: JSONObject) -> Iterator[str]:
+    yield f"mode {level.get('mode')}"
+    yield str(level.get("algorithm"))
+    open_for = level.get("open_for")
+    yield "no breaker" if open_for == "0s" else f"breaker {open_for}"
+    action = level.get("action")
+    yield f"action {action}" + (f" up to {level.get('max_delay')}" if action == "delay" else "")
+    if action == "reject":
+        yield f"reply {level.get('reply')}, fallback {level.get('fallback')}"
+
+
+def used(usage: JSONObject) -> str:
+    """What is known of a limit in use."""
+    parts = []
+    if usage.get("received_per_second") is not None:
+        parts.append(f"{usage['received_per_second']:g}/s received, {usage.get('refused_per_second') or 0:g}/s refused")
+    parts.append(f"{round(usage.get('fill', 0) * 100)} % full, breaker {usage.get('breaker')}")
+    parts.append(f"{usage.get('admitted', 0):,} admitted, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} held")
+    if usage.get("shadow_refused"):
+        parts.append(f"{usage['shadow_refused']:,} would have been refused (shadow)")
+    if usage.get("last_refused"):
+        parts.append(f"last over it {moment(usage['last_refused'])}")
+    return "; ".join(parts)
+
+
+def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:
+    """`300/s (burst 300): would have refused 412 of 10,300 since 12:01, of 10.0.0.7, 10.0.0.9`; None without a candidate."""
+    if candidate is None:
+        return None
+    found = limit(candidate)
+    if usage is None or not usage.get("since"):
+        return f"{found}: nothing judged yet"
+    refused = int(usage.get("would_refuse") or 0)
+    total = refused + int(usage.get("would_admit") or 0)
+    found += f": would have refused {refused:,} of {total:,} since {moment(usage['since'])}"
+    clients = [str(each.get("client")) for each in usage.get("clients") or []]
+    if clients:
+        more = len(clients) - CLIENTS_TOLD
+        found += f", of {', '.join(clients[:CLIENTS_TOLD])}" + (f" and {more} more" if more > 0 else "")
+    return found
+
+
+def moment(text: str) -> str:
+    """A time of today as `12:01:03`, another with its date; UTC, as the gateway tells it."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return when.strftime("%H:%M:%S" if when.date() == datetime.now(UTC).date() else "%Y-%m-%d %H:%M:%S")

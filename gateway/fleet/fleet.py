@@ -1,0 +1,252 @@
+"""A fleet: gateways that share one set of limits through Redis. What this gateway does for that, on a thread of its own.
+
+::
+
+      limiter's threads, event loop                 the fleet's thread, every ROUND_S                        Redis
+        decide from what is in hand                   Judge.asks ──► what to ask for
+        (`limiter.slices`); nobody waits              RedisOwner.ask ───────────────────────────────►  one script per bucket,
+                                                      Judge.granted ◄── slices ◄────────────────────   all in one round trip
+
+The naive way is to ask Redis for every message: each then costs a journey, and stands still when Redis does. Here the thread asks for the
+next 50 to 100 ms of each bucket in use, and what decides never waits for it: what both touch is what is in hand, under the judge's lock.
+
+**An outage** is any round without an answer, whatever the reason (`redis_owner.REASONS`). From then on each gateway goes on with its
+last share (`Lease.orphan`), and tries again after AGAIN_S, twice as long each time, up to MOST_AGAIN_S. An outage that outlasts one round
+is said in the log, once, and so is its end. A round that hangs (a resolver that does not answer, bytes that trickle in) is an outage
+too: `watch`, called by the loop several times a second, sees it.
+
+**What Redis has lost** is told to it again: where each bucket was when this gateway asked before, and what came in since (`_begin`). Time
+without Redis does not count, because then each gateway has used its share.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from gateway import log
+from gateway.fleet.redis_owner import ASKS_AT_ONCE, REASONS, Ask, OwnerGoneError, RedisOwner
+from gateway.fleet.script import SEEN_S, rates_for
+from gateway.histogram import Histogram
+from limiter.limits import SECOND
+from limiter.slices import Lease
+from limiter.terms import Terms
+
+if TYPE_CHECKING:
+    from gateway.fleet.redis_owner import Identity, Slice
+    from gateway.settings.types import FleetRedis
+    from limiter.judge import Judge
+    from limiter.ledger import Level
+
+ROUND_S: Final = 0.05  # limiter.md 7: slices are for the next 50 to 100 ms
+BUSY: Final = 4  # rest so many times as long as a round took: at most a fifth of one core, however many buckets are in use (a guess)
+SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
+AGAIN_S: Final = 0.1
+MOST_AGAIN_S: Final = 1.0  # what a try costs is one connection
+HANGS_NS: Final = 250_000_000  # beyond two time-outs (connect, answer): then nobody waits for it any more (a guess)
+REMEMBERED_NS: Final = 10 * SECOND  # for so long at least a gateway knows where a bucket was that it does not ask for any more
+SHORTEST_OUTAGE: Final = 2  # rounds without an answer, from which on the log says so
+LATENCY_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # seconds
+
+
+class Fleet:
+    """This gateway's part in a fleet. `start` begins its thread; tests call `round` instead."""
+
+    def __init__(self, settings: FleetRedis, judge: Judge, member: str, owner: RedisOwner | None = None) -> None:
+        """`member` tells this gateway from the others of its fleet. `judge` must not have judged yet."""
+        self.name = settings.name
+        self.url = settings.url
+        self.owner = owner or RedisOwner(settings, member)
+        self.lease = Lease(1, parted=True)
+        self.asks = 0
+        self.failures = dict.fromkeys(REASONS, 0)
+        self.latency = Histogram(LATENCY_BUCKETS)
+        self.last_round_trip_s = 0.0
+        self.reason = ""  # why there is no answer now; "": there is
+        self.detail = ""
+        self._judge = judge
+        self._timeout_ns = settings.timeout_ns
+        self._failed = 0  # rounds in a row
+        self._lost_at = 0  # monotonic ns; 0: Redis answers
+        self._away_ns = 0  # time without Redis, of outages that are over
+        self._begun_at = 0  # of the round under way; 0: none is
+        self._show_at = 0
+        self._fewer_since = 0  # fewer gateways than `lease.members` have shown themselves; 0: that is not so
+        self._left: dict[Identity, tuple[Slice, int]] = {}  # where each bucket was, and when, by a clock that stands still without Redis
+        self._left_before: dict[Identity, tuple[Slice, int]] = {}
+        self._forget_at = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        judge.share(Terms(1, self.lease, fleet=True))
+        self.lease.orphan(time.monotonic_ns())  # until Redis has answered
+
+    # ---- on its own thread -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        rest_s = 0.0
+        while not self._stop.wait(rest_s):
+            started = time.monotonic_ns()
+            try:
+                rest_s = self.round(started)
+            except Exception as error:  # a fault of ours must not end the thread: that would be an outage for ever
+                self.lease.orphan(started)
+                log.failure("fleet_failed", error)
+                rest_s = MOST_AGAIN_S
+        with suppress(OwnerGoneError):  # the others will find out
+            self.owner.show(leave=True)
+        self.owner.close()
+
+    def round(self, now: int) -> float:
+        """Ask for all that is wanted, and hand out what comes; the seconds to rest after that."""
+        self._begun_at = now
+        try:
+            if self._lost_at != 0 or now >= self._show_at or self.lease.gone_at != 0:
+                self._count_gateways(self._timed_show(), now)
+                self._show_at = now + SHOW_NS
+            if self.lease.gone_at != 0:
+                self._found(now)
+            self._ask(now)
+        except OwnerGoneError as error:
+            return self._lose(error, now)
+        finally:
+            self._begun_at = 0
+        took_s = (time.monotonic_ns() - now) / 1e9 if self._thread is not None else 0.0
+        return max(ROUND_S * random.uniform(0.8, 1.2), BUSY * took_s)  # noqa: S311  -- so that gateways do not ask in step
+
+    def _count_gateways(self, there: int, now: int) -> None:
+        """Who joins counts at once, who is missed only after SEEN_S: a Redis that was restarted has seen nobody yet."""
+        if there >= self.lease.members:
+            self._fewer_since = 0
+        elif self._fewer_since == 0:
+            self._fewer_since = now
+        if there > self.lease.members or (self._fewer_since != 0 and now - self._fewer_since >= SEEN_S * SECOND):
+            self.lease.members = there
+            self._fewer_since = 0
+
+    def _timed_show(self) -> int:
+        started = time.perf_counter()
+        members = self.owner.show()
+        self._observe(time.perf_counter() - started)
+        return members
+
+    def _ask(self, now: int) -> None:
+        wanted = self._judge.asks(now)
+        for first in range(0, len(wanted), ASKS_AT_ONCE):
+            some = wanted[first : first + ASKS_AT_ONCE]
+            asks = [self._worded(level, messages, size, now) for level, messages, size in some]
+            started = time.perf_counter()
+            slices = self.owner.ask(asks)
+            self._observe(time.perf_counter() - started)
+            self.asks += len(asks)
+            pairs = zip(some, slices, strict=True)
+            self._judge.granted([(level, got.messages, got.bytes) for (level, *wish), got in pairs if max(wish) > 0], now)
+            there = now - self._away_ns
+            for ask, slice_ in zip(asks, slices, strict=True):
+                self._left[ask.identity] = (slice_, there)
+        if now >= self._forget_at:
+            self._forget_at = now + REMEMBERED_NS
+            self._left_before, self._left = self._left, {}
+
+    def _worded(self, level: Level, messages: int, size: int, now: int) -> Ask:
+        identity = level.effective.identity
+        rates = rates_for(level.rule.limit, self.lease.members)
+        return Ask(identity, rates, messages, size, self._begin(identity, rates, now))
+
+    def _begin(self, identity: Identity, rates: tuple[int, int, int, int, int, int], now: int) -> tuple[int, int] | None:
+        """Where the bucket must be by now at the most, should Redis not know it; None: nobody here has used it lately."""
+        known = self._left.get(identity) or self._left_before.get(identity)
+        if known is None:
+            return None
+        left, at = known
+        elapsed_us = max(0, now - self._away_ns - at) // 1000
+        messages = left.messages_left + elapsed_us * rates[0] // rates[1]
+        size = left.bytes_left + elapsed_us * rates[3] // rates[4]
+        return min(messages, rates[2]), min(size, rates[5])
+
+    def _observe(self, seconds: float) -> None:
+        self.last_round_trip_s = seconds
+        self.latency.observe(seconds)
+
+    # ---- outages ---------------------------------------------------------------------------------------------------
+
+    def _lose(self, error: OwnerGoneError, now: int) -> float:
+        self.failures[error.reason] += 1
+        self._failed += 1
+        self.reason, self.detail = error.reason, error.detail
+        self.lease.orphan(now)
+        if self._lost_at == 0:
+            self._lost_at = now
+        self._judge.asks(now)  # nothing is asked now; who is idle is taken off the list
+        if self._failed == SHORTEST_OUTAGE:
+            log.event(
+                logging.WARNING, "fleet_lost", fleet=self.name, redis=self.url, reason=error.reason, err=error.detail,
+                gateways=self.lease.members, remedy="each gateway goes on with its last share of every limit; no message waits",
+            )  # fmt: skip
+        again_s = min(MOST_AGAIN_S, AGAIN_S * (1 << min(self._failed - 1, 10)))
+        return again_s * random.uniform(0.8, 1.2)  # noqa: S311  -- so that they do not all come back at once
+
+    def _found(self, now: int) -> None:
+        if self._lost_at != 0:
+            self._away_ns += max(0, now - self._lost_at)
+        if self._failed >= SHORTEST_OUTAGE:
+            after_s = round((now - self._lost_at) / 1e9, 3)
+            log.event(logging.INFO, "fleet_back", fleet=self.name, redis=self.url, gateways=self.lease.members, after_s=after_s)
+        self._lost_at = self._failed = 0
+        self.reason = self.detail = ""
+        self.lease.adopt()
+
+    # ---- for others ------------------------------------------------------------------------------------------------
+
+    def watch(self, now: int) -> None:
+        """On the loop: a round that hangs is an outage, and so is a thread that has died."""
+        begun_at = self._begun_at
+        if begun_at != 0 and now - begun_at > 2 * self._timeout_ns + HANGS_NS and self.lease.gone_at == 0:
+            self.reason, self.detail = "timeout", "a round does not end"
+            self.lease.orphan(now)
+
+    def stop(self) -> None:
+        """End the thread; a hanging one dies with the process."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(self._timeout_ns / 1e9 * 2 + 0.5)
+
+    def describe(self, now: int) -> dict[str, object]:
+        """For `GET /v1/status`."""
+        lost_at = self._lost_at
+        return {
+            "name": self.name,
+            "redis": self.url,
+            "reachable": self.reachable(),
+            "gateways": self.lease.members,
+            "reason": self.reason or None,
+            "detail": self.detail or None,
+            "outage_seconds": round((now - lost_at) / 1e9, 3) if lost_at else None,
+            "orphaned": self.orphaned(),
+            "asks": self.asks,
+            "failures": sum(self.failures.values()),
+            "round_trip_ms": round(self.last_round_trip_s * 1e3, 3),
+        }
+
+    def reachable(self) -> bool:
+        return self.lease.gone_at == 0
+
+    def outage_ns(self, now: int) -> int:
+        """How long this gateway was without Redis, the outage of now included."""
+        lost_at = self._lost_at
+        return self._away_ns + (max(0, now - lost_at) if lost_at else 0)
+
+    def orphaned(self) -> int:
+        """Buckets in use that go on with their last share."""
+        return len(self.lease.active) if self.lease.gone_at != 0 else 0
+
+    def __repr__(self) -> str:
+        state = f"without Redis ({self.reason})" if self.lease.gone_at != 0 else f"{self.lease.members} gateways"
+        return f"<Fleet {self.name!r} {state}, {self.asks} asks>"

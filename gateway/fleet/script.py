@@ -1,0 +1,183 @@
+"""The bucket in Redis: one Lua script, one key per bucket, one call per bucket and slice.
+
+The naive way is a counter per second (INCR, EXPIRE): it lets twice the limit through around each full second, and knows no burst. The next
+is to read the bucket, think, and write it back: two gateways that do so at once both spend the same tokens. A script is one step for
+everybody else, so nothing is spent twice and nothing waits for a lock.
+
+It does what `limiter.slices.Owner` does with a `TokenBucket`, and grants the same (a test compares them). What it keeps is a hash: the
+level of messages and bytes in whole tokens (`m`, `b`), the part of a token on the way (`mr`, `br`), when that was true (`t`, Redis' own
+clock in microseconds: the gateways' do not matter), the rates it was true under (`r`), and who lately got less than it wanted (`s:NAME`).
+
+**Exact in doubles.** Redis' Lua has no integers, only doubles, which count exactly up to 2^53. A rate is `amount` tokens per `per`
+microseconds; elapsed time is split into whole periods and a rest, so that the largest product is amount * per. `whole_rate` sees to it that
+this fits: it does for all rates people write, and the others (999,999,999,999,989/s) are replaced by the nearest that fits, less than one
+in 10^9 away. What is left of a token is carried, never dropped, so nothing drifts. Numbers are stored with `%.0f`: Lua's own way of writing
+them keeps 14 digits.
+
+**What a call does**: refill; another rate or burst than last time keeps the fill in proportion, as the local bucket does; take back what is
+given back (a wish below 0); grant of what is wished as much as there is, of a scarce bucket an equal part to each that was short lately.
+The key expires when the bucket would be full, for a full bucket is what a missing key means.
+
+Unless it is missing because Redis has lost it (restarted, FLUSHALL, evicted): who asks says where the level was when it asked before
+(`begin`), and a bucket that is not there begins with that. So a restart of Redis gives no fresh bursts to whoever was using one.
+
+**Clock.** A Redis clock that steps back by a second or less stands still, by more: time counts from there; one that steps forward fills
+buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts that ask for the time are replicated by what they wrote, not
+by their text: that is how Redis 5 and later, and Valkey, do it.
+
+A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from limiter.slices import SHORT_NS, owner_limit
+
+if TYPE_CHECKING:
+    from limiter.limits import Limit, Rate
+
+EXACT: Final = 1 << 53  # doubles count exactly up to here
+VERSION: Final = "v1"  # of what the hash holds, in the key: versions of sluice that read it differently share none
+SEEN_S: Final = 5  # a gateway that has not shown itself for so long no longer counts; they do every second (a guess)
+LONGEST_MS: Final = 366 * 86_400_000  # a key lives no longer, however slowly its bucket fills: Redis refuses times without end
+
+SCRIPT: Final = """\
+local key = KEYS[1]
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local known = redis.call('HMGET', key, 't', 'r', 'm', 'mr', 'b', 'br')
+local me = 's:' .. ARGV[12]
+local wish_m, wish_b = tonumber(ARGV[8]), tonumber(ARGV[9])
+local clock = now
+local elapsed = now - tonumber(known[1] or now)
+if elapsed < 0 then
+  if elapsed >= -1000000 then now = tonumber(known[1]) end
+  elapsed = 0
+end
+local rates = table.concat(ARGV, ' ', 2, 7)
+local before = {}
+if known[2] and known[2] ~= rates then
+  for word in string.gmatch(known[2], '%S+') do before[#before + 1] = tonumber(word) end
+end
+
+local function whole(number) return string.format('%.0f', number) end
+
+local function refill(level, rest, amount, per, most)
+  if elapsed / per * amount > 2 * (most - level) + 2 then return most, 0 end
+  local periods = math.floor(elapsed / per)
+  local left = (elapsed - periods * per) * amount + rest
+  level = level + periods * amount + math.floor(left / per)
+  if level >= most then return most, 0 end
+  return level, math.fmod(left, per)
+end
+
+local others, dead = 0, {}
+if wish_m > 0 or wish_b > 0 then
+  local all = redis.call('HGETALL', key)
+  for at = 1, #all, 2 do
+    local name = all[at]
+    if string.sub(name, 1, 2) == 's:' and name ~= me then
+      local since = clock - tonumber(all[at + 1])
+      if since > -1000000 and since < @short@ then others = others + 1 else dead[#dead + 1] = name end
+    end
+  end
+end
+
+local full_in = 0
+local function dimension(at, level, rest, wish, begin)
+  local amount, per, most = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  if amount == 0 then return 0, 0, 0 end
+  if not level then
+    level, rest = math.min(most, begin or most), 0
+  elseif #before == 0 then
+    level, rest = refill(tonumber(level), tonumber(rest), amount, per, most)
+  elseif before[at - 1] == 0 then
+    level, rest = most, 0
+  else
+    local old_per, old = before[at], before[at + 1]
+    level, rest = refill(tonumber(level), tonumber(rest), before[at - 1], old_per, old)
+    local product = level * most
+    level = math.floor(product / old)
+    local part = (product - level * old + rest / old_per * most) / old
+    level = level + math.floor(part)
+    rest = math.min(per - 1, math.floor((part - math.floor(part)) * per))
+  end
+  if wish < 0 then level = level - wish end
+  if level >= most then level, rest = most, 0 end
+  local granted = 0
+  if wish > 0 then
+    granted = math.min(wish, math.max(math.min(1, level), math.floor(level / (1 + others))))
+    level = level - granted
+  end
+  full_in = math.max(full_in, (most - level) / amount * per)
+  return granted, level, rest
+end
+
+local m, m_level, m_rest = dimension(2, known[3], known[4], wish_m, tonumber(ARGV[10]))
+local b, b_level, b_rest = dimension(5, known[5], known[6], wish_b, tonumber(ARGV[11]))
+redis.call('HSET', key, 't', whole(now), 'r', rates, 'm', whole(m_level), 'mr', whole(m_rest), 'b', whole(b_level), 'br', whole(b_rest))
+if m < wish_m or b < wish_b then redis.call('HSET', key, me, whole(clock)) else dead[#dead + 1] = me end
+if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
+redis.call('PEXPIRE', key, whole(math.min(math.ceil(full_in / 1000) + 1000, @longest@)))
+return {m, b, m_level, b_level}
+""".replace("@longest@", str(LONGEST_MS)).replace("@short@", str(SHORT_NS // 1000))
+
+PRESENCE: Final = """\
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+if ARGV[3] == 'leave' then
+  redis.call('ZREM', KEYS[1], ARGV[2])
+else
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[2])
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - @seen@))
+redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('%.0f', now + @seen@), '+inf')
+redis.call('PEXPIRE', KEYS[1], @seen@ / 500)
+return redis.call('ZCARD', KEYS[1])
+""".replace("@seen@", str(SEEN_S * 1_000_000))
+
+
+def whole_rate(rate: Rate) -> tuple[int, int]:
+    """`rate` as tokens per microseconds, in numbers whose product is exact in a double; the nearest such rate where there is none."""
+    exact = Fraction(rate.amount * 1000, rate.per_ns)
+    most = exact.denominator
+    while exact.numerator * exact.denominator >= EXACT // 2:
+        most //= 2
+        exact = exact.limit_denominator(most)
+    return (exact.numerator, exact.denominator) if exact or not rate.amount else (1, EXACT // 4)  # a token in 71 years, or in longer
+
+
+def rates_of(limit: Limit) -> tuple[int, int, int, int, int, int]:
+    """Amount, microseconds and capacity, of messages and of bytes; an amount of 0 where they are not limited."""
+    messages = (0, 1) if limit.messages is None else whole_rate(limit.messages)
+    size = (0, 1) if limit.bytes is None else whole_rate(limit.bytes)
+    return *messages, limit.messages_capacity(), *size, limit.bytes_capacity()
+
+
+@lru_cache(4096)
+def rates_for(limit: Limit, members: int) -> tuple[int, int, int, int, int, int]:
+    """`rates_of` what the owner has of `limit` in a fleet of so many."""
+    return rates_of(owner_limit(limit, members))
+
+
+@lru_cache(16_384)
+def key_of(fleet: str, identity: tuple[str, str, str, str]) -> str:
+    """The bucket's key. What stands in braces, its hash tag, is all that decides on which node of a cluster it is.
+
+    Every part is escaped, so that no made-up name meets another's bucket. Names of buckets hold topics, clients and users; nothing else.
+    """
+    return f"sluice:{{{'|'.join(quote(part, safe='/', errors='surrogatepass') for part in (fleet, *identity))}}}:{VERSION}"
+
+
+def presence_key_of(fleet: str) -> str:
+    return f"sluice:{{{quote(fleet, safe='/')}}}:gateways:{VERSION}"

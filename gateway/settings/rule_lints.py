@@ -1,0 +1,133 @@
+"""Lints of rules beside one another: what can never match or hold, and what has no effect. They are careful: a warning is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from gateway.settings.checks import NAMESERVER
+from gateway.settings.problems import ConfigProblem
+from limiter.covering import contradiction, covers
+from limiter.matching import SPOKEN_BY, Matcher
+from limiter.rule import Rule
+
+if TYPE_CHECKING:
+    from gateway.settings.load import Settings
+    from limiter.limits import Limit
+
+NAMED: Final = 0  # a rule that names its key exactly comes before
+PATTERN: Final = 1  # patterns, and those before
+BARE: Final = 2  # rules for everything
+
+
+def contradictions(settings: Settings) -> Iterator[ConfigProblem]:
+    """Rules whose match no message meets."""
+    for number, rule in enumerate(settings.rules):
+        found = contradiction(rule.match)
+        if found is not None:
+            field, message, remedy = found
+            yield settings.problem(f"rules[{number}].match.{field}", f"{message}: the rule never matches", remedy)
+
+
+def deaf_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """A rule of one protocol for listeners that all speak another; where nobody speaks it at all `unheard_rules` says so."""
+    heard = {"rocketmq" if each.protocol == NAMESERVER else each.protocol for each in settings.listeners}
+    for number, rule in enumerate(settings.rules):
+        wanted = rule.match.listener
+        spoken = rule.match.spoken() or SPOKEN_BY.get(rule.per)
+        if wanted is None or spoken not in heard:
+            continue
+        named = [each for each in settings.listeners if each.name == wanted or fnmatchcase(each.name, wanted)]
+        opened = any(each.protocol == NAMESERVER for each in settings.listeners)  # listeners for its brokers come later
+        if named and not (opened and spoken == "rocketmq") and all(each.protocol != spoken for each in named):
+            message = f"listener {named[0].name} speaks {named[0].protocol}, and the rule is for {spoken}: it never matches"
+            yield settings.problem(f"rules[{number}].match.listener", message, f"name a listener that speaks {spoken}, or leave it out")
+
+
+def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """A rule that another of its level always comes before."""
+    levels: dict[tuple[str, str], list[tuple[int, Rule, int]]] = {}
+    for number, rule in enumerate(settings.rules):
+        place = standing(rule)
+        levels.setdefault((rule.per, rule.match.operation or "produce"), []).append((number, rule, place))
+    for of_level in levels.values():
+        named: dict[object, list[tuple[int, Rule, int]]] = {}
+        others: list[tuple[int, Rule, int]] = []
+        for one in of_level:
+            if one[2] == NAMED:
+                named.setdefault(key_of(one[1]), []).append(one)
+            else:
+                others.append(one)
+        for number, rule, place in of_level:
+            rivals = named[key_of(rule)] if place == NAMED else others
+            first = next((other for at, other, rank in rivals if comes_first(at, rank, number, place) and hides(other, rule)), None)
+            if first is not None:
+                yield settings.problem(
+                    f"rules[{number}].match", told(first, rule), "remove one of the two, or give this one another match or per"
+                )
+
+
+def standing(rule: Rule) -> int:
+    matcher = Matcher(rule.match, rule.per)
+    if matcher.exact_topic is not None or matcher.exact_thing is not None:
+        return NAMED
+    return BARE if matcher.bare else PATTERN
+
+
+def key_of(rule: Rule) -> object:
+    """What a rule names exactly, whatever the virtual host: only such rules can come before it."""
+    matcher = Matcher(rule.match, rule.per)
+    if matcher.exact_topic is not None:
+        return matcher.exact_topic[0], matcher.exact_topic[2:]
+    exact = matcher.exact_thing or ""
+    return exact.partition("/")[2] if rule.per == "exchange" else exact
+
+
+def comes_first(at: int, rank: int, number: int, place: int) -> bool:
+    return rank < place or (rank == place and at < number)
+
+
+def hides(first: Rule, rule: Rule) -> bool:
+    return covers(first.match, rule.match, rule.per)
+
+
+def told(first: Rule, rule: Rule) -> str:
+    name = f'"{first.name}" ({first.place})'
+    if replace(first.match, operation=None) == replace(rule.match, operation=None):
+        return f"the rule never holds: {name} has the same match and comes first"
+    return f"the rule never holds: {name} matches all that it matches and comes first"
+
+
+def idle_candidates(settings: Settings) -> Iterator[ConfigProblem]:
+    """A candidate that says what the limit says, or that is never judged."""
+    for number, rule in enumerate(settings.rules):
+        limit = rule.candidate_limit()
+        if limit is None:
+            continue
+        path = f"rules[{number}].candidate"
+        if rule.mode == "off":
+            yield settings.problem(path, "has no effect with mode: off, in which nothing is judged", "set mode: shadow, or remove it")
+        elif shape(limit) == shape(rule.limit):
+            yield settings.problem(
+                path, "is the limit itself: it would refuse what the limit refuses", "give it another rate, or remove it"
+            )
+
+
+def shape(limit: Limit) -> tuple[object, ...]:
+    return limit.messages, limit.bytes, limit.messages_capacity(), limit.bytes_capacity()
+
+
+def idle_weights(settings: Settings) -> Iterator[ConfigProblem]:
+    """Parts of a listener's cap where no listener has one."""
+    if any(rule.is_cap() and rule.mode != "off" and not rule.limit.limits_nothing() for rule in settings.rules):
+        return
+    for number, rule in enumerate(settings.rules):
+        for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
+            if given:
+                message = "has no effect: no rule caps a listener, and it says what part of such a cap a topic gets"
+                yield settings.problem(f"rules[{number}].{field}", message, "add a rule with per: listener, or remove it")
+
+
+RULE_LINTS: Final = (contradictions, deaf_rules, covered_rules, idle_candidates, idle_weights)

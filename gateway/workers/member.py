@@ -1,0 +1,353 @@
+"""A worker: one of several processes that serve a gateway's clients, under one parent.
+
+It is a gateway without what there can be only one of: the admin API, the state directory, the fill levels, the signals of a supervisor.
+Clients come in by sockets that the parent has opened. Its judge has parts of the limits (`limiter.slices`) and asks the parent for more
+every ASK_S while anything is in use. When the parent is gone so is the socket between them: the worker then stops gracefully.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+import msgspec
+import trio
+
+from gateway import log, metrics, scrape, view
+from gateway.accepting.doors import put_tls, read_tls
+from gateway.app import GC_THRESHOLDS, Gateway, raise_descriptor_limit
+from gateway.housekeeping import Rounds, every_second, every_tick, probe_brokers, probe_lag
+from gateway.settings import ConfigError, Settings, load
+from gateway.supervisor import Inheritance
+from gateway.sweep import now_ns
+from gateway.tls.certificates import TlsFileError
+from gateway.workers import rules as rule_sets
+from gateway.workers.wire import (
+    FOR_WORKERS, HEAD, Asks, Begin, Close, Done, Drain, Grants, Left, Met, NewRules, Outbox, Ready, Reload, Tell, Told, read,
+)  # fmt: skip
+from limiter.ledger import IN_USE, Level
+from limiter.slices import Lease, Sliced
+from limiter.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from admin.store import Store
+    from gateway.workers.wire import AnyMessage
+    from limiter.keys import Key, Tally
+    from limiter.rules import RuleSet
+
+ASK_S: Final = 0.01  # limiter.slices: slices are for 75 ms, so that asking and answering may take a few of these
+FORGET_S: Final = 10.0  # how often levels that the ledger has let go are looked for
+MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
+NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
+MOST_WORKERS: Final = 1024  # as the settings allow
+
+Counts = tuple[int, int, int, int, int, int, int, int]  # bucket, admitted, bytes, over limit, held, refused, shadow, last refused (ns)
+
+
+class Mirror:
+    """What a worker has in the place of the parent's store: the rules that it was told last."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+
+    @property
+    def revision(self) -> int:
+        return self._rules.revision
+
+    def rules(self) -> RuleSet:
+        return self._rules
+
+    def put(self, rules: RuleSet) -> None:
+        self._rules = rules
+
+    def __repr__(self) -> str:
+        return f"<Mirror revision={self.revision}>"
+
+
+class Numbers:
+    """What this worker calls its levels towards the parent."""
+
+    def __init__(self) -> None:
+        self.by_level: dict[Level, int] = {}
+        self.levels: dict[int, Level] = {}
+        self.changed: dict[Level, None] = {}  # whose counters may differ from what was told last
+        self._last = 0
+
+    def of(self, level: Level, outbox: Outbox) -> int:
+        """The level's number; the parent is told at its first use."""
+        number = self.by_level.get(level)
+        if number is None:
+            self._last += 1
+            number = self.by_level[level] = self._last
+            self.levels[number] = level
+            outbox.put(introduction(number, level))
+        return number
+
+    def note(self, key: Key, tally: Tally) -> None:
+        """An `Accounts` listener."""
+        del tally
+        for level in key.levels:
+            self.changed[level] = None
+
+    def counts(self, outbox: Outbox) -> list[Counts]:
+        """The counters of all levels that were used since this was called before."""
+        changed, self.changed = self.changed, {}
+        return [
+            (
+                self.of(level, outbox), level.admitted, level.admitted_bytes, level.over_limit, level.held, level.refused,
+                level.shadow_refused, level.last_refused_at,
+            )
+            for level in changed
+        ]  # fmt: skip
+
+    def forget(self) -> list[int]:
+        """The numbers of levels that the ledger has let go, which are no longer known here either."""
+        gone = [number for number, level in self.levels.items() if level.state != IN_USE and level not in self.changed]
+        for number in gone:
+            self.by_level.pop(self.levels.pop(number))
+        return gone
+
+    def __repr__(self) -> str:
+        return f"<Numbers of {len(self.levels)} levels, {len(self.changed)} changed>"
+
+
+def introduction(number: int, level: Level) -> Met:
+    subject = level.subject
+    name = subject.name
+    group = None if subject.group is None else subject.group.encode()
+    return Met(
+        number, level.effective.identity, name.protocol, name.vhost, name.exchange, name.topic, subject.text, subject.listener,
+        subject.client, subject.user, group, subject.operation, subject.connection,
+    )  # fmt: skip
+
+
+class Member(Gateway):
+    """One worker's gateway."""
+
+    TASKS: ClassVar[tuple[Callable[[Gateway], Awaitable[None]], ...]] = (every_tick, every_second, probe_lag, probe_brokers)
+    TIDY: ClassVar[bool] = False
+
+    def __init__(self, begin: Begin, settings: Settings, log_handler: log.QueueHandler, parent: socket.socket) -> None:
+        self.begin = begin
+        self.mirror = Mirror(rule_sets.decode(begin.rules))
+        self.parent = parent
+        self.outbox = Outbox(MOST_OUT)
+        self.numbers = Numbers()
+        self._asked: list[list[Level]] = []  # levels of asks that were not answered yet, in order
+        sockets = [(name, _listening(descriptor)) for name, descriptor in begin.sockets.items()]
+        super().__init__(settings, cast("Store", self.mirror), log_handler, Named(sockets))
+        self.accounts.listeners.append(self.numbers.note)
+        self._numbers = (begin.life * MOST_WORKERS + begin.worker) * NUMBERS
+
+    def _boot(self) -> str:
+        return f"{self.begin.boot}w{self.begin.worker}l{self.begin.life}"
+
+    def _recall(self) -> None:
+        self.judge.share(Terms(self.begin.workers, Lease(self.begin.workers)))
+        self.fills.frozen = True
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    def _say_started(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        self.outbox.put(Ready(os.getpid()))
+        log.event(logging.INFO, "worker_started", pid=os.getpid(), after_ms=round((time.monotonic() - self.started) * 1e3))
+
+    async def _administer(self, inherited: socket.socket | None = None, *, task_status: trio.TaskStatus[None]) -> None:
+        """The parent administers it."""
+        del inherited
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.parent))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.outbox.send_to, stream)
+            nursery.start_soon(self._ask)
+            nursery.start_soon(self._forget)
+            task_status.started()
+            async for message in read(stream, FOR_WORKERS):
+                self._take(message)
+            if not self.draining:
+                log.event(logging.ERROR, "parent_gone", remedy="this worker stops gracefully")
+            lease = self._lease()
+            lease.orphan(now_ns())
+            self.drain_requested.set()
+            nursery.cancel_scope.cancel()
+
+    async def _watch_signals(self) -> None:
+        """A supervisor may signal all processes of a group: the worker stops with its parent, and leaves reloading to it."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number != signal.SIGHUP:
+                    self.drain_requested.set()
+
+    def _lease(self) -> Lease:
+        lease = self.judge.terms.lease
+        assert lease is not None
+        return lease
+
+    # ---- slices ----------------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        rounds = Rounds("slices")
+        lease = self._lease()
+        while True:
+            with rounds:
+                if lease.active:
+                    self.ask(now_ns())
+            await trio.sleep(ASK_S)
+
+    def ask(self, now: int) -> None:
+        asks: list[tuple[int, int, int]] = []
+        levels: list[Level] = []
+        for level, messages, size in self.judge.asks(now):
+            asks.append((self.numbers.of(level, self.outbox), messages, size))
+            levels.append(level)
+        if asks:
+            self._asked.append(levels)
+            self.outbox.put(Asks(asks))
+
+    async def _forget(self) -> None:
+        while True:
+            await trio.sleep(FORGET_S)
+            gone = self.numbers.forget()
+            if gone:
+                self.outbox.put(Left(gone))
+
+    # ---- what the parent says --------------------------------------------------------------------------------------
+
+    def _take(self, message: AnyMessage) -> None:
+        match message:
+            case Grants(grants):
+                levels = self._asked.pop(0)
+                now = now_ns()
+                self.judge.granted([(level, messages, size) for level, (_, messages, size) in zip(levels, grants, strict=True)], now)
+            case NewRules(number, rules):
+                found = rule_sets.decode(rules)
+                self.mirror.put(found)
+                self.enforce(found)
+                self.event_loop.wake()
+                self.outbox.put(Done(number))
+            case Reload(number, settings):
+                self.outbox.put(Done(number, self._reload(settings)))
+            case Tell(number, what):
+                self.outbox.put(self._tell(number, what))
+            case Close(connection, reason):
+                self.close_connection(connection, reason)
+            case Drain():
+                self.drain_requested.set()
+
+    def _reload(self, text: str) -> str:
+        """New connections begin with the files of TLS as they are now; why not, or ""."""
+        try:
+            settings = settings_of(text)
+            put_tls(self.listening, read_tls(self.settings.with_tls(settings), self.brokers))
+            self.settings = self.settings.with_tls(settings)
+        except (ConfigError, TlsFileError) as error:
+            log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good files of TLS stay in use")
+            return str(error)
+        return ""
+
+    def _tell(self, number: int, what: list[str]) -> Told:
+        told: dict[str, bytes] = {}
+        for name in what:
+            if name == "connections":
+                told[name] = encoded([{**each, "worker": self.begin.worker} for each in self.connections()])
+            elif name == "topics":
+                told[name] = encoded(view.topics(self))
+            elif name == "listeners":
+                told[name] = encoded(view.listeners(self))
+            elif name == "status":
+                told[name] = encoded({**view.status(self), "limits": self.judge.usage()})
+            elif name == "metrics":
+                told[name] = "".join(metrics.pieces(scrape.metric_lines(self))).encode()
+        self.accounts.fold(now_ns())
+        return Told(number, told, self.numbers.counts(self.outbox))
+
+
+def encoded(value: object) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+class Named(Inheritance):
+    """The parent's sockets, by their listeners' names alone."""
+
+    def at(self, bind: tuple[str, int]) -> socket.socket | None:
+        del bind
+        return None
+
+
+def _listening(descriptor: int) -> socket.socket:
+    os.set_inheritable(descriptor, False)
+    sock = socket.socket(fileno=descriptor)
+    sock.setblocking(False)
+    return sock
+
+
+def settings_of(text: str) -> Settings:
+    """The settings as the parent has described them (`Settings.describe`). Raises ConfigError."""
+    descriptor = os.memfd_create("settings")
+    with os.fdopen(descriptor, "wb", closefd=True) as file:
+        file.write(text.encode())
+        file.flush()
+        return load(f"/proc/self/fd/{descriptor}")
+
+
+def described(settings: Settings) -> str:
+    """Settings for workers: all that a worker needs of them, as JSON, which is YAML. Its rules come apart (`workers.rules`)."""
+    shown = settings.describe()
+    for name in ("rules", "rules_file", "fleet"):
+        shown.pop(name, None)
+    memory = settings.memory
+    share = memory.high_watermark // settings.gateway.workers
+    shown["memory"] = {**cast("dict[str, object]", shown["memory"]), "high_watermark": f"{max(share, memory.per_connection) // 1024}KiB"}
+    return json.dumps(shown)
+
+
+def begin_of(parent: socket.socket) -> Begin:
+    """The first message, read before there is a loop."""
+
+    def exactly(size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = parent.recv(size - len(data))
+            if not more:
+                raise EOFError("the parent was gone before it had said what to serve")
+            data += more
+        return data
+
+    (size,) = HEAD.unpack(exactly(HEAD.size))
+    message = FOR_WORKERS.decode(exactly(size))
+    assert isinstance(message, Begin)
+    return message
+
+
+def main(descriptor: int) -> int:
+    """Serve until the parent says otherwise; the process's exit code."""
+    parent = socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)
+    begin = begin_of(parent)
+    settings = settings_of(begin.settings)
+    handler = log.start(settings.log.level, settings.log.format, worker=begin.worker)
+    raise_descriptor_limit()
+    try:
+        trio.run(Member(begin, settings, handler, parent).run)
+    except OSError as error:
+        log.event(logging.CRITICAL, "cannot_start", err=str(error))
+        return 1
+    finally:
+        handler.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,484 @@
+"""The parent of a gateway's workers: what there is one of. The composition root where `gateway.workers` is more than 1.
+
+::
+
+    settings ──► Store (admin) ── RuleSet ──► Judge (owns the buckets) ◄── asks, counts ── Child ◄── socket ──► worker: a whole data plane
+                   ▲                                                                      Child ◄── socket ──► worker
+               Admin server ──────── Parent (this)
+
+It opens the listening sockets and hands them to each worker, so they outlive every one of them: on each address there is one per worker
+(SO_REUSEPORT; the kernel spreads clients by a hash of their address and port), or the supervisor's one for all, from which whoever is
+first accepts. While a worker is being replaced its clients wait in the kernel's queue.
+
+A change is in force when all workers have said so (`in_force`); who does not within ANSWER_S is killed, and its successor begins under the
+new rules. A worker that ends is replaced, at once or, if it lived shortly, after a pause that doubles; nobody else notices.
+
+What operators see is gathered from the workers when they ask (`gather`), within GATHER_S; who does not answer in time is shown as it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import trio
+
+from admin.ports import ReloadFailedError
+from gateway import log, metrics, supervisor, view
+from gateway.access_log import LogWriter, Rolling, safe_name
+from gateway.accepting.doors import changed_tls, listeners_of, put_tls, read_tls, say_ending
+from gateway.accepting.listeners import BACKLOG
+from gateway.app import GC_THRESHOLDS, administer
+from gateway.build import build
+from gateway.fills import Fills
+from gateway.housekeeping import Rounds, expire_changes, keep_fills
+from gateway.sweep import now_ns
+from gateway.tls.certificates import TlsFileError
+from gateway.workers import rules as rule_sets
+from gateway.workers import scrapes, summing
+from gateway.workers.child import Child
+from gateway.workers.member import described
+from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
+from limiter.judge import Judge
+from limiter.slices import Owner
+from limiter.terms import Terms
+
+if TYPE_CHECKING:
+    from admin.state import StoredOverride
+    from admin.store import Store
+    from gateway.settings import Settings
+    from limiter.rules import RuleSet
+
+ANSWER_S: Final = 5.0  # until a worker has put new rules in force; it takes milliseconds, seconds with 20,000 live changes (a guess)
+GATHER_S: Final = 1.0  # until it has told what operators ask
+SILENT_S: Final = 15.0  # it is asked every second; who says nothing for so long hangs (a guess: above the longest stall of a busy machine)
+DRAIN_S: Final = 30.0  # `gateway.drain`: over within 30 s
+PAUSE_S: Final = 0.1  # before the first replacement; doubles while lives are short
+LONGEST_PAUSE_S: Final = 5.0
+SHORT_LIFE_S: Final = 10.0
+GATHERED: Final = ("status", "listeners", "topics", "metrics")  # once a second, and when asked: what remains of a worker that is killed
+NO_CANDIDATE: Final = "several workers cannot judge a candidate; set gateway.workers: 1, or try it as a rule with mode: shadow"
+NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API, as routes have them -> what their answers are made of
+    "/metrics": ["metrics"],
+    "/readyz": ["status"],
+    "/v1/status": ["status"],
+    "/v1/topics": ["topics"],
+    "/v1/listeners": ["listeners"],
+    "/v1/connections": ["connections"],
+    "/v1/connections/{id}": ["connections"],
+}
+
+
+class Parent:
+    """A running gateway of several processes. Implements `admin.ports.Gateway`."""
+
+    TASKS: ClassVar[tuple[Callable[[Any], Awaitable[None]], ...]] = (expire_changes, keep_fills)
+
+    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: supervisor.Inheritance) -> None:
+        self.settings = settings
+        self.inheritance = inheritance
+        self.store = store
+        self.log_handler = log_handler
+        self.boot = secrets.token_hex(4)
+        self.started = time.monotonic()
+        self.draining = False
+        self.drain_requested = trio.Event()
+        self.last_reload_ok = True
+        self.last_reload_at = time.time()
+        self.judge = Judge(store.rules(), settings.limiter.max_keys)
+        self.judge.share(Terms(settings.gateway.workers, None))
+        self.fills = Fills(settings.gateway.state_directory, self.judge)
+        self.fills.restore()
+        self.owner = Owner()
+        self.listening = listeners_of(settings)
+        self.children: dict[int, Child] = {}  # by their places
+        self.replaced = 0
+        self.left_topics: list[dict[str, Any]] = []  # of workers that have ended
+        self.left_families: dict[str, scrapes.Family] = {}
+        self._sockets: dict[str, list[socket.socket]] = {}  # of each listener: one for all workers, or one for each
+        self._numbers = count(1)
+        self._enforced: list[tuple[Child, trio.Event]] = []
+
+    # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
+
+    async def gather(self, route: str) -> None:
+        """Ask the workers for what the answer to `route` is made of."""
+        what = NEEDS.get(route)
+        if what is None:
+            what = ["topics"] if route.startswith("/v1/limits") else None
+        if what is not None:
+            await self._gather(what)
+
+    async def _gather(self, what: list[str]) -> None:
+        number = next(self._numbers)
+        answers = [child.ask(number, what) for child in self._serving()]
+        with trio.move_on_after(GATHER_S):
+            for answer in answers:
+                await answer.wait()
+
+    async def in_force(self) -> None:
+        """Until every worker has what was enforced last; who has not within ANSWER_S is killed."""
+        enforced = list(self._enforced)
+        with trio.move_on_after(ANSWER_S) as scope:
+            for _, done in enforced:
+                await done.wait()
+        if scope.cancelled_caught:
+            for child, done in enforced:
+                if not done.is_set():
+                    child.kill(f"it has not put a change in force within {ANSWER_S:g} s")
+                    await child.over.wait()
+
+    def cannot(self, changes: list[StoredOverride]) -> str:
+        return NO_CANDIDATE if any(change.candidate is not None and change.candidate != "none" for change in changes) else ""
+
+    def _serving(self) -> list[Child]:
+        return [child for child in self.children.values() if child.serves]
+
+    def _views(self, name: str) -> list[Any]:
+        return [child.told[name] for child in self._serving() if name in child.told]
+
+    def status(self) -> dict[str, object]:
+        facts = build()
+        views: list[dict[str, Any]] = self._views("status")
+        loops = [each["event_loop"] for each in views]
+        return {
+            "name": self.settings.gateway.name,
+            "version": facts.version,
+            "build": facts.kind,
+            "python": facts.python,
+            "boot": self.boot,
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.monotonic() - self.started, 3),
+            "ready": not self.ready(),
+            "not_ready_because": self.ready(),
+            "draining": self.draining,
+            "connections": sum(each["connections"] for each in views),
+            "revision": self.store.revision,
+            "config_last_reload_successful": self.last_reload_ok,
+            "event_loop": {
+                "sweeps": sum(each["sweeps"] for each in loops),
+                "submissions": sum(each["submissions"] for each in loops),
+                "lag_ms": max((each["lag_ms"] for each in loops), default=0.0),
+            },
+            "memory_full": any(each["memory_full"] for each in views),
+            "access_log": None
+            if self.settings.access_log is None
+            else {name: sum(each["access_log"][name] for each in views) for name in ("lost_lines", "failed_writes")},
+            "limits": {
+                **self.judge.usage(),
+                **{name: sum(each["limits"][name] for each in views) for name in ("keys", "origins")},
+            },
+            "workers": [self.children[place].describe() for place in sorted(self.children)],
+            "workers_replaced": self.replaced,
+        }
+
+    def ready(self) -> list[str]:
+        if self.draining:
+            return ["draining"]
+        reasons = [
+            f"worker {place} is not running"
+            for place in range(1, self.settings.gateway.workers + 1)
+            if place not in self.children or not self.children[place].serves
+        ]
+        for child in self._serving():
+            status = child.told.get("status")
+            told = ["has not told its state yet"] if status is None else status["not_ready_because"]
+            reasons += [f"worker {child.worker}: {reason}" for reason in told]
+        return reasons
+
+    def warnings(self) -> list[str]:
+        told = [(child.worker, child.told.get("status") or {}) for child in self._serving()]
+        return [f"worker {worker}: {warning}" for worker, status in told for warning in status.get("warnings", [])]
+
+    def listeners(self) -> list[dict[str, object]]:
+        return summing.listeners(self._views("listeners"))
+
+    def connections(self) -> list[dict[str, object]]:
+        return [each for view in self._views("connections") for each in view]
+
+    def close_connection(self, connection: int, reason: str) -> bool:
+        for child in self._serving():
+            for each in child.told.get("connections", []):
+                if each["id"] == connection:
+                    child.say(Close(connection, reason))
+                    return True
+        return False
+
+    def topics(self) -> list[dict[str, object]]:
+        return summing.topics([self.left_topics, *(child.topics() for child in self._serving())])
+
+    def metrics(self) -> Iterator[str]:
+        living = [(str(child.worker), child.families) for child in self._serving()]
+        return metrics.pieces(chain(scrapes.lines(scrapes.merged(living, self.left_families)), self._own_lines()))
+
+    def _own_lines(self) -> Iterator[str]:
+        family = metrics.family
+        asks = [((("result", "full"),), self.owner.granted), ((("result", "short"),), self.owner.refused)]
+        rates = [
+            ((("rule", rule.name), ("dimension", dimension)), rate.per_second)
+            for rule in self.store.rules().rules
+            for dimension, rate in (("messages", rule.limit.messages), ("bytes", rule.limit.bytes))
+            if rate is not None
+        ]
+        parts = [
+            family("sluice_workers", "gauge", "Worker processes that serve now.", [((), len(self._serving()))]),
+            family("sluice_workers_replaced_total", "counter", "Workers that ended and were replaced.", [((), self.replaced)]),
+            family("sluice_slices_total", "counter", "Slices workers asked for; short: there was less than they asked for.", asks),
+            family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates),
+            family(
+                "sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(self.last_reload_ok))]
+            ),
+            family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), self.last_reload_at)]),
+            family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), self.store.revision)]),
+        ]
+        return chain.from_iterable(parts)
+
+    def configuration(self) -> dict[str, object]:
+        return self.settings.describe()
+
+    def reload(self, *, dry_run: bool = False) -> dict[str, object]:
+        """As `Gateway.reload`. The workers read the files of TLS by themselves, a moment later."""
+        from gateway.settings import ConfigError
+
+        try:
+            settings = self.settings.reload()
+            merged = self.settings.with_rules(settings).with_tls(settings)
+            protection = read_tls(merged)
+            difference = self.settings.diff(settings)
+            if dry_run:
+                return {**difference, "in_force": difference["in_force"] + changed_tls(self.listening, protection), "dry_run": True}
+        except (ConfigError, TlsFileError) as error:
+            faults = [str(fault) for fault in (error.errors if isinstance(error, ConfigError) else [error])]
+            if not dry_run:
+                self.last_reload_at = time.time()
+                self.last_reload_ok = False
+                log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+            raise ReloadFailedError(faults) from error
+        self.last_reload_at = time.time()
+        self.settings = merged
+        self.store.replace_file_rules(settings.rules)
+        self.enforce(self.store.rules())
+        difference["in_force"] += put_tls(self.listening, protection)
+        number = next(self._numbers)
+        for child in self._serving():
+            self._enforced.append((child, child.expect(number)))  # what is done leaves the list at the next change
+            child.say(Reload(number, described(merged)))
+        self.last_reload_ok = True
+        log.event(logging.INFO, "reloaded", **difference)
+        say_ending(merged)
+        return {**difference}
+
+    def enforce(self, rules: RuleSet) -> None:
+        """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
+        self.judge.replace(rules, now_ns())
+        number = next(self._numbers)
+        message = NewRules(number, rule_sets.encode(rules))
+        self._enforced = [(child, done) for child, done in self._enforced if not done.is_set()]
+        for child in self.children.values():
+            if not child.over.is_set():
+                self._enforced.append((child, child.expect(number)))
+                child.say(message)
+
+    def drain(self) -> None:
+        self.drain_requested.set()
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Open, start the workers, and drain when asked to. Raises OSError when an address cannot be bound or no worker can start."""
+        self._open()
+        admin_socket = self.inheritance.at(self.settings.admin.bind) or self.inheritance.named("admin")
+        self.inheritance.close_rest()
+        self._close_leftovers("")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_signals)
+            async with trio.open_nursery() as starting:
+                for place in range(1, self.settings.gateway.workers + 1):
+                    starting.start_soon(nursery.start, self._attend, place)
+            await self._gather(list(GATHERED))
+            await nursery.start(administer, self, admin_socket)
+            for task in self.TASKS:
+                nursery.start_soon(task, self)
+            nursery.start_soon(self._every_second)
+            self._say_started()
+            supervisor.tell("READY=1")
+            await self.drain_requested.wait()
+            supervisor.tell("STOPPING=1")
+            await self._drain()
+            nursery.cancel_scope.cancel()
+
+    def _open(self) -> None:
+        workers = self.settings.gateway.workers
+        taken = {name: self.inheritance.at(listener.bind) for name, listener in self.listening.items()}
+        for name, listener in self.listening.items():
+            inherited = taken[name] or self.inheritance.named(name)
+            if inherited is not None:
+                listener.open(inherited)
+                self._sockets[name] = [inherited]
+                continue
+            listener.open()  # alone on its address: who else listens there is found now, as without workers
+            assert listener.sock is not None
+            address = listener.sock.getsockname()
+            family = listener.sock.family
+            listener.sock.close()
+            self._sockets[name] = [group_member(name, family, address) for _ in range(workers)]
+            listener.sock = self._sockets[name][0]
+
+    def _say_started(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        for listener in self.listening.values():
+            log.event(logging.INFO, "listening", **view.listening(listener))
+        say_ending(self.settings)
+        workers = self.settings.gateway.workers
+        log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind, workers=workers)
+
+    async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
+        """Have a worker at this place until the end. Starts when the first one serves; raises OSError where that one cannot."""
+        pause = PAUSE_S
+        for life in count():
+            child = self.children[place] = Child(place, life, self.judge, self.owner)
+            child.say(self._begin(child))
+            code: list[int] = []
+            async with trio.open_nursery() as nursery:
+
+                async def live(child: Child = child, code: list[int] = code) -> None:
+                    code.append(await child.live(list(self._socket_numbers(child.worker).values())))
+
+                nursery.start_soon(live)
+                if life == 0:
+                    await wait_any(child.ready, child.over)
+                    if child.ready.is_set():
+                        task_status.started()
+            if life == 0 and not child.ready.is_set():
+                raise OSError(0, f"worker {place} has ended before it could serve; its own log says why")
+            self.left_topics = child.leave(self.left_topics, self.left_families)
+            self._close_leftovers(f"w{place}l{life}")
+            if self.draining:
+                return
+            pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, LONGEST_PAUSE_S)
+            ended = f"signal {-code[0]}" if code[0] < 0 else f"exit code {code[0]}"
+            self.replaced += 1
+            log.event(
+                logging.ERROR, "worker_ended", worker=place, pid=child.pid, how=ended, replaced_after_ms=round(pause * 1e3),
+                remedy="its connections are closed; the other workers go on",
+            )  # fmt: skip
+            with trio.move_on_after(pause):
+                await self.drain_requested.wait()
+            if self.drain_requested.is_set():
+                return
+
+    def _socket_numbers(self, place: int) -> dict[str, int]:
+        return {name: sockets[(place - 1) % len(sockets)].fileno() for name, sockets in self._sockets.items()}
+
+    def _begin(self, child: Child) -> Begin:
+        rules = self.store.rules()
+        return Begin(
+            child.worker,
+            self.settings.gateway.workers,
+            child.life,
+            self.boot,
+            described(self.settings),
+            self._socket_numbers(child.worker),
+            rules.revision,
+            rule_sets.encode(rules),
+        )
+
+    async def _every_second(self) -> None:
+        """What remains of a worker that is killed is at most so old; and who hangs is found."""
+        rounds = Rounds("workers")
+        while True:
+            await trio.sleep(1.0)
+            with rounds:
+                self.owner.sweep(now_ns())
+                await self._gather(list(GATHERED))
+                for child in self._serving():
+                    silent = time.monotonic() - child.heard
+                    if child.outbox.overfull or silent > SILENT_S:
+                        child.kill(f"it has said nothing for {silent:.0f} s")
+
+    async def _drain(self) -> None:
+        asked = time.monotonic()
+        self.draining = True
+        for sockets in self._sockets.values():
+            for sock in sockets:
+                sock.close()
+        for child in self.children.values():
+            child.say(Drain())
+        with trio.move_on_after(DRAIN_S):
+            for child in self.children.values():
+                await child.over.wait()
+        for child in self.children.values():
+            child.kill("it has not stopped in time")
+            await child.over.wait()
+        await trio.to_thread.run_sync(self.fills.save)
+        log.event(logging.INFO, "stopped", after_ms=round((time.monotonic() - asked) * 1e3), workers=len(self.children))
+
+    def _close_leftovers(self, life: str) -> None:
+        """Give access-log files that an earlier run, or a worker's `life` that is over, has left open their final names."""
+        settings = self.settings.access_log
+        if settings is None:
+            return
+        stem = f"{safe_name(self.settings.gateway.name)}-{self.boot}"
+        if not life:
+            LogWriter(settings.directory, stem, Rolling(0, 0, 0)).close_leftovers()
+            return
+        for path in settings.directory.glob(f"dt=*/hr=*/{stem}{life}-*.jsonl.open"):
+            try:
+                path.rename(path.with_suffix(""))
+            except OSError as error:
+                log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
+
+    async def _watch_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number != signal.SIGHUP:
+                    log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
+                    self.drain_requested.set()
+                    continue
+                supervisor.tell("RELOADING=1")
+                try:
+                    self.reload()
+                    await self.in_force()
+                except ReloadFailedError:
+                    pass  # logged where it happened; the last good configuration stays
+                except Exception as error:  # a fault in reading a file must not end what serves
+                    log.failure("reload_failed", error)
+                supervisor.tell("READY=1")
+
+
+def group_member(name: str, family: int, address: Any) -> socket.socket:
+    """One of several sockets that listen on one address. Raises OSError."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"listener {name}: cannot bind {address[0]}:{address[1]} for each worker: {error.strerror}") from error
+    return sock
+
+
+async def wait_any(*events: trio.Event) -> None:
+    """Until one of them is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def one(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        for event in events:
+            nursery.start_soon(partial(one, event))

@@ -1,0 +1,73 @@
+"""A rule set on its way to a worker: values of the limiter's own types as MessagePack, and back.
+
+The configuration's text would not do: the file may have been edited since the parent read it, and live changes and quotas are not in it.
+Every field of every type goes over, whatever it is called, so a rule that learns something new needs no line here. Quotas leave their
+evidence behind: it is for people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+import msgspec
+
+from limiter.keys import TopicName
+from limiter.limits import Limit, LimitChange, Rate
+from limiter.rule import Match, Override, Rule
+from limiter.rules import RuleSet
+from limiter.snapshot import Quota
+
+TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Override, Quota)}
+TUPLE: Final = ""  # what a tuple is called
+TOPIC: Final = "TopicName"
+
+
+def plain(value: object) -> object:
+    """`value` as lists that begin with the name of their type. Raises TypeError for a type that no rule is made of."""
+    if isinstance(value, TopicName):
+        return [TOPIC, *value]
+    if isinstance(value, tuple | list):
+        return [TUPLE, *(plain(each) for each in value)]
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    name = type(value).__name__
+    if name not in TYPES or not is_dataclass(value):
+        raise TypeError(f"{value!r}: no rule is made of this; add its type to TYPES")
+    return [name, {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "evidence"}]
+
+
+def unplain(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    name = value[0]
+    if name == TUPLE:
+        return tuple(unplain(each) for each in value[1:])
+    if name == TOPIC:
+        return TopicName(*value[1:])
+    return TYPES[name](**{field: unplain(inner) for field, inner in value[1].items()})
+
+
+def encode(rules: RuleSet) -> bytes:
+    """The rule set as it holds now: what has expired is not in it."""
+    return msgspec.msgpack.encode(
+        [
+            plain(rules.file_rules),
+            [[name, plain(change)] for name, change in rules.rule_overrides.items()],
+            [[plain(topic), plain(change)] for topic, change in rules.overrides.items()],
+            [[plain(topic), plain(quota)] for topic, quota in rules.quotas.items()],
+            rules.revision,
+        ]
+    )
+
+
+def decode(data: bytes) -> RuleSet:
+    """The inverse. What expires holds until the parent says otherwise: its clock decides."""
+    file_rules, rule_overrides, overrides, quotas, revision = msgspec.msgpack.decode(data)
+    return RuleSet(
+        unplain(file_rules),
+        {name: unplain(change) for name, change in rule_overrides},
+        {unplain(topic): unplain(change) for topic, change in overrides},
+        {unplain(topic): unplain(quota) for topic, quota in quotas},
+        revision,
+    )

@@ -1,0 +1,79 @@
+"""Several workers' views as one: topics, listeners and states as `GET /v1/...` tells them.
+
+Each view is a list of objects or one object; numbers that count are added, the others are chosen by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+JSONObject = dict[str, Any]
+
+RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second", "waiting")
+CLIENTS_SHOWN: Final = 3  # as `view.topics` does
+
+
+def add(one: Any, other: Any) -> Any:
+    """Two counts, or two objects of counts, as one. What is no number stays as the first has it."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {key: add(one.get(key, 0), other.get(key, 0)) for key in (*one, *(key for key in other if key not in one))}
+    if isinstance(one, bool) or isinstance(other, bool) or not isinstance(one, int | float) or not isinstance(other, int | float):
+        return one if one is not None and one != 0 else other
+    return round(one + other, 3) if isinstance(one, float) or isinstance(other, float) else one + other
+
+
+def topics(views: list[list[JSONObject]]) -> list[JSONObject]:
+    """One object per topic and operation."""
+    found: dict[tuple[str, str, str], JSONObject] = {}
+    for view in views:
+        for item in view:
+            place = (item["protocol"], item["topic"], item["operation"])
+            known = found.get(place)
+            found[place] = item if known is None else topic(known, item)
+    return list(found.values())
+
+
+def topic(one: JSONObject, other: JSONObject) -> JSONObject:
+    clients: dict[str, JSONObject] = {}
+    for client in (*one["clients"], *other["clients"]):
+        known = clients.get(client["client"])
+        clients[client["client"]] = client if known is None else {**add(known, client), "client": client["client"]}
+    worst = sorted(clients.values(), key=lambda client: (-client["refused_per_second"], -client["refused"], client["client"]))
+    return {
+        **add(one, other),
+        **{name: one[name] for name in ("protocol", "topic", "operation", "group")},
+        "idle_seconds": min(one["idle_seconds"], other["idle_seconds"]),
+        "clients": worst[:CLIENTS_SHOWN],
+    }
+
+
+def ended(view: list[JSONObject]) -> list[JSONObject]:
+    """What a worker that has ended leaves of its topics: counts, no rates. What waited with it is lost: abandoned."""
+    found = []
+    for item in view:
+        rates: JSONObject = dict.fromkeys(RATES, 0)
+        found.append({**item, **rates, "abandoned": item["abandoned"] + item["waiting"], "clients": []})
+    return found
+
+
+SET: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user")  # numbers that are settings, not counts
+
+
+def listeners(views: list[list[JSONObject]]) -> list[JSONObject]:
+    """One object per listener: whether its broker can be reached is true where all say so."""
+    found: dict[str, JSONObject] = {}
+    for view in views:
+        for item in view:
+            known = found.get(item["name"])
+            found[item["name"]] = item if known is None else listener(known, item)
+    return list(found.values())
+
+
+def listener(one: JSONObject, other: JSONObject) -> JSONObject:
+    reached = [each["upstream_reachable"] for each in (one, other)]
+    return {
+        **add(one, other),
+        **{name: one[name] for name in SET},
+        "upstream_reachable": False if False in reached else None if None in reached else True,
+        "upstream_error": one["upstream_error"] or other["upstream_error"],
+    }

@@ -1,0 +1,71 @@
+"""What of a rule does not fit its algorithm: settings that it has no use for, where leaving them unread would mislead.
+
+A file that says such a thing is wrong and is told so. A published quota, and a live change of a topic, stand over whatever rule the file
+has by now: what does not fit there is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from limiter.limits import Limit, LimitChange
+
+RATE_ALGORITHMS: Final = ("token_bucket", "pacing", "warm_up")  # whose limit is a rate alone
+COUNTING: Final = ("concurrency", "adaptive")  # whose limit is on what is in flight (`limiter.flight`)
+MOST_CONCURRENT: Final = 1_000_000  # a guess: what is above is a typing error
+SHORTEST_WARM_UP_NS: Final = 1_000_000  # 1 ms; a guess, as the next: what is outside is a typing error
+LONGEST_WARM_UP_NS: Final = 86_400_000_000_000  # a day
+
+
+def names_burst(limit: Limit | LimitChange) -> bool:
+    return limit.messages_burst is not None or limit.bytes_burst is not None or limit.burst_ns is not None
+
+
+def has_burst(algorithm: str) -> bool:
+    return algorithm != "pacing"
+
+
+def misfit(algorithm: str, limit: Limit, open_for_ns: int | None, candidate: LimitChange | None) -> tuple[str, str] | None:
+    """The first field that does not fit, and why, with the way out; None: all fits."""
+    if not has_burst(algorithm):
+        if names_burst(limit):
+            return "limit.burst", f"{algorithm} spaces messages evenly and knows no burst; leave it out, or use algorithm: token_bucket"
+        if candidate is not None and names_burst(candidate):
+            return "candidate.burst", f"{algorithm} spaces messages evenly and knows no burst; leave it out"
+        if open_for_ns is not None and open_for_ns > 0:
+            return "breaker.open_for", f"{algorithm} has no breaker, which would bunch what it spaces; leave it out, or set 0s"
+    if limit.warm_up_ns != 0:
+        if algorithm != "warm_up":
+            return "warm_up", f"is for algorithm: warm_up, and this rule's is {algorithm}; set algorithm: warm_up, or leave it out"
+        if not SHORTEST_WARM_UP_NS <= limit.warm_up_ns <= LONGEST_WARM_UP_NS:
+            return "warm_up.over", f"{limit.warm_up_ns / 1e9:g}s is outside 1ms to 24h; set 10s, for example"
+    return None
+
+
+def misfit_in_flight(algorithm: str, limit: Limit, operation: str | None) -> tuple[str, str] | None:
+    """The same for what is said, or is to be said, of requests in flight."""
+    concurrent = limit.concurrent
+    if algorithm not in COUNTING:
+        if concurrent is not None:
+            return "limit.concurrent", f"is for algorithm: concurrency or adaptive, and this rule's is {algorithm}; set one of them"
+        if limit.at_least is not None or limit.start is not None:
+            return "adaptive", f"is for algorithm: adaptive, and this rule's is {algorithm}; leave it out"
+        return None
+    if operation == "consume":
+        return "algorithm", f"{algorithm} counts what publishers wait for, and this rule is for consumers; use algorithm: token_bucket"
+    if concurrent is None:
+        return "limit.concurrent", f"algorithm: {algorithm} counts requests in flight; say how many there may be, e.g. limit: {{concurrent: 64}}"
+    if not 1 <= concurrent <= MOST_CONCURRENT:
+        return "limit.concurrent", f"{concurrent} is outside 1 to {MOST_CONCURRENT}; say how many requests may be in flight, e.g. 64"
+    at_least = limit.at_least
+    start = limit.start
+    if algorithm != "adaptive":
+        if at_least is not None or start is not None:
+            return "adaptive", f"is for algorithm: adaptive, and this rule's is {algorithm}; set algorithm: adaptive, or leave it out"
+        return None
+    if at_least is not None and not 1 <= at_least <= concurrent:
+        return "adaptive.at_least", f"{at_least} is outside 1 to {concurrent}, the limit's concurrent; lower it, or raise that"
+    if start is not None and not (at_least or 1) <= start <= concurrent:
+        return "adaptive.start", f"{start} is outside {at_least or 1} (at_least) to {concurrent} (concurrent); begin between the two"
+    return None

@@ -1,0 +1,113 @@
+"""A listener's cap in front of a real RabbitMQ, flooded at 20 times what it lets through: what really arrives in each topic's queue."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+from pamqp import commands
+
+from support import amqp
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, amqp_listener
+from support.queues import Queue
+from support.raw_amqp import RawClient, opening
+
+pytestmark = pytest.mark.rabbitmq
+
+CAP = 200  # messages per second
+RATES = {"cap-mine": 60, "cap-heavy": 10 * CAP, "cap-light": 10 * CAP}
+RULES: list[dict[str, object]] = [
+    {"name": "broker", "match": {"protocol": "amqp"}, "per": "listener", "limit": {"messages": f"{CAP}/s"}},
+    {"name": "mine", "match": {"protocol": "amqp", "queue": "cap-mine"}, "protected": True},
+    {"name": "heavy", "match": {"protocol": "amqp", "queue": "cap-heavy"}, "weight": 3},
+]
+SETTLED_S = 1.5  # the burst is used up by then
+MEASURED_S = 6.0
+
+
+class Sender:
+    """Publishes to one queue evenly, with confirms, which it takes and forgets; on two threads of its own until the end."""
+
+    def __init__(self, port: int, queue: str, rate: int) -> None:
+        self.rate = rate
+        self.sent = 0
+        self._message = amqp.publish(1, queue, b"x" * 20)
+        self._client = RawClient(port)
+        self._client.say(opening(1) + amqp.method(1, commands.Confirm.Select()))
+        while not self._client.count("Confirm.SelectOk"):
+            assert self._client.read()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._publish, self._forget)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def _publish(self) -> None:
+        began = time.monotonic()
+        while not self._over.wait(0.02):
+            due = int((time.monotonic() - began) * self.rate) - self.sent
+            self._client.say(self._message * due)
+            self.sent += due
+
+    def _forget(self) -> None:
+        with suppress(OSError):
+            while self._client.socket.recv(1 << 16):
+                pass
+
+    def stop(self) -> None:
+        self._over.set()
+        self._threads[0].join()
+        with suppress(OSError):
+            self._client.socket.shutdown(socket.SHUT_RDWR)
+        self._threads[1].join()
+        self._client.socket.close()
+
+
+@contextmanager
+def senders(port: int) -> Iterator[dict[str, Sender]]:
+    made = {queue: Sender(port, queue, rate) for queue, rate in RATES.items()}
+    for sender in made.values():
+        sender.start()
+    try:
+        yield made
+    finally:
+        for sender in made.values():
+            sender.stop()
+
+
+def test_a_protected_topic_gets_its_demand_and_floods_share_the_rest_by_weight(
+    rabbitmq: RabbitMQ, start_gateway: Callable[..., Gateway]
+) -> None:
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
+    with ExitStack() as stack:
+        queues = {name: stack.enter_context(Queue(rabbitmq.url, name)) for name in RATES}
+        with senders(gateway.port("rabbit")) as running:
+            time.sleep(SETTLED_S)
+            before = {name: queue.depth() for name, queue in queues.items()}
+            began = time.monotonic()
+            time.sleep(MEASURED_S)
+            arrived = {name: queue.depth() - before[name] for name, queue in queues.items()}
+            seconds = time.monotonic() - began
+        assert queues["cap-mine"].depth() >= 0.99 * running["cap-mine"].sent  # from the first moment on
+    assert running["cap-heavy"].sent + running["cap-light"].sent >= 15 * CAP * (SETTLED_S + MEASURED_S)
+    assert sum(arrived.values()) <= CAP * seconds * 1.02 + 5
+    assert sum(arrived.values()) >= CAP * seconds * 0.97 - 5
+    floods = arrived["cap-heavy"] + arrived["cap-light"]
+    assert abs(arrived["cap-heavy"] / floods - 0.75) <= 0.05 * 0.75
+    assert abs(arrived["cap-light"] / floods - 0.25) <= 0.05 * 0.25
+    reasons = {
+        sample.labels["reason"]: sample.value
+        for sample in gateway.samples()
+        if sample.name == "sluice_messages_refused_total" and sample.labels["topic"].endswith("cap-light")
+    }
+    assert reasons["limit"] == 0
+    assert reasons["share"] > 5 * CAP
+    (listener,) = gateway.get("/v1/listeners")["items"]
+    (cap,) = listener["caps"]
+    assert (cap["rule"], cap["now"], cap["reason"], cap["topics"]) == ("broker", f"{CAP}/s", None, 3)

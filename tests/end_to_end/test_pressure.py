@@ -1,0 +1,108 @@
+"""The gateway under pressure, with a real broker: memory above its mark, a disk below its own, and who is named for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from contextlib import ExitStack
+
+import pika
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients import go_publish
+from support.gateways import Gateway, amqp_listener
+from support.processes import wait_until
+from support.queues import Queue
+
+pytestmark = pytest.mark.rabbitmq
+
+HOARDERS = 8
+EACH = 20
+BODY = 16 * 1024
+
+
+def value(gateway: Gateway, name: str) -> float:
+    (found,) = [sample.value for sample in gateway.samples() if sample.name == name]
+    return found
+
+
+def test_memory_above_its_mark_stops_publishers_with_a_word_and_no_consumer(rabbitmq: RabbitMQ, start_gateway) -> None:
+    """A rule holds more than the mark. A publisher that holds nothing is told and waits, a consumer goes on, and all arrives exactly once."""
+    rule = {
+        "name": "hold", "match": {"protocol": "amqp", "routing_key": "held"}, "per": "rule", "limit": {"messages": "1/s"},
+        "action": "delay", "max_delay": "8s", "breaker": {"open_for": "0s"},
+    }  # fmt: skip
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule], memory={"per_connection": "256KiB", "high_watermark": "1MiB"}
+    )
+    told: list[str] = []
+    fed: list[str] = []
+    with ExitStack() as stack:
+        held, free, feed = [stack.enter_context(Queue(rabbitmq.url, name)) for name in ("held", "free", "feed")]
+
+        def connect(url: str) -> pika.BlockingConnection:
+            return stack.enter_context(contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))))
+
+        publisher, consumer, direct = connect(gateway.amqp_url()), connect(gateway.amqp_url()), connect(rabbitmq.url)
+        publisher.add_on_connection_blocked_callback(lambda *_: told.append("blocked"))
+        publisher.add_on_connection_unblocked_callback(lambda *_: told.append("unblocked"))
+        to_free = publisher.channel()
+        to_free.basic_publish("", free.name, b"x", pika.BasicProperties(message_id="first"))
+        consuming = consumer.channel()
+        consuming.basic_consume(feed.name, lambda channel, method, properties, _: (
+            fed.append(properties.message_id), channel.basic_ack(method.delivery_tag)
+        ))  # fmt: skip
+
+        hoarders = go_publish(
+            gateway.amqp_url(), "", held.name, "hold", connections=HOARDERS, count=EACH, size=BODY, window=0, patience=60
+        )
+        wait_until(lambda: value(gateway, "sluice_memory_full") == 1, within=10, what="memory is full")
+        wait_until(lambda: (publisher.process_data_events(0), told)[1] == ["blocked"], within=5, what="the publisher is told")
+        to_free.basic_publish("", free.name, b"x", pika.BasicProperties(message_id="second"))
+        to_feed = direct.channel()
+        for number in range(50):
+            to_feed.basic_publish("", feed.name, b"d" * 1000, pika.BasicProperties(message_id=f"d{number}"))
+        wait_until(lambda: (consumer.process_data_events(0.05), len(fed))[1] == 50, within=5, what="the consumer goes on")
+        bottlenecks = [item["bottleneck"] for item in gateway.get("/v1/connections")["items"]]
+        assert sorted(set(bottlenecks)) == ["limit", "memory", "none"], bottlenecks
+        assert (bottlenecks.count("memory"), bottlenecks.count("none")) == (1, 1)
+        assert value(gateway, "sluice_memory_stopped_connections") == HOARDERS + 1
+        assert "ready, but memory: " in gateway.cli("health").stderr
+        assert value(gateway, "sluice_memory_full") == 1, "it was, all the while"
+
+        gateway.cli("rules", "set", "hold", "--messages", "1M/s", "--yes")
+        published = hoarders.result()
+        wait_until(lambda: value(gateway, "sluice_memory_full") == 0, within=5, what="memory is below four fifths of the mark")
+        wait_until(lambda: (publisher.process_data_events(0.05), told)[1] == ["blocked", "unblocked"], within=5, what="it is told again")
+        assert published.sent == HOARDERS * EACH
+        assert sorted(held.drain()) == sorted(published.ids("A"))
+        assert published.count("A") == published.sent
+        assert free.drain() == ["first", "second"]
+        assert sorted(fed) == sorted(f"d{number}" for number in range(50))
+    events = [json.loads(line) for line in gateway.log().splitlines()]
+    assert [event["full"] for event in events if event["event"] == "memory_watermark"] == [True, False]
+
+
+def test_below_the_disks_mark_the_access_log_stops_and_nothing_else(rabbitmq: RabbitMQ, start_gateway) -> None:
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")],
+        [{"name": "all", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "1M/s"}}],
+        disk={"low_watermark": "1024GiB"},
+    )
+    with Queue(rabbitmq.url, "dry") as queue, contextlib.closing(pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))) as client:
+        channel = client.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", queue.name, b"x", pika.BasicProperties(message_id="one"))
+        wait_until(lambda: value(gateway, "sluice_access_log_lines_lost_total") > 2, within=5, what="lines are lost, and counted")
+        assert queue.drain() == ["one"]
+    assert value(gateway, "sluice_disk_low") == 1
+    assert 0 < value(gateway, "sluice_disk_free_bytes") < 1 << 40
+    assert gateway.answers("/readyz"), "traffic is served"
+    (warning,) = gateway.get("/v1/status")["warnings"]
+    assert warning.startswith("disk: ")
+    gateway.cli("limits", "set", "rocketmq", "orders", "--messages", "5/s", "--yes")
+    assert gateway.get("/v1/status")["revision"] == 1, "what operators change is little, and needed now"
+    events = [json.loads(line) for line in gateway.log().splitlines()]
+    assert [event["event"] for event in events].count("access_log_failed") == 1
+    assert list(gateway.directory.rglob("*.jsonl*")) == []

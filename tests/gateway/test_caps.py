@@ -1,0 +1,181 @@
+"""Caps that follow their brokers: what a broker shows of its load becomes a word, a tighter cap, a line in the log."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.broker_flow import BrokerFlow
+from gateway.caps import LEARN_S, SAMPLES, BrokerLoad, Caps, ConfirmPace, describe
+from limiter.limits import Adapt
+from limiter.rules import RuleSet
+from support.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
+
+BEGIN = 5 * SECOND
+TICK = SECOND // 4
+
+
+def cap(adapt: Adapt | None = Adapt()) -> Rule:  # noqa: B008  -- immutable
+    return Rule("cap", per="listener", limit=Limit(messages=Rate(1000), adapt=adapt))
+
+
+def confirm(flow: BrokerFlow, seconds: float, times: int = SAMPLES) -> None:
+    for _ in range(times):
+        flow.confirm_latency.observe(seconds)
+
+
+# ---- what it shows -----------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_shows_nothing_is_not_overloaded() -> None:
+    load = BrokerLoad(BrokerFlow())
+    assert [load.reason(BEGIN + tick * TICK) for tick in range(3)] == ["", "", ""]
+
+
+def test_a_blocked_connection_counts_for_as_long_as_it_is() -> None:
+    flow = BrokerFlow()
+    load = BrokerLoad(flow)
+    said = []
+    for tick, blocked in enumerate((0, 1, 2, 1, 0)):
+        flow.blocked_now = blocked
+        said.append(load.reason(BEGIN + tick * TICK))
+    assert said == ["", "blocked", "blocked", "blocked", ""]
+
+
+def test_busy_answers_count_once_and_the_commonest_gives_its_name() -> None:
+    flow = BrokerFlow()
+    flow.busy = {"overload": 7}
+    load = BrokerLoad(flow)
+    said = [load.reason(BEGIN)]
+    flow.busy = {"overload": 9, "timeout_clean_queue": 3}
+    said.append(load.reason(BEGIN + TICK))
+    said.append(load.reason(BEGIN + 2 * TICK))
+    assert said == ["", "timeout_clean_queue", ""]
+
+
+def test_consumers_that_read_cold_data_are_no_reason_to_send_less() -> None:
+    flow = BrokerFlow()
+    load = BrokerLoad(flow)
+    flow.busy = {"cold_data": 9}
+    assert load.reason(BEGIN) == ""
+
+
+def slow_after(quick: float, slow: float, seconds: int = 60) -> list[int]:
+    """The ticks of a minute of quick confirms and 5 s of slow ones at which they are said to be slow, counted from the first slow one."""
+    flow = BrokerFlow()
+    load = BrokerLoad(flow)
+    said = []
+    first = seconds * 4
+    for tick in range(first + 20):
+        confirm(flow, quick if tick < first else slow)
+        if load.reason(BEGIN + tick * TICK) == "slow_confirms":
+            said.append(tick - first)
+    return said
+
+
+def test_confirms_that_take_five_times_as_long_as_in_the_long_run_are_slow() -> None:
+    assert slow_after(0.01, 0.1) == list(range(20))
+
+
+@pytest.mark.parametrize(("quick", "slow"), [(0.01, 0.04), (0.0002, 0.015), (0.1, 0.1)])
+def test_confirms_that_vary_or_are_quick_anyway_are_not_slow(quick: float, slow: float) -> None:
+    assert slow_after(quick, slow) == []
+
+
+def test_nothing_is_said_before_it_is_known_what_is_usual() -> None:
+    assert slow_after(0.01, 0.1, seconds=int(LEARN_S) - 6) == []
+
+
+def test_few_confirms_say_nothing() -> None:
+    pace = ConfirmPace()
+    assert pace.is_slow(SAMPLES - 1, 1.0, 1.0) is None
+    assert pace.is_slow(SAMPLES, 1.0, 1.0) is False
+
+
+def test_a_broker_that_is_slow_for_good_is_taken_for_what_it_is() -> None:
+    pace = ConfirmPace()
+    count, total = 0, 0.0
+    said = []
+    for second in range(2400):
+        count, total = count + SAMPLES, total + SAMPLES * (0.01 if second < 60 else 0.1)
+        said.append(pace.is_slow(count, total, 1.0))
+    assert said[60:120] == [True] * 60
+    assert said[-1] is False
+
+
+# ---- what comes of it --------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """A judge whose cap of listener `l` is in use, a broker, and the ticks."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.judge = judge_of(*rules)
+        ask(self.judge, key_of(self.judge, "a"), BEGIN)
+        self.flow = BrokerFlow()
+        self.caps = Caps(self.judge)
+        self.listening = cast(Any, {"l": SimpleNamespace(place=SimpleNamespace(flow=self.flow))})
+        self.now = BEGIN
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += TICK
+            self.caps.tick(self.listening, self.now)
+
+    def cap(self) -> dict[str, object]:
+        (state,) = self.judge.caps("l", self.now)
+        return describe(state, self.now)
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(record.levelname, record.getMessage(), cast(Any, record).fields) for record in caplog.records]
+
+
+def test_the_cap_is_tightened_and_recovers_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate(cap())
+    with caplog.at_level(logging.INFO):
+        gate.tick()
+        gate.flow.blocked_now = 1
+        gate.tick(5)
+        assert gate.cap() == {
+            "rule": "cap", "limit": "1000/s", "now": "640/s", "part": 0.64, "reason": "blocked", "seconds": 1.0,
+            "tightened": {"blocked": 2}, "topics": 1,
+        }  # fmt: skip
+        gate.flow.blocked_now = 0
+        gate.tick(40)
+    assert (gate.cap()["now"], gate.cap()["reason"], gate.cap()["seconds"]) == ("1000/s", None, None)
+    tightening, recovered = events(caplog)
+    assert tightening[:2] == ("WARNING", "cap_tightening")
+    assert tightening[2].items() >= {"listener": "l", "rule": "cap", "reason": "blocked", "limit": "1000/s", "now": "800/s"}.items()
+    assert recovered[:2] == ("INFO", "cap_recovered")
+    assert recovered[2].items() >= {"listener": "l", "rule": "cap", "limit": "1000/s", "now": "1000/s"}.items()
+
+
+def test_a_cap_that_does_not_adapt_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate(cap(None))
+    gate.flow.blocked_now = 1
+    with caplog.at_level(logging.INFO):
+        gate.tick(8)
+    assert gate.cap()["now"] == "1000/s"
+    assert events(caplog) == []
+
+
+def test_a_reload_that_takes_adapt_away_makes_the_cap_whole() -> None:
+    gate = Gate(cap())
+    gate.flow.blocked_now = 1
+    gate.tick(8)
+    gate.judge.replace(RuleSet((cap(None),)), gate.now)
+    gate.tick()
+    assert gate.cap()["now"] == "1000/s"
+
+
+def test_what_was_shown_before_a_rule_asked_for_it_does_not_count() -> None:
+    gate = Gate(cap(None))
+    gate.flow.busy = {"overload": 3}
+    gate.tick()
+    gate.judge.replace(RuleSet((cap(),)), gate.now)
+    gate.tick(2)
+    assert gate.cap()["now"] == "1000/s"
