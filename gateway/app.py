@@ -36,6 +36,7 @@ from gateway.accepting.refusals import SHARED, Refusal
 from gateway.access_log import AccessLog, Rolling
 from gateway.accounts import Accounts
 from gateway.assembly import Shared
+from gateway.backlogs.watch import Backlogs, follow_backlogs, logins_of
 from gateway.build import build
 from gateway.caps import Caps
 from gateway.drain import begin, drain
@@ -57,7 +58,6 @@ from limiter.executor import Executor
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
-    from admin.state import StoredOverride
     from admin.store import Store
     from gateway.fleet.fleet import Fleet
     from gateway.settings import Settings
@@ -72,7 +72,7 @@ class Gateway:
     """A running gateway. Implements `admin.ports.Gateway`."""
 
     TASKS: ClassVar[tuple[Callable[[Gateway], Awaitable[None]], ...]] = (
-        every_tick, every_second, expire_changes, keep_fills, probe_lag, probe_brokers,
+        every_tick, every_second, expire_changes, keep_fills, probe_lag, probe_brokers, follow_backlogs,
     )  # fmt: skip
     TIDY: ClassVar[bool] = True  # access-log files that earlier runs left open are this one's to close
 
@@ -119,13 +119,14 @@ class Gateway:
         self.shared = Shared(
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
         )
-        self.memory = MemoryWatch(settings.memory.high_watermark, self.shared)
+        self.memory = MemoryWatch(settings.memory.high_watermark // settings.gateway.workers, self.shared)
         self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
         self.shared.take_errand = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead.observe)
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
         self.brokers = brokers_of(settings, self.listening)
+        self.backlogs = Backlogs(judge, self.listening, logins_of(settings), now_ns)
         self._numbers = 0  # of the last connection
 
     def _boot(self) -> str:
@@ -326,10 +327,6 @@ class Gateway:
 
     async def in_force(self) -> None:
         """What is enforced holds from the next batch on."""
-
-    def cannot(self, changes: list[StoredOverride]) -> str:
-        del changes
-        return ""
 
     # ---- life ------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway import log
 from gateway.sweep import now_ns
-from limiter.shelf import ROW_BYTES
+from limiter.shelf import ROW_BYTES, SECRET_BYTES
 
 if TYPE_CHECKING:
     from limiter.judge import Judge
@@ -39,10 +40,13 @@ def parse(data: bytes) -> tuple[float, bytes, array[int]]:
         raise ValueError("not a file of fill levels")
     if whole.get("order") != sys.byteorder:
         raise ValueError("of a machine that writes numbers the other way round")
+    secret = bytes.fromhex(whole["secret"])
+    if len(secret) != SECRET_BYTES or not math.isfinite(whole["at"]):
+        raise ValueError("not a file of fill levels")
     body, crc = rest[:-CRC_BYTES], rest[-CRC_BYTES:]
     if len(body) % ROW_BYTES or zlib.crc32(body).to_bytes(CRC_BYTES, "big") != crc:
         raise ValueError("cut short, or changed")
-    return float(whole["at"]), bytes.fromhex(whole["secret"]), array("q", body)
+    return float(whole["at"]), secret, array("q", body)
 
 
 class Fills:

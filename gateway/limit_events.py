@@ -9,6 +9,9 @@ connection closed for it), `delayed` those that it made wait; both since the lin
 `clients` how many addresses were over it at all (CLIENTS at most are told apart). `topic`, `group`, `user` and `listener` are those of the
 worst client's last message over the limit: of a retry topic the consumer group, else RocketMQ's producer group. `retry_after_ms` is the
 wait of the last message over the limit.
+
+Whoever makes up names can have as many buckets over their limits as he likes. EPISODES at most have lines of their own at a time; how many
+messages were over the limits of others is said once a second for all of them (`limits_reached`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from limiter.units import format_byte_rate, format_rate
 
 FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; the field is left out
 CLIENTS: Final = 1000  # addresses told apart in one bucket and second (a guess)
+EPISODES: Final = 1000  # buckets over their limits that have lines of their own (a guess: more lines a second than anybody reads)
 RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
 
 Place = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
@@ -103,6 +107,7 @@ class LimitEvents:
     def __init__(self) -> None:
         self._over: dict[Place, Episode] = {}
         self._offered: dict[Level, int] = {}  # messages, since the last tick
+        self._others = 0  # messages over the limits of buckets without an episode, since the last tick
         self._ticked_at = 0
 
     def add(self, key: Key, tally: Tally) -> None:
@@ -111,15 +116,24 @@ class LimitEvents:
             self._offered[level] = self._offered.get(level, 0) + tally.received
             if level.has_news():
                 episode = self._note(level, key)
-                if tally.refused_by is None:  # what was over the limit earlier and waited for it in vain
+                if tally.refused_by is None and episode is not None:  # what was over the limit earlier and waited for it in vain
                     episode.blame(key, tally)
         if tally.refused_by is not None:
             episode = self._note(tally.refused_by, key)
+            if episode is None:
+                self._others += tally.refused + tally.dropped + tally.delayed
+                return
             episode.retry_after_ns = tally.retry_after_ns
             episode.blame(key, tally)
 
-    def _note(self, level: Level, key: Key) -> Episode:
-        episode = self._over.setdefault(place_of(level, key.operation), Episode(level, key))
+    def _note(self, level: Level, key: Key) -> Episode | None:
+        """The episode of a bucket over its limit; None where there are too many."""
+        place = place_of(level, key.operation)
+        episode = self._over.get(place)
+        if episode is None:
+            if len(self._over) >= EPISODES:
+                return None
+            episode = self._over[place] = Episode(level, key)
         episode.level = level  # the same, or one made anew for the same thing
         episode.last_over_at = now_ns()
         return episode
@@ -142,6 +156,10 @@ class LimitEvents:
             if now - episode.last_over_at > RECOVERED_NS:
                 del self._over[place]
                 say(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
+        if self._others:
+            remedy = f"{EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
+            log.event(logging.WARNING, "limits_reached", messages=self._others, remedy=remedy)
+            self._others = 0
         self._offered.clear()
         self._ticked_at = now
 

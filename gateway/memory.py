@@ -1,13 +1,14 @@
 """The memory of all connections together, and what is done when they hold too much: publishers are not read until it is less.
 
-What the gateway keeps grows where bytes come in faster than they leave: a broker that has stopped taking them, a rule that holds messages, a
-client that does not read. Each connection has its own caps (`memory.per_connection`, one read of backlog per side, credit), and most of the
-time they are all there is to it. But caps add up: ten thousand connections that each keep what they may are gigabytes. So there is a mark for
-all of them (`memory.high_watermark`), and above it who puts messages in has to wait. Consumers go on: what goes to them leaves.
+What the gateway keeps grows where bytes come in faster than they leave: a broker that has stopped taking them, a rule that holds messages,
+a client that does not read. Each connection has its own caps (`memory.per_connection`, one read of backlog per side, credit), and most of
+the time they are all there is to it. But caps add up: ten thousand connections that each keep what they may are gigabytes. So there is a
+mark for all of them (`memory.high_watermark`), and above it who puts messages in has to wait. Consumers go on: what goes to them leaves.
 
-The naive way stops whoever holds something. Then a publisher that holds nothing yet is read once more, and holds a read of its own: the mark
-is passed by as many reads as there are publishers. So all that have published on their connection are stopped, as RabbitMQ's memory alarm
-does it, at the next frame boundary. AMQP clients that declared the capability are told `connection.blocked`; others see TCP stand still.
+The naive way stops whoever holds something. Then a publisher that holds nothing yet is read once more, and holds a read of its own: the
+mark is passed by as many reads as there are publishers. So all that have published on their connection are stopped, as RabbitMQ's memory
+alarm does it, at the next frame boundary. AMQP clients that declared the capability are told `connection.blocked`; others see TCP stand
+still.
 
 Two traps. Where reading and stopping share one mark, a gateway at the mark stops and reads in turn, several times a second, and tells its
 clients each time: so reading goes on only below four fifths of it. And who is not read cannot finish a frame it has begun: what was read of

@@ -297,6 +297,20 @@ def cap_lines(gateway: Gateway) -> Iterator[str]:
     )
 
 
+def backlog_lines(gateway: Gateway) -> Iterator[str]:
+    """Limits that follow a backlog; as many as topics have labels."""
+    followed = sorted(gateway.backlogs.followed.values(), key=lambda one: -one.waiting)[: metrics.TOPICS_SHOWN]
+    labelled = [((("topic", one.level.effective.thing), ("rule", one.level.rule.name)), one) for one in followed]
+    waiting = [(labels, one.waiting) for labels, one in labelled if one.looked_at >= 0]
+    rates = [(labels, round(one.steering.rate, 3)) for labels, one in labelled]
+    looks = [((("result", result),), count) for result, count in gateway.backlogs.looks.items()]
+    return chain(
+        metrics.family("sluice_backlog_messages", "gauge", "Messages waiting for the consumers that a limit follows.", waiting),
+        metrics.family("sluice_backlog_rate", "gauge", "Messages per second that such a limit lets through now.", rates),
+        metrics.family("sluice_backlog_looks_total", "counter", "Times a broker was asked for a backlog.", looks),
+    )
+
+
 def limiter_lines(gateway: Gateway) -> Iterator[str]:
     parts: list[Iterator[str]] = []
     family = metrics.family
@@ -325,7 +339,10 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
         if rate is not None
     ]
     parts.append(family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates))
+    flying: list[metrics.Sample] = [((("rule", name),), taken) for name, taken in gateway.judge.in_flight().items()]
+    parts.append(family("sluice_limit_in_flight", "gauge", "Requests that hold a slot of a rule which limits those in flight.", flying))
     parts.append(cap_lines(gateway))
+    parts.append(backlog_lines(gateway))
     now = now_ns()
     blocked = dict(gateway.blocked_ns)
     for session in gateway.sweeper.sessions.values():
@@ -341,8 +358,8 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
         family(
             "sluice_limiter_batches_total",
             "counter",
-            "Batches (one connection's requests of one sweep) by the way they were judged: queued, by a thread of the limiter's; inline, on "
-            "the event loop; bypassed: some of it passed without a verdict.",
+            "Batches (one connection's requests of one sweep) by the way they were judged: queued, by a thread of the limiter's; inline, "
+            "on the event loop; bypassed: some of it passed without a verdict.",
             [
                 ((("listener", name), ("way", way)), number)
                 for name, each in judged.items()
@@ -361,5 +378,6 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
     parts.append(
         family("sluice_limiter_rejections_total", "counter", "Submissions the limiter's full queue turned away.", [((), executor.rejected)])
     )
+    parts.append(family("sluice_limiter_queued_requests", "gauge", "Requests in the limiter's queues.", [((), executor.depth)]))
     parts.append(family("sluice_limiter_failures_total", "counter", "Submissions the judge failed on.", [((), executor.failed)]))
     return chain.from_iterable(parts)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from gateway.actions.wait import REJUDGE_WITHIN_NS
 from gateway.assembly import Place, Shared, assemble
 from gateway.broker_flow import FlowWatch
 from gateway.channel import Channel
-from gateway.actions.wait import REJUDGE_WITHIN_NS
 from gateway.heartbeats import Heartbeats
 from gateway.messages import NEVER, REQUEST, Part
 from gateway.pipeline import Batch

@@ -13,21 +13,21 @@ from limiter.credit import Credit
 def bottleneck(session: Session, now: int) -> str:
     """Who keeps this connection from being faster.
 
-    "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "memory" (the gateway as a whole holds too
-    much, and this client publishes), "client" (it does not read), "broker" (it takes its time), "limiter" (the judge does), or "none". Credit
-    shows for a second after it was used up.
+    "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "client" (it does not read), "broker"
+    (it takes its time), "memory" (the gateway as a whole holds too much, and this client publishes), "limiter" (the judge takes its time),
+    or "none". Credit shows for a second after it was used up.
     """
     conversation = session.conversation
     if conversation.broker_blocked:
         return "broker_blocked"
     if conversation.held_messages or conversation.held_polls or conversation.parked_messages:
         return "limit"
-    if conversation.held_back:
-        return "memory"
     if session.client.backlog > session.shared.backlog_bytes:
         return "client"
     if session.upstream.backlog > 0 or session.forward.credit.flow(now):
         return "broker"
+    if conversation.held_back:
+        return "memory"
     return "limiter" if session.decode.credit.flow(now) else "none"
 
 

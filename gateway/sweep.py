@@ -34,7 +34,7 @@ VERDICT_WAIT_S: Final = (
     0.001  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
 )
 LINGER_S: Final = 0.001  # epoll counts in milliseconds
-TURN_NS: Final = 4_000_000  # of sweeping, then trio's turn, which takes some 50 µs: admin and timers lag at most that (goal: p99 under 5 ms)
+TURN_NS: Final = 4_000_000  # of sweeping, then trio's turn, some 50 µs: admin and timers lag at most that (goal: p99 under 5 ms)
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 

@@ -73,6 +73,8 @@ def warnings(gateway: Gateway) -> list[str]:
             f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
             f"not written, {access_log.lost_lines} lines are lost so far; free some space"
         )
+    if gateway.fleet is not None and not gateway.fleet.reachable():
+        found.append(gateway.fleet.warning())
     return found
 
 

@@ -20,6 +20,9 @@ the ledger lets go takes its candidate with it. The counts of a rule are kept ap
 place, and the count, of the one refused least. So whoever has more than one part in `CLIENTS_KEPT` of the refusals is among them, and no
 count is too low.
 
+Workers of one gateway each try a part of it (1/N) on what comes to them, and their counts are added (`merge`); so where they are not
+equally busy it seems to refuse more than it would. Gateways of a fleet each try all of it, on their own messages alone.
+
 Cost: where no rule in force has a candidate, one comparison per request.
 """
 
@@ -42,9 +45,10 @@ CLIENTS_KEPT: Final = 8  # per bucket and per rule: a handful that a person can 
 class CandidateCounts:
     """What a candidate would have admitted and refused, in messages, since `since` (monotonic ns; -1: since the first)."""
 
-    __slots__ = ("admitted", "clients", "refused", "since")
+    __slots__ = ("admitted", "begun", "clients", "refused", "since")
 
     def __init__(self, since: int) -> None:
+        self.begun = since  # when it came into force; -1: at the start
         self.since = since
         self.admitted = 0
         self.refused = 0
@@ -66,6 +70,17 @@ class CandidateCounts:
         else:
             least = min(clients, key=clients.__getitem__)
             clients[client] = clients.pop(least) + refused
+
+    def merge(self, admitted: int, refused: int, clients: dict[str, int], since: int) -> None:
+        """Add what was counted elsewhere, from `since` on."""
+        if self.since < 0 or since < self.since:
+            self.since = since
+        self.admitted += admitted
+        self.refused += refused
+        for client, of_client in clients.items():
+            self.clients[client] = self.clients.get(client, 0) + of_client
+        if len(self.clients) > CLIENTS_KEPT:
+            self.clients = dict(sorted(self.clients.items(), key=by_refusals)[:CLIENTS_KEPT])
 
     def copy(self) -> CandidateCounts:
         other = CandidateCounts(self.since)
@@ -113,9 +128,10 @@ class Candidate:
         return f"<Candidate {self.breaker} {self.bucket} {self.counts}>"
 
 
-def succeeding(before: Candidate | None, rule: Rule, now: int) -> Candidate | None:
-    """The candidate to go on with under `rule`: `before` itself where it is the same; a changed one keeps its fill and counts anew."""
-    limit = rule.candidate_limit()
+def succeeding(before: Candidate | None, rule: Rule, limit: Limit | None, now: int) -> Candidate | None:
+    """The candidate to go on with under `rule`, by `limit` (None: none): `before` itself where it is the same; a changed one keeps its fill
+    and counts anew.
+    """
     if limit is None:
         return None
     if before is None or before.algorithm != rule.algorithm:

@@ -8,18 +8,18 @@ What can go wrong, and what happens then (`limiter.md` 5). Whatever it is, a sub
 * **The queue is full**: run-inline rejection. The submission is settled at once on the caller's thread: passed unlimited (`on_rejection`
   "pass"), as long as what passes like that is within its bound (`bypass.py`), or judged ("judge", and beyond the bound). A judge that is
   asked there may keep the caller waiting: that is the price of limits that hold.
-* **The judge fails**: the requests it failed on pass, the rest of a long submission is judged, and the thread lives on. There is nothing to
-  judge them with, and refusing everything would make a fault of the limiter an outage of the broker: so neither the bound nor `on_rejection`
-  holds them back. They count as bypassed and towards the bound; the first failure is told, all are counted.
+* **The judge fails**: the requests it failed on pass, the rest of a long submission is judged, and the thread lives on. There is nothing
+  to judge them with, and refusing everything would make a fault of the limiter an outage of the broker: so neither the bound nor
+  `on_rejection` holds them back. They count as bypassed and towards the bound; the first failure is told, all are counted.
 * **Closed**: as a full queue.
 
 What passed like that says so (`Request.bypassed`).
 
-**Several threads.** The naive way gives a submission to whoever is idle. Then one flood's batches stand in every queue, and everybody's pass
-unjudged when it has filled them. So sessions are pinned: each belongs to one thread (`split`), whose queue only they can fill. That also keeps
-the order within a session, whatever it has out at once (it has one batch, and one of deliveries). What threads do not bring is speed: one lock
-guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in between the others get
-their turn, the loop's thread included; so who waits behind a flood that is another thread's waits for a slice.
+**Several threads.** The naive way gives a submission to whoever is idle. Then one flood's batches stand in every queue, and everybody's
+pass unjudged when it has filled them. So sessions are pinned: each belongs to one thread (`split`), whose queue only they can fill. That
+also keeps the order within a session, whatever it has out at once (it has one batch, and one of deliveries). What threads do not bring is
+speed: one lock guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in
+between the others get their turn, the loop's thread included; so who waits behind a flood that is another thread's waits for a slice.
 
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
 knows its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a
@@ -116,10 +116,10 @@ class Executor:
     """Judges submissions on `threads` threads, each with a queue of at most `queue` requests; 0 threads: at once, in `submit`.
 
     A submission larger than the whole queue is taken when the queue is empty. `judge` is `Judge.decide` or alike. `on_error` is told the
-    first exception of the judge, on the thread it happened on; all are counted. `busy` says whether the judge would have to wait now (for a
-    lock). `bound` is how much may pass where the queue is full; None: all. `split` cuts a submission into those of each thread's sessions, by
-    its number (empty ones where it has none); more than one thread needs it. `count` is called with every submission that is collected. Only
-    one thread, the loop's, may call the methods.
+    first exception of the judge, on the thread it happened on; all are counted. `busy` says whether the judge would have to wait now (for
+    a lock). `bound` is how much may pass where the queue is full; None: all. `split` cuts a submission into those of each thread's
+    sessions, by its number (empty ones where it has none); more than one thread needs it. `count` is called with every submission that is
+    collected. Only one thread, the loop's, may call the methods.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Executor:
         if on_rejection not in {"pass", "judge"}:
             raise ValueError(f"on_rejection: {on_rejection!r} is unknown; known: pass, judge")
         if threads > 1 and split is None:
-            raise ValueError(f"limiter {{threads: {threads}}}: more than one thread needs to know whose requests are whose; give it `split`")
+            raise ValueError(f"limiter {{threads: {threads}}}: more than one needs to know whose requests are whose; give it `split`")
         self._judge = judge
         self._limit = queue
         self._judges_rejected = on_rejection == "judge"

@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from limiter.covering import literal
 from limiter.limits import UNLIMITED
 from limiter.matching import SPOKEN_BY, Matcher, group_text
-from limiter.patterns import Addresses, is_glob, name_pattern
+from limiter.patterns import Addresses, name_pattern
 from limiter.rule import Rule, quota_over
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def standing_of(rule: Rule, subject: Subject) -> int:
     """NAMED, PATTERN, BARE, or APART where the rule does not match."""
     match = rule.match
     named = match.topic if match.topic is not None else match.queue
-    if named is not None and named != subject.topic and not is_glob(named):
+    if named is not None and not subject.topic.startswith(literal(named)):
         return APART  # as most do where there are thousands: not worth compiling
     matcher = Matcher(match, rule.per)
     if not matcher.matches(subject):

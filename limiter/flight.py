@@ -75,10 +75,11 @@ class Slots:
 class Hold:
     """What one flight has taken from the slots of one level, and not given back yet."""
 
-    __slots__ = ("left", "level", "slots")
+    __slots__ = ("left", "level", "rule", "slots")
 
     def __init__(self, level: Level, slots: Slots, left: int) -> None:
         self.level = level
+        self.rule = level.rule.name  # whose limit it was when they were taken
         self.slots = slots
         self.left = left
 
@@ -128,8 +129,8 @@ def end(endings: list[Ending], flight: Flight, count: int, outcome: int) -> None
     endings.append(Ending(flight, count, outcome))
 
 
-def give_back(ending: Ending, now: int) -> None:
-    """Give back the slots of what has ended, and tell the algorithms how. Under the judge's lock."""
+def give_back(ending: Ending, now: int, by_rule: dict[str, int]) -> None:
+    """Give back the slots of what has ended, and tell the algorithms how; `by_rule` counts those taken. Under the judge's lock."""
     flight = ending.flight
     since = flight.since
     outcome = ending.outcome
@@ -138,6 +139,7 @@ def give_back(ending: Ending, now: int) -> None:
         count = min(ending.count, hold.left)
         hold.left -= count
         slots.taken -= count
+        by_rule[hold.rule] = by_rule.get(hold.rule, 0) - count
         if outcome == GIVEN_UP:
             continue
         slots.heard_at = max(slots.heard_at, now)

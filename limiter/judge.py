@@ -16,22 +16,25 @@ from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
+from limiter.algorithms.lag import Following
 from limiter.candidate import CandidateCounts, RuleCandidates
 from limiter.caps import CapState, heed, places_of, states_of, take_turns
 from limiter.flight import Ending, Flight, Hold, give_back
 from limiter.keys import Key, Origin, TopicName
 from limiter.ledger import FORGOTTEN, IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level, at_hand
+from limiter.lending import Lent, Owner
 from limiter.limit_state import LimitState
 from limiter.limits import SECOND
 from limiter.matching import Subject
 from limiter.reservation import Reservation, reserve, settle
-from limiter.slices import Lent, Owner, Sliced
+from limiter.slices import Sliced
 from limiter.terms import Terms
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator
 
+    from limiter.limits import Rate
     from limiter.request import Request
     from limiter.rules import Effective, Identity, RuleSet
 
@@ -40,6 +43,7 @@ __all__ = ["Judge", "LimitState"]
 KEYS_PER_ORIGIN: Final = 50_000  # a guess: more topics than any client uses
 SLICE: Final = 1000  # levels looked at in one go for operators: about a millisecond in which nothing is judged
 MOST_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one (a guess: 0.1 ms)
+MOST_FOLLOWING: Final = 1000  # topics whose backlog is asked about, each once a second (a guess); more go at their fastest
 RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
 
 
@@ -57,9 +61,8 @@ class Judge:
     """
 
     __slots__ = (
-        "_candidates", "_finished", "_generation", "_in_force", "_key_count", "_ledger", "_limited", "_lock", "_max_keys",
-        "_ok", "_origins", "_replaced_at", "_rules",
-        "_shadowed", "_since", "_tries", "key_limit",
+        "_candidates", "_finished", "_flying", "_following", "_generation", "_in_force", "_key_count", "_ledger", "_limited",
+        "_lock", "_max_keys", "_ok", "_origins", "_replaced_at", "_rules", "_shadowed", "_since", "_tries", "key_limit",
     )  # fmt: skip
 
     def __init__(self, rules: RuleSet, max_keys: int = 1_000_000, live: int = 0) -> None:
@@ -72,8 +75,10 @@ class Judge:
         self._candidates.adopt(rules, -1)
         self._tries = rules.has_candidates  # whether any rule in force has a candidate
         self._ledger = Ledger(max_keys, live or at_hand(max_keys))
+        self._flying: dict[str, int] = {}  # slots taken, by rule
         self._finished: deque[tuple[list[Ending], int]] = deque()  # told by `finished`, to be given back by who has the lock next
         self._lock = Lock()
+        self._following: dict[Identity, Level] = {}  # to be steered: of each no more than MOST_FOLLOWING are asked about
         self._max_keys = max_keys
         self.key_limit = min(max_keys, at_hand(max_keys))  # keys of all origins together
         self._key_count = 0
@@ -289,11 +294,16 @@ class Judge:
             for hold in holds:
                 hold.slots.taken = hold.left
             raise
+        finally:
+            for hold in holds:
+                hold.slots.passing = hold.slots.prepaid = False
         for hold in holds:
             hold.left = hold.slots.taken - hold.left
         holds = [hold for hold in holds if hold.left > 0]
         if holds:
             request.flight = Flight(holds, request.passed)
+            for hold in holds:
+                self._flying[hold.rule] = self._flying.get(hold.rule, 0) + hold.left
 
     def _reserve(self, request: Request, reservation: Reservation, levels: list[Level], now: int) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
@@ -376,6 +386,8 @@ class Judge:
             if not any(level.state == OVERFLOW for level in before):
                 self._ledger.overflowed += 1
         key.levels = levels
+        if self._in_force.follows:
+            self._follow(levels)
         key.counted = any(level.bucket.slots() is not None for level in levels)
         key.share = take_turns(levels, key.text, now) if key.operation == "produce" else None
         key.generation = self._generation
@@ -393,6 +405,28 @@ class Judge:
         if again:
             self._match(key, now)
 
+    # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
+
+    def _follow(self, levels: list[Level]) -> None:
+        for level in levels:
+            if isinstance(level.bucket, Following) and level.state == IN_USE and len(self._following) < MOST_FOLLOWING:
+                self._following[level.effective.identity] = level
+
+    def following(self) -> list[Level]:
+        """The levels in use whose rate is to be steered."""
+        with self._lock:
+            gone = [name for name, level in self._following.items() if level.state != IN_USE or not isinstance(level.bucket, Following)]
+            for name in gone:
+                del self._following[name]
+            return list(self._following.values())
+
+    def steer(self, level: Level, rate: Rate, now: int) -> None:
+        """Let so many messages per second pass `level` from `now` on."""
+        with self._lock:
+            bucket = level.bucket
+            if isinstance(bucket, Following):
+                bucket.steer(rate, now)
+
     # ---- what has ended, on the loop's thread ----------------------------------------------------------------------
 
     def finished(self, endings: list[Ending], now: int) -> None:
@@ -404,12 +438,19 @@ class Judge:
             finally:
                 self._lock.release()
 
+    def in_flight(self) -> dict[str, int]:
+        """How many slots are taken of each rule that counts what is in flight."""
+        with self._lock:
+            self._give_back()
+            counting = {rule.name: 0 for rule in self._rules.rules if rule.limit.concurrent is not None}
+            return counting | {name: taken for name, taken in self._flying.items() if taken > 0 or name in counting}
+
     def _give_back(self) -> None:
         finished = self._finished
         while finished:
             endings, now = finished.popleft()
             for ending in endings:
-                give_back(ending, now)
+                give_back(ending, now, self._flying)
 
     # ---- one limit over many processes (`limiter.slices`) ----------------------------------------------------------
 
@@ -470,7 +511,11 @@ class Judge:
             return level
         lent.level = None
         for effective in self._in_force.matched(lent.subject):
-            if effective.identity == lent.identity and effective.rule.mode != "off":
+            if effective.identity != lent.identity or effective.rule.mode == "off":
+                continue
+            if lent.overflow:
+                lent.level = self._ledger.overflow(effective, lent.subject, self._generation, now)
+            else:
                 lent.level = self._ledger.level(effective, lent.subject, self._generation, self._since, now, self._before(lent.identity))
         return lent.level
 
@@ -549,6 +594,21 @@ class Judge:
         """
         with self._lock:
             return {"ok": self._ok, "limited_shadow": self._shadowed, "limited_enforced": self._limited}
+
+    def tried(self, lent: Lent, admitted: int, refused: int, clients: dict[str, int], since: int, now: int) -> None:
+        """A member has counted this at its part of a candidate."""
+        with self._lock:
+            if self._rules is not self._in_force:
+                self._adopt(now)
+            level = self._lent(lent, now)
+            if level is None or level.candidate is None:
+                return
+            of_rule = None if level.effective.own_candidate else self._candidates.get(level.rule.name)
+            if of_rule is not None and since < of_rule.begun:
+                return  # of the candidate before
+            level.candidate.counts.merge(admitted, refused, clients, since)
+            if of_rule is not None:
+                of_rule.merge(admitted, refused, clients, since)
 
     def candidates(self, now: int) -> dict[str, CandidateCounts]:
         """What each rule's candidate would have admitted and refused, over all its buckets, by the rule's name."""

@@ -109,7 +109,7 @@ class Level:
         self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
         self.told_held = 0  # of `held`, what `take_news` has told
         self.told_refused = 0
-        self.candidate: Candidate | None = succeeding(None, rule, now)
+        self.candidate: Candidate | None = succeeding(None, rule, terms.candidate(rule), now)
         self.first: Reservation | None = None  # who has waited for it longest; nobody younger passes before it
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
@@ -131,7 +131,7 @@ class Level:
         if new.breaker_ns() != self.breaker.open_for_ns:
             self.breaker = Breaker(new.breaker_ns())
         if self.candidate is not None or new.candidate is not None:
-            self.candidate = succeeding(self.candidate, new, since)
+            self.candidate = succeeding(self.candidate, new, self.terms.candidate(new), since)
         self.effective = effective
         self.rule = new
         self.shadow = new.mode == "shadow"
@@ -245,20 +245,24 @@ class Ledger:
         identity = effective.identity
         level = self._levels.get(identity)
         if level is None and len(self._levels) >= self.live and not self.make_room(generation, since, now):
-            identity = (effective.per, effective.rule.name, "", "")
-            level = self._overflow.get(identity)
-            if level is None:
-                level = Level(effective, subject, generation, now, self.terms, OVERFLOW)
-                self._overflow[identity] = level
+            level = self.overflow(effective, subject, generation, now)
         if level is None:
             level = Level(effective, subject, generation, now, self.terms)
-            if not self.come_back(level, since):
+            if not self.come_back(level, since) or level.bucket.is_full(now):
                 self.inherit(level, before, now)
             self._levels[identity] = level
         else:
             self.touch(level, now)
             if level.generation != generation:
                 level.adopt(effective, generation, since)
+        return level
+
+    def overflow(self, effective: Effective, subject: Subject, generation: int, now: int) -> Level:
+        """What those share that find no room, one for each rule and level."""
+        identity = (effective.per, effective.rule.name, "", "")
+        level = self._overflow.get(identity)
+        if level is None:
+            level = self._overflow[identity] = Level(effective, subject, generation, now, self.terms, OVERFLOW)
         return level
 
     def come_back(self, level: Level, since: int) -> bool:

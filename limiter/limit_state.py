@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from limiter.algorithms.lag import Following
 from limiter.caps import cap_of
 from limiter.ledger import OVERFLOW
 from limiter.matching import SPOKEN_BY
@@ -51,6 +52,7 @@ class LimitState:
         "overflow",
         "per",
         "protocol",
+        "rate_now",
         "refused",
         "shadow_refused",
         "thing",
@@ -72,6 +74,8 @@ class LimitState:
         self.concurrent = None if slots is None else slots.most  # how many may be in flight now
         self.breaker = "open" if level.breaker.is_open(now) else "closed"
         self.wait_ns = level.wait_ns(1, 0, now)  # until one message (of no bytes) would pass
+        bucket = level.bucket
+        self.rate_now = bucket.limit if isinstance(bucket, Following) else None  # the limit as it follows its consumers' backlog now
         cap = cap_of(level)
         tightened = cap is not None and cap.reason != ""
         self.cap_now = cap.now if cap is not None and tightened else None  # the limit that holds while its broker has too much to do

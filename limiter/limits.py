@@ -75,6 +75,16 @@ class Adapt:
 
 
 @dataclass(frozen=True)
+class Lag:
+    """What a limit follows that follows its consumers (`limiter.backlog`): the backlog of a RocketMQ `group`, or of an AMQP `queue`."""
+
+    target: int  # messages waiting, about which it settles
+    slowest: Rate  # never below this
+    group: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True)
 class Limit:
     """What may pass: messages and bytes, each with a rate (None: unlimited) and a burst.
 
@@ -91,6 +101,7 @@ class Limit:
     at_least: int | None = None  # of `adaptive`: the fewest it may find
     start: int | None = None  # and where it begins
     adapt: Adapt | None = None  # of a listener's cap: how it follows its broker; None: it stays as it is
+    lag: Lag | None = None  # of `lag`: what it follows; `messages` is then the fastest
     warm_up_ns: int = 0  # of `warm_up`: how long the rate takes to rise; 0: as the algorithm has it
 
     def __post_init__(self) -> None:

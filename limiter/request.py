@@ -22,8 +22,8 @@ class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
 
     __slots__ = (
-        "again", "bypassed", "count", "flight", "key", "level", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused", "size",
-        "unanswered", "wait_ns",
+        "again", "bypassed", "count", "flight", "key", "level", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused",
+        "size", "unanswered", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, key: Key | None, count: int, messages: int, size: int) -> None:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.fit import COUNTING, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight
+from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight, misfit_lag
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
 from limiter.patterns import IPV6_BITS, Addresses
 
@@ -197,13 +197,16 @@ class Rule:
             check_words(self.routing_key_words, self.per, self.match.spoken())
         if self.reply != "flow_control" and self.match.spoken() == "amqp":
             raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
-        if self.limit.limits_nothing() and self.mode != "off" and self.weight == 1 and not self.protected:
+        nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # what these need, `misfit_in_flight` says
+        if nothing and self.mode != "off" and self.weight == 1 and not self.protected:
             raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt what it matches")
         if self.candidate is not None:
             check_candidate(self.candidate, self.algorithm)
         unfit = misfit(self.algorithm, self.limit, self.open_for_ns, self.candidate)
         if unfit is None and (self.mode != "off" or self.limit.concurrent is not None):
             unfit = misfit_in_flight(self.algorithm, self.limit, self.match.operation)
+        if unfit is None:
+            unfit = misfit_lag(self.algorithm, self.limit, self.per, self.match.spoken(), self.match.operation)
         if unfit is not None:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
@@ -318,6 +321,7 @@ class Override:
     messages_burst: int | None = None
     bytes_burst: int | None = None
     burst_ns: int | None = None
+    concurrent: int | None = None
     action: str | None = None
     reply: str | None = None
     open_for_ns: int | None = None
@@ -339,6 +343,8 @@ class Override:
             check_choice("mode", self.mode, MODES)
         if self.fallback is not None:
             check_choice("fallback", self.fallback, FALLBACKS)
+        if self.concurrent is not None and not 1 <= self.concurrent <= MOST_CONCURRENT:
+            raise RuleError("concurrent", f"{self.concurrent} is outside 1 to {MOST_CONCURRENT}")
         check_times(self.open_for_ns, self.max_delay_ns, "amqp")  # the rule or topic it is for may allow less: `RuleSet` checks that
         try:
             self.limit_over(UNLIMITED)
@@ -347,7 +353,8 @@ class Override:
 
     def limit_over(self, base: Limit) -> Limit:
         """The limit where this holds over `base`. A burst given as time replaces the rule's bursts given as tokens."""
-        return LimitChange(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns).over(base)
+        limit = LimitChange(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns).over(base)
+        return limit if self.concurrent is None else with_concurrent(limit, self.concurrent)
 
     def over(self, rule: Rule) -> Rule:
         """`rule` with this change."""
@@ -372,8 +379,17 @@ class Override:
         return None if self.candidate.says_nothing() else self.candidate
 
 
+def with_concurrent(limit: Limit, concurrent: int) -> Limit:
+    """`limit` with another number of requests in flight; what `adaptive` says of them stays within it."""
+    at_least = None if limit.at_least is None else min(limit.at_least, concurrent)
+    start = None if limit.start is None else min(limit.start, concurrent)
+    return replace(limit, concurrent=concurrent, at_least=at_least, start=start)
+
+
 def fitting(change: Override, rule: Rule) -> Override:
     """`change` without what the rule's algorithm has no use for: the file may have changed since it was made."""
+    if change.concurrent is not None and rule.algorithm not in COUNTING:
+        change = replace(change, concurrent=None)
     if has_burst(rule.algorithm):
         return change
     candidate = change.candidate

@@ -161,6 +161,7 @@ class RuleSet:
         "_matchers",
         "by_connection",
         "file_rules",
+        "follows",
         "generation",
         "groups_topics",
         "has_candidates",
@@ -202,6 +203,7 @@ class RuleSet:
             self.rule_overrides[rule.name].over(rule) if rule.name in self.rule_overrides else rule for rule in rules
         )
         self.groups_topics = any(rule.routing_key_words is not None for rule in self.rules)
+        self.follows = any(rule.algorithm == "lag" and rule.mode != "off" for rule in self.rules)
         self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
         self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
             change.candidate is not None for change in self.overrides.values()

@@ -8,13 +8,14 @@ each message, or for each token, is what a flood of made-up topics would be for.
 So the cap's bucket is wrapped, and time is cut into windows of 100 ms:
 
 * **What a window gives** is what the bucket holds when it begins, not what comes in while it lasts. So a topic's share is there for it
-  whenever in the window it asks; who asks at once and often cannot take it away. What comes in meanwhile is for those nobody expected.
+  whenever in the window it asks; who asks at once and often cannot take it away. What comes in meanwhile is for those nobody expected;
+  for those who come before anything has come in, an eighth of a window, or the largest request of late, is left.
 * **Protected topics** are served first. As much as they are expected to ask for stays in the bucket for them (`reserve`): what they took
   in the last windows, or as much again as they have taken in this one. If that is more than the cap they share it by weight.
 * **All others** share the rest by weighted max-min (`limiter.water_level`): O(1) per message, 64 steps per window. What a topic did not
   use is left in the bucket, and so lent to all in the next window; when it asks again it gets its share in the next window, or in this one
   from what has come in.
-* **While nobody is refused, or only one topic asks**, nothing of this happens: the bucket alone decides, burst and all.
+* **While nobody is refused**, nor was for a second, nothing of this happens: the bucket alone decides, burst and all.
 
 Costs are counted in nanoseconds of the cap: messages or bytes, whichever takes more of it. The bucket is asked last and by its own exact
 rules, so no more than burst + rate * T passes whatever is said here.
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 WINDOW_NS: Final = 100_000_000  # limiter.md 8
 LEAST_WINDOW_NS: Final = 1_000_000  # for bursts so short that a window must be, too: half of them
+SLACK: Final = 8  # one part of a window in so many stays in the bucket (a guess: 12 ms of the cap)
 MOST_SHARES: Final = 131_072  # a guess: more topics than send within a second; some 40 MB
 IDLE_NS: Final = 1_000_000_000  # ten windows: neither credit nor debt is worth keeping
 MOST_DECAYS: Final = 64  # 7/8 to the power of 64 is 0.02 %
@@ -50,7 +52,8 @@ class SharedBucket(Algorithm):
     """A cap's bucket, shared among topics. The judge says whose turn it is (`turn`); without one it is the bucket itself."""
 
     __slots__ = (
-        "_capacity_ns", "_ends", "_expected", "_missed", "_protected", "_rest", "_shares", "_taken", "_window_ns", "bucket", "limit",
+        "_capacity_ns", "_ends", "_expected", "_largest", "_largest_protected",
+        "_missed", "_protected", "_rest", "_shares", "_taken", "_window_ns", "bucket", "limit",
         "others", "tightening", "turn",
     )  # fmt: skip
 
@@ -66,6 +69,8 @@ class SharedBucket(Algorithm):
         self._expected = 0  # what protected topics are expected to take in this window
         self._taken = 0  # what they took in it
         self._missed = False  # something of theirs was refused in it
+        self._largest = 0  # what the most expensive request has cost, of late
+        self._largest_protected = 0  # the same of protected topics
         self._capacity_ns = 0
         self._window_ns = 0
         self._measure()
@@ -135,9 +140,13 @@ class SharedBucket(Algorithm):
             self._expected = self._expected * 7 // 8
         self._taken = 0
         self._missed = False
+        self._largest -= self._largest // 8
+        self._largest_protected -= self._largest_protected // 64
         held = self.bucket.held_ns(now)
-        self._protected.begin(held, quiet=windows > 1)
-        self._rest.begin(held - self._expected, quiet=windows > 1)
+        kept = self._reserve()
+        slack = min(max(self._largest, self._window_ns // SLACK), self._capacity_ns // 4)
+        self._protected.begin(held, some=held > 0, quiet=windows > 1)
+        self._rest.begin(held - kept - slack, some=held > kept, quiet=windows > 1)
         self._ends = self._ends + windows * self._window_ns if late >= 0 else now + self._window_ns
 
     def _next_expected(self) -> int:
@@ -147,7 +156,11 @@ class SharedBucket(Algorithm):
 
     def _reserve(self) -> int:
         """What must stay in the bucket for protected topics."""
-        return min(max(self._expected - self._taken, self._taken), self._capacity_ns // 2)
+        return min(max(self._expected - self._taken, self._taken, self._largest_protected), self._capacity_ns // 2)
+
+    def _next_reserve(self) -> int:
+        """The most that will have to stay in it in later windows, if nobody asks meanwhile."""
+        return max(self._next_expected(), min(self._largest_protected, self._capacity_ns // 2))
 
     # ---- Algorithm -------------------------------------------------------------------------------------------------
 
@@ -157,7 +170,11 @@ class SharedBucket(Algorithm):
             return self.bucket.available(count, messages, size, now)
         self._turn_window(now)
         tier = share.tier
-        found = tier.allowed(share, count, self.bucket.cost_ns(messages, size), now)
+        cost = self.bucket.cost_ns(messages, size)
+        self._largest = max(self._largest, cost)
+        if share.protected:
+            self._largest_protected = max(self._largest_protected, cost)
+        found = tier.allowed(share, count, cost, now)
         if found > 0:
             if share.protected:
                 found = self.bucket.available(found, messages, size, now)
@@ -189,7 +206,7 @@ class SharedBucket(Algorithm):
         wait = max(wait, self.bucket.wait_above(messages, size, kept, now))
         if now + wait < self._ends or share.protected:
             return wait
-        beyond = self.bucket.wait_above(messages, size, self._next_expected(), now)  # by then another reserve is kept
+        beyond = self.bucket.wait_above(messages, size, self._next_reserve(), now)  # by then another reserve is kept
         return max(self._ends - now + max(0, windows - 1) * self._window_ns, beyond)
 
     def full_in_ns(self, messages: int, size: int, now: int) -> int:

@@ -26,12 +26,15 @@ from array import array
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from limiter.limits import NEVER
+
 if TYPE_CHECKING:
     from limiter.rules import Identity
 
 UNIT: Final = 1 << 24  # of a fill: 1.0
 LEAST: Final = -(1 << 31)  # a debt of 128 bursts: what is deeper cannot be shelved
 COLUMNS: Final = 4
+SECRET_BYTES: Final = 16
 WINDOW: Final = 16  # a guess: with three rows in four taken, one window in a hundred has no place; 16 rows are 8 cache lines
 PAGE: Final = 4096  # rows that memory is taken for at once: 128 KiB
 ROW_BYTES: Final = 32  # of a saved row, as of one in the table
@@ -64,7 +67,7 @@ class Shelf:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.secret = os.urandom(16)
+        self.secret = os.urandom(SECRET_BYTES)
         self.written = False  # whether there has ever been a row
         self._this_run = os.urandom(8).hex()  # for what does not outlive the process, though `secret` may
         self._pages: list[array[int]] = [array("q") for _ in range((room + PAGE - 1) // PAGE)]  # empty: not written to yet
@@ -144,12 +147,13 @@ class Shelf:
         return found
 
     def take_rows(self, rows: array[int], now: int, away_ns: int) -> None:
-        """Shelve what `rows` gave `away_ns` before `now`, under the same secret. What finds no place is left out."""
+        """Shelve what `rows` gave `away_ns` before `now`, under the same secret. What finds no place, or cannot be, is left out."""
         base = now - away_ns
         for row in range(0, len(rows) - COLUMNS + 1, COLUMNS):
-            full_at = base + rows[row + 3]
-            if full_at > now:
-                self.put(rows[row], base - rows[row + 1], rows[row + 2], full_at, now)
+            key, age, fills, full_in = rows[row : row + COLUMNS]
+            can_be = key > 0 and 0 <= age < NEVER // 2 and full_in < NEVER // 2 and messages_of(fills) <= UNIT and bytes_of(fills) <= UNIT
+            if can_be and base + full_in > now:
+                self.put(key, base - age, fills, base + full_in, now)
 
     def __repr__(self) -> str:
         return f"<Shelf room={self.room} pages={sum(1 for page in self._pages if len(page) > 0)}/{len(self._pages)}>"

@@ -13,15 +13,17 @@ A connection is in one process from its beginning to its end: its buckets are wh
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
+from limiter.lending import owner_limit
+from limiter.limits import Limit, Rate
 from limiter.sharing import SharedBucket
-from limiter.slices import Lease, Sliced, fraction, owner_limit
+from limiter.slices import Lease, Sliced
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
-    from limiter.limits import Limit
     from limiter.rule import Rule
 
 SHARED: Final = "token_bucket"  # the algorithm that can be had in parts
@@ -30,6 +32,30 @@ SHARED: Final = "token_bucket"  # the algorithm that can be had in parts
 def is_shared(rule: Rule) -> bool:
     """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
     return rule.algorithm == SHARED and rule.per != "connection" and not rule.is_cap()
+
+
+def fraction(limit: Limit, members: int) -> Limit:
+    """A limit of 1/members, for each of them to hold alone: rates exactly, bursts and other numbers rounded down, to 1 at least."""
+    messages, size = limit.messages_capacity(), limit.bytes_capacity()
+    return replace(
+        limit,
+        messages=divided(limit.messages, members),
+        bytes=divided(limit.bytes, members),
+        messages_burst=max(1, messages // members) if messages else None,
+        bytes_burst=max(1, size // members) if size else None,
+        burst_ns=None,
+        concurrent=portion(limit.concurrent, members),
+        at_least=portion(limit.at_least, members),
+        start=portion(limit.start, members),
+    )
+
+
+def divided(rate: Rate | None, members: int) -> Rate | None:
+    return None if rate is None else Rate(rate.amount, rate.per_ns * members)
+
+
+def portion(number: int | None, members: int) -> int | None:
+    return None if number is None else max(1, number // members)
 
 
 class Terms:
@@ -59,6 +85,13 @@ class Terms:
         if is_shared(rule) and not apart:
             return rule.limit if self.lease is not None else owner_limit(rule.limit, self.members)
         return rule.limit if self.lease is None else fraction(rule.limit, self.members)
+
+    def candidate(self, rule: Rule) -> Limit | None:
+        """The limit that the candidate of such a bucket is judged by. It has no owner: members divide it, a fleet's gateways do not."""
+        limit = rule.candidate_limit()
+        if limit is None or self.members == 1 or self.lease is None or rule.per == "connection":
+            return limit
+        return fraction(limit, self.members)
 
     def __repr__(self) -> str:
         part = "whole" if self.members == 1 else "owner's part" if self.lease is None else "a member's part"

@@ -83,9 +83,9 @@ def parse_duration(text: str) -> int:
 
 def parse_share(text: str) -> Share:
     """A part of what came within a window: `10%/10s`, `0.5%/1min`. Raises ValueError with a hint."""
-    found = SHARE.fullmatch(text) if isinstance(text, str) and len(text) <= LONGEST else None
+    found = SHARE.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
-        raise ValueError(f"{shorten(str(text))} is no share of a time; write it like 10%/10s")
+        raise ValueError(f"{shorten(text)} is no share of a time; write it like 10%/10s")
     parts = Fraction(found["number"]) * PARTS / 100
     window = parse_duration(found["window"])
     if parts > PARTS:

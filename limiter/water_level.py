@@ -12,8 +12,11 @@ part at its first use in a window; those that are not used cost nothing.
 
 Where one message is more than a window's share (a cap of 10/s among 20 topics) a share cannot be had in whole messages. So levels add up:
 `raised` is the sum of all levels, and a share has its own mark, up to which it has used it. The difference is its credit: carried over
-while it is hungry, a debt where one message was more than there was. What the hungry carry over was promised already, so it is
-subtracted from what the next window has to give (`owed`).
+while it is hungry, a debt where one message was more than there was; who asks now and then saves up to two messages. What the hungry carry
+over was promised already, so it is subtracted from what the next window has to give (`owed`).
+
+While nobody is refused there are no shares (`free`). But a flood need not last: of one that comes in gusts each would find no shares. So
+for WARY windows after a refusal they go on, each as large as all that there is.
 
 The level errs downwards by less than the share of one power of two, and only among those that were satisfied at about that height; what it
 leaves is in the bucket in the next window, and is given then.
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 HEIGHTS: Final = 64  # powers of two of nanoseconds: up to 292 years of the rate
 ONE: Final = 1000  # a weight of 1
+HEAVIEST: Final = 1000 * ONE
+SAVED: Final = 2  # messages: where a window's share is less, so many can be saved up (a guess: enough for two that come together)
+WARY: Final = 10  # windows: by then a cap that nobody was refused by holds its burst again, and has something for a flood and others
 
 
 class Share:
@@ -77,11 +83,13 @@ class Share:
 class Tier:
     """All shares that are served together: the protected ones, or the rest. The caller says when a window begins and what it gives."""
 
-    __slots__ = ("_amounts", "_weights", "active", "era", "free", "hungry", "level", "owed", "raised", "steps", "window")
+    __slots__ = (
+        "_amounts", "_lightest", "_wary", "_weights", "active", "era", "free", "hungry", "level", "owed", "raised", "steps", "window",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.window = 0
-        self.free = True  # in this window nobody need be kept from anything: what there is is enough, or only one asks
+        self.free = True  # in this window nobody need be kept from anything
         self.era = 0  # how often it was; credits and debts are of one era
         self.level = 0  # of this window: what a weight of 1 may take
         self.raised = 0  # all levels so far
@@ -91,19 +99,26 @@ class Tier:
         self.steps = 0  # taken to find levels: what tests count
         self._amounts = [0] * HEIGHTS  # taken by satisfied shares, by height
         self._weights = [0] * HEIGHTS  # their weights
+        self._lightest = HEAVIEST  # weight of those used in this window
+        self._wary = 0  # windows to go by shares for, though nobody is refused
 
-    def begin(self, amount: int, *, quiet: bool) -> None:
-        """A window begins in which `amount` can be given. `quiet`: in the one before nobody asked."""
+    def begin(self, amount: int, *, some: bool, quiet: bool) -> None:
+        """A window begins in which `amount` is to be given; `some`: there is at all. `quiet`: in the one before nobody asked."""
         self.window += 1
-        if quiet or self.active <= 1 or self.hungry == 0:
-            self.free = True
+        self.free = quiet or (self.hungry == 0 and self._wary == 0)
+        if self.free:
             self.era += 1
             self.level = 0
+            self._wary = 0
         else:
-            self.free = False
-            self.level = self._level_of(amount - self.owed)
+            if self.hungry > 0:
+                self._wary = WARY
+                self.level = self._level_of(amount - self.owed)
+            else:
+                self._wary -= 1
+                self.level = amount * ONE // self._lightest  # nobody has more than there is now; what comes in is for others
             if self.level <= 0:
-                self.level = 1 if amount > 0 else 0  # never nothing while there is something: who waited for this window must get one
+                self.level = 1 if some else 0  # never nothing while there is something: who waited for this window must get one
             self.raised += self.level
         if self.active:
             self._amounts = [0] * HEIGHTS
@@ -111,6 +126,7 @@ class Tier:
         self.active = 0
         self.hungry = 0
         self.owed = 0
+        self._lightest = HEAVIEST
 
     def _level_of(self, amount: int) -> int:
         weight = self.hungry
@@ -179,13 +195,14 @@ class Tier:
 
     def _note(self, share: Share, cost: int, now: int) -> None:
         """The share's first use in this window: its credit is the window's and what it carries over, at most that and one `cost`."""
+        need = cost * ONE // share.wanted
         if share.era != self.era:
             share.era = self.era
             share.mark = self.raised - self.level
         elif share.window == self.window - 1 and share.hungry:
-            share.mark = max(share.mark, self.raised - 2 * self.level - cost * ONE // share.wanted)
+            share.mark = max(share.mark, self.raised - 2 * self.level - need)
         else:
-            share.mark = max(share.mark, self.raised - self.level)
+            share.mark = max(share.mark, self.raised - max(self.level, SAVED * need))
         share.window = self.window
         share.seen = now
         share.weight = share.wanted
@@ -194,6 +211,7 @@ class Tier:
         share.hungry = False
         self.active += 1
         self._weights[0] += share.weight
+        self._lightest = min(self._lightest, share.weight)
 
     def __repr__(self) -> str:
         state = "free" if self.free else f"level={self.level} ns"

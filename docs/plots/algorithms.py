@@ -2,8 +2,8 @@
 
     python docs/plots/algorithms.py            # writes docs/images/algorithm-NAME.svg
 
-The limiter has no clock: `now` is an argument. So half a minute of traffic is judged in a fraction of a second, and comes out the same every
-time; `tests/contracts/test_algorithm_plots.py` compares the files with what this draws.
+The limiter has no clock: `now` is an argument. So half a minute of traffic is judged in a fraction of a second, and comes out the same
+every time; `tests/contracts/test_algorithm_plots.py` compares the files with what this draws.
 
 A picture is a line in PICTURES: a rule, what clients do about a refusal (nothing, or they wait: `delay`), and words. Another algorithm is
 another line. One that needs a broker to answer (what is in flight) gives a `simulate` of its own.
@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
@@ -23,7 +24,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from limiter.judge import Judge  # noqa: E402  -- run as a script, the repository is not on the path before
+from limiter.flight import ANSWERED, Ending, Flight, end  # noqa: E402  -- run as a script, the repository is not on the path before
+from limiter.judge import Judge  # noqa: E402
 from limiter.keys import rocketmq_topic  # noqa: E402
 from limiter.limits import SECOND, Limit, Rate  # noqa: E402
 from limiter.request import Request  # noqa: E402
@@ -106,6 +108,44 @@ def waiting(rule: Rule, patience_ns: int) -> Course:
     return course
 
 
+SLOW_FROM: Final = 30.0  # second from which on the broker below needs twice the time
+SERVERS: Final = 10  # requests that it serves at once, each in SERVICE_NS: LIMIT per second
+SERVICE_NS: Final = 100_000_000
+
+
+def answering(rule: Rule) -> Course:
+    """In front of a broker that answers when it is done; what finds no slot is told no, and does not come back."""
+    course = Course()
+    judge = Judge(RuleSet((rule,)))
+    key = judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"orders", rocketmq_topic(b"orders"))
+    queue: deque[Flight] = deque()
+    serving: list[tuple[int, int, Flight]] = []  # when it will be done; ordered by that, then by number
+    number = 0
+    for step in range(LENGTH * SECOND // STEP_NS):
+        now = BEGIN + step * STEP_NS
+        service_ns = SERVICE_NS * (2 if step * STEP_NS >= SLOW_FROM * SECOND else 1)
+        endings: list[Ending] = []
+        while serving and serving[0][0] <= now:
+            _, _, flight = heappop(serving)
+            course.longest_wait_ms = max(course.longest_wait_ms, (now - flight.since) // 1_000_000)
+            end(endings, flight, 1, ANSWERED)
+        judge.finished(endings, now)
+        count = arriving(step)
+        course.count(course.offered, step, count)
+        if count:
+            request = Request(key, count, 1, 200)
+            judge.decide([request], now)
+            course.count(course.passed, step, request.passed)
+            course.count(course.refused, step, count - request.passed)
+            if request.flight is not None:
+                request.flight.since = now
+                queue.extend([request.flight] * request.passed)
+        while queue and len(serving) < SERVERS:
+            number += 1
+            heappush(serving, (now + service_ns, number, queue.popleft()))
+    return course
+
+
 # ---- the pictures ----------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +158,7 @@ class Picture:
     subtitle: str
     rule: Rule
     simulate: Callable[[Rule], Course] = rejecting
+    line: str = "the limit"  # what the dashed line at LIMIT is
 
 
 def rule_of(algorithm: str, action: str = "reject", open_for_ns: int | None = None) -> Rule:
@@ -155,6 +196,22 @@ PICTURES: Final = [
         "warm_up, without a breaker",
         "warm_up: {over: 10s}: a third of the limit after idleness, all of it after ten seconds of use",
         rule_of("warm_up", open_for_ns=0),
+    ),
+    Picture(
+        "concurrency",
+        "concurrency, in front of a broker that becomes slow",
+        "limit: {concurrent: 10}: at 100 ms an answer that is 100/s; from 30 s on the broker needs 200 ms, and half as many pass",
+        Rule("concurrency", limit=Limit(concurrent=10), algorithm="concurrency"),
+        answering,
+        "what the broker can serve before 30 s",
+    ),
+    Picture(
+        "adaptive",
+        "adaptive, in front of the same broker",
+        "limit: {concurrent: 1000}, adaptive: {at_least: 4, start: 20}: nobody has said how much the broker can serve",
+        Rule("adaptive", limit=Limit(concurrent=1000, at_least=4, start=20), algorithm="adaptive"),
+        answering,
+        "what the broker can serve before 30 s",
     ),
 ]
 
@@ -205,7 +262,7 @@ def draw(picture: Picture) -> str:
             *bars(course),
             *axes(),
             *strip(course),
-            *legend(course),
+            *legend(course, picture.line),
             "</svg>",
             "",
         ]
@@ -253,7 +310,7 @@ def axes() -> Iterator[str]:
 
 
 def strip(course: Course) -> Iterator[str]:
-    """The magnifying glass: a tick for each message that passed in the second in which the bunch arrives; many at once are one, numbered."""
+    """The magnifying glass: a tick for each message that passed in the second in which the bunch arrives; many at once are one tick."""
     begin, end = STRIP
     bottom = STRIP_TOP + STRIP_ROW
     words = f"from {begin:g} s to {end:g} s: when the {BUNCH[1]} messages that arrive at once at {BUNCH[0]:g} s pass"
@@ -269,15 +326,15 @@ def strip(course: Course) -> Iterator[str]:
     yield f'<text x="{LEFT + CHART}" y="{bottom + 16}" text-anchor="end" class="faint">{(end - begin) * 1000:.0f} ms</text>'
 
 
-def legend(course: Course) -> Iterator[str]:
+def legend(course: Course, line: str) -> Iterator[str]:
     x, y = float(LEFT), HEIGHT - 12
     entries = [("passed", f"passed ({sum(course.passed)})"), ("refused", f"refused ({sum(course.refused)})")]
     for kind, words in entries:
         yield f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" class="{kind}"/><text x="{x + 15:.0f}" y="{y}">{words}</text>'
         x += 40 + 6.6 * len(words)
-    yield f'<path d="M{x:.0f} {y - 4}h16" class="limit"/><text x="{x + 22:.0f}" y="{y}">the limit</text>'
+    yield f'<path d="M{x:.0f} {y - 4}h16" class="limit"/><text x="{x + 22:.0f}" y="{y}">{line}</text>'
     if course.longest_wait_ms:
-        yield f'<text x="{x + 110:.0f}" y="{y}" class="faint">longest wait: {course.longest_wait_ms} ms</text>'
+        yield f'<text x="{x + 50 + 6.6 * len(line):.0f}" y="{y}" class="faint">longest wait: {course.longest_wait_ms} ms</text>'
 
 
 def file_of(picture: Picture) -> Path:

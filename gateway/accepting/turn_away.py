@@ -14,13 +14,12 @@ import trio
 
 from gateway.admission import TURNED_AWAY
 from gateway.channel import Channel
+from gateway.channel_waits import read_some, write_all
 from gateway.protocols.amqp.dismissal import Dismissal
 from gateway.proxy_protocol import MalformedHeaderError
-from gateway.sweep import now_ns
 
 DEADLINE_S: Final = 2.5  # clients know within 3 s (reliability.md F22)
 LINGER_S: Final = 0.5  # for a client to read last words and close; the RST of unread bytes would overtake them
-READ_BYTES: Final = 16384
 
 DISMISSALS: Final[dict[str, Callable[[int, str], Dismissal]]] = {"amqp": Dismissal}
 
@@ -55,7 +54,7 @@ class Exit:
             return
 
         async def tell() -> None:
-            await _write(client, last_words)
+            await write_all(client, last_words)
             await _part(client)
 
         await self._within_bounds(tell)
@@ -79,35 +78,15 @@ class Exit:
 
 async def _tell(client: Channel, dismissal: Dismissal) -> None:
     while not dismissal.over:
-        data = await _read(client)
+        data = await read_some(client)
         if not data:
             return
-        await _write(client, dismissal.receive(data))
+        await write_all(client, dismissal.receive(data))
 
 
 async def _part(client: Channel) -> None:
     """Read until the client closes, for LINGER_S at most."""
     client.shut_down()
     with trio.move_on_after(LINGER_S):
-        while await _read(client):
+        while await read_some(client):
             pass
-
-
-async def _read(client: Channel) -> bytes:
-    """The next bytes; b"" at the end, whichever it is."""
-    buffer = memoryview(bytearray(READ_BYTES))
-    while True:
-        data = client.read(READ_BYTES, buffer)
-        if data or client.eof or client.error is not None:
-            return data
-        await trio.lowlevel.wait_readable(client.fd)
-
-
-async def _write(client: Channel, data: bytes) -> None:
-    """Until the socket has taken all of `data`, or fails."""
-    client.queue(data, 0, len(data))
-    client.flush(now_ns())
-    while client.backlog:
-        await trio.lowlevel.wait_writable(client.fd)
-        client.writable = True
-        client.flush(now_ns())

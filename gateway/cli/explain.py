@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gateway.cli.output import counted
+from limiter.rules import UNRULED
 from limiter.units import format_size
 
 CLIENTS_TOLD: Final = 3  # of the eight that the gateway names
+SENDER: Final = ("client", "user", "group", "listener")  # what `sluice limits get` can be asked for
 JSONObject = dict[str, Any]
 
 
@@ -34,7 +36,8 @@ def explained(body: JSONObject) -> Iterator[str]:
 
 
 def held(level: JSONObject) -> str:
-    return f"{limit(level.get('limit') or {})}  of {level.get('rule')}{at(level)}"
+    rule = "no rule" if level.get("rule") == UNRULED.name else f"{level.get('rule')}{at(level)}"
+    return f"{limit(level.get('limit') or {})}  of {rule}"
 
 
 def nothing(level: JSONObject) -> str:
@@ -46,12 +49,14 @@ def at(item: JSONObject) -> str:
 
 
 def limit(told: JSONObject) -> str:
-    """A limit in words: `500/s (burst 1000), 5MiB/s (burst 10MiB)`."""
+    """A limit in words: `500/s (burst 1000), 5MiB/s (burst 10MiB)`, `500/s` where there is no burst."""
     parts = []
-    if told.get("messages") is not None:
-        parts.append(f"{told['messages']} (burst {told.get('messages_burst', 0)})")
-    if told.get("bytes") is not None:
-        parts.append(f"{told['bytes']} (burst {format_size(told.get('bytes_burst') or 0)})")
+    for name in ("messages", "bytes"):
+        if told.get(name) is not None:
+            burst = told.get(f"{name}_burst")
+            parts.append(told[name] if burst is None else f"{told[name]} (burst {format_size(burst) if name == 'bytes' else burst})")
+    if told.get("warm_up") is not None:
+        parts.append(f"warm after {told['warm_up']}")
     parts += [f"{told[name]} {name}" for name in ("concurrent",) if told.get(name) is not None]
     return ", ".join(parts) or "unlimited"
 
@@ -65,11 +70,13 @@ def details(level: JSONObject) -> Iterator[str]:
         origin += f": {level['reason']}"
     if level.get("expires"):
         origin += f", until {level['expires']}"
-    yield f"  for   {level.get('thing') or 'all of them together'}"
+    per, thing = level.get("per"), level.get("thing")
+    yield f"  for   {thing or ('all of them together' if per == 'rule' else f'each {per} apart')}"
     yield f"  from  {origin}"
     yield f"  how   {', '.join(ways(level))}"
     usage = level.get("usage")
-    yield f"  now   {used(usage) if usage else 'not used yet'}"
+    say = f"depends on the {per}: say --{per}" if per in SENDER and not thing else "not used yet"
+    yield f"  now   {used(usage) if usage else say}"
     if level.get("candidate") is not None:
         yield f"  tried {tried(level['candidate'], (usage or {}).get('candidate'))}"
 
@@ -83,20 +90,34 @@ def ways(level: JSONObject) -> Iterator[str]:
     yield f"action {action}" + (f" up to {level.get('max_delay')}" if action == "delay" else "")
     if action == "reject":
         yield f"reply {level.get('reply')}, fallback {level.get('fallback')}"
+    if level.get("weight", 1) != 1:
+        yield f"weight {level['weight']:g}"
+    if level.get("protected"):
+        yield "protected"
 
 
 def used(usage: JSONObject) -> str:
     """What is known of a limit in use."""
     parts = []
     if usage.get("received_per_second") is not None:
-        parts.append(f"{usage['received_per_second']:g}/s received, {usage.get('refused_per_second') or 0:g}/s refused")
+        received, refused = (round(usage.get(f"{what}_per_second") or 0, 1) for what in ("received", "refused"))
+        parts.append(f"{received:g}/s received, {refused:g}/s refused")
     parts.append(f"{round(usage.get('fill', 0) * 100)} % full, breaker {usage.get('breaker')}")
+    if usage.get("cap_now") is not None:
+        parts.append(f"tightened to {limit(usage['cap_now'])} ({usage.get('cap_reason')})")
+    if usage.get("in_flight") is not None:
+        parts.append(f"{in_flight(usage)} in flight")
     parts.append(f"{usage.get('admitted', 0):,} admitted, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} held")
     if usage.get("shadow_refused"):
         parts.append(f"{usage['shadow_refused']:,} would have been refused (shadow)")
     if usage.get("last_refused"):
         parts.append(f"last over it {moment(usage['last_refused'])}")
     return "; ".join(parts)
+
+
+def in_flight(usage: JSONObject) -> str | None:
+    """`12 of 64`: how many requests are, of how many that may be now; None where the limit does not count them."""
+    return None if usage.get("in_flight") is None else f"{usage['in_flight']} of {usage.get('concurrent_now')}"
 
 
 def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:

@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.client import Reply, path
 from gateway.cli.exits import USAGE, CommandError
-from gateway.cli.explain import explained, tried
+from gateway.cli.explain import explained, in_flight, tried
 from gateway.cli.output import Column, brief, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
 from limiter.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
@@ -21,6 +21,10 @@ def _byte_burst(level: dict[str, Any]) -> object:
     return format_size(tokens) if isinstance(tokens, int) else tokens
 
 
+def _in_flight(item: dict[str, Any]) -> object:
+    return in_flight(item["level"].get("usage") or {})
+
+
 LEVELS: Final[list[Column]] = [
     column("operation", "operation"),
     column("per", "per"),
@@ -29,6 +33,7 @@ LEVELS: Final[list[Column]] = [
     column("burst", "limit.messages_burst"),
     column("bytes", "limit.bytes"),
     ("byte burst", _byte_burst),
+    column("concurrent", "limit.concurrent"),
     column("action", "action"),
     column("fallback", "fallback"),
     column("mode", "mode"),
@@ -48,6 +53,7 @@ IN_USE: Final[list[Column]] = [
     column("for", "level.thing"),
     column("messages", "level.limit.messages"),
     column("bytes", "level.limit.bytes"),
+    ("in flight", _in_flight),
     column("origin", "level.origin"),
     column("rule", "level.rule"),
     column("place", "level.place"),
@@ -90,6 +96,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="How many messages at once."),
         click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="How many bytes at once, e.g. 1MiB."),
+        click.option(
+            "--concurrent", metavar="N", type=click.IntRange(min=1), help="Requests in flight (algorithm concurrency or adaptive)."
+        ),
         click.option("--action", type=click.Choice(ACTIONS), help="What happens to what is over the limit."),
         click.option("--fallback", type=click.Choice(FALLBACKS), help="And where reject has no words: AMQP channels without confirms."),
         click.option("--reply", type=click.Choice(REPLIES), help="How RocketMQ clients are refused."),

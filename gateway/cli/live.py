@@ -1,4 +1,4 @@
-"""`sluice topics`, `connections`, `listeners`, `health`, `reload`, `drain`: a running gateway, seen and told."""
+"""`sluice topics`, `connections`, `listeners`, `status`, `health`, `reload`, `drain`: a running gateway, seen and told."""
 
 from __future__ import annotations
 
@@ -93,6 +93,8 @@ LISTENERS: Final[list[Column]] = [
     column("per user", "max_connections_per_user"),
     column("rate", "max_connection_rate"),
     ("refused", lambda item: sum((item.get("connections_refused") or {}).values())),
+    column("queued", "judged.queued"),
+    column("inline", "judged.inline"),
     ("unjudged", lambda item: (item.get("judged") or {}).get("bypassed_messages")),
     ("cap", _cap),
     ("broker busy", lambda item: sum((item.get("broker_busy") or {}).values())),
@@ -130,8 +132,8 @@ def list_(remote: Remote, query: str | None) -> None:
     """Connections, each with its state, what holds it up, and for how long: flow s, not read for want of credit; blocked s, its broker said
     that it is blocked; send blocked s, its broker was slow to take bytes.
 
-    Bottleneck: broker_blocked (the broker says so), limit (a rule holds something: rule, topic), memory (the gateway holds too much, and this
-    client publishes), client (it does not read), broker (it is slow), limiter (judging is).
+    Bottleneck: broker_blocked (the broker says so), limit (a rule holds something: rule, topic), memory (the gateway holds too much, and
+    this client publishes), client (it does not read), broker (it is slow), limiter (judging is).
     """
     remote.emit(list(remote.client.items("/v1/connections", {"q": query} if query else None)), CONNECTIONS)
 
@@ -154,9 +156,17 @@ def close(remote: Remote, change: Change, connection: int) -> None:
 def listeners(remote: Remote) -> None:
     """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last.
 
-    Unjudged: messages that passed without a verdict, because the limiter was too busy or failed.
+    Queued, inline: batches of requests judged on the limiter's threads and on the event loop. Unjudged: messages that passed without a
+    verdict, because the limiter was too busy or failed.
     """
     remote.emit(listed(remote.client.ask("GET", "/v1/listeners").body), LISTENERS)
+
+
+@click.command(cls=Verb, example="sluice status -o json")
+@remote
+def status(remote: Remote) -> None:
+    """What runs and how it is: build, uptime, connections, memory, and the fleet that the gateway shares its limits with."""
+    remote.emit(remote.client.ask("GET", "/v1/status").body)
 
 
 @click.command(cls=Verb, example="sluice health && echo ready")
@@ -185,7 +195,8 @@ def health(ctx: click.Context, remote: Remote) -> None:
         ctx.exit(FAILED)
     for warning in body.get("warnings") or [] if isinstance(body, dict) else []:
         talk(f"ready, but {warning}")
-    remote.emit(body if isinstance(body, dict) else {"ready": True})
+    shown = body if isinstance(body, dict) else {"ready": True}
+    remote.emit({"ready": shown.get("ready")} if remote.form == "table" else shown)
     ctx.exit(OK)
 
 

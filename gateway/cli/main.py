@@ -27,6 +27,7 @@ VERBS: Final = {
     "quotas": "gateway.cli.quotas:quotas",
     "reload": "gateway.cli.live:reload",
     "drain": "gateway.cli.live:drain",
+    "status": "gateway.cli.live:status",
     "health": "gateway.cli.live:health",
     "token": "gateway.cli.local:token",
     "version": "gateway.cli.about:version",

@@ -10,7 +10,7 @@
 The naive way is to ask Redis for every message: each then costs a journey, and stands still when Redis does. Here the thread asks for the
 next 50 to 100 ms of each bucket in use, and what decides never waits for it: what both touch is what is in hand, under the judge's lock.
 
-**An outage** is any round without an answer, whatever the reason (`redis_owner.REASONS`). From then on each gateway goes on with its
+**An outage** is any round without an answer, whatever the reason (`outages.REASONS`). From then on each gateway goes on with its
 last share (`Lease.orphan`), and tries again after AGAIN_S, twice as long each time, up to MOST_AGAIN_S. An outage that outlasts one round
 is said in the log, once, and so is its end. A round that hangs (a resolver that does not answer, bytes that trickle in) is an outage
 too: `watch`, called by the loop several times a second, sees it.
@@ -29,7 +29,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gateway import log
-from gateway.fleet.redis_owner import ASKS_AT_ONCE, REASONS, Ask, OwnerGoneError, RedisOwner
+from gateway.fleet.outages import REASONS, OwnerGoneError
+from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
 from gateway.histogram import Histogram
 from limiter.limits import SECOND
@@ -61,7 +62,7 @@ class Fleet:
         self.name = settings.name
         self.url = settings.url
         self.owner = owner or RedisOwner(settings, member)
-        self.lease = Lease(1, parted=True)
+        self.lease = Lease(settings.gateways, parted=True)
         self.asks = 0
         self.failures = dict.fromkeys(REASONS, 0)
         self.latency = Histogram(LATENCY_BUCKETS)
@@ -237,6 +238,11 @@ class Fleet:
 
     def reachable(self) -> bool:
         return self.lease.gone_at == 0
+
+    def warning(self) -> str:
+        """What an outage means, and what to look at."""
+        why = f": {self.reason}, {self.detail}" if self.reason else " yet"
+        return f"fleet: no answer from {self.url}{why}; limits hold by this gateway's last share ({self.orphaned()} in use)"
 
     def outage_ns(self, now: int) -> int:
         """How long this gateway was without Redis, the outage of now included."""

@@ -1,30 +1,16 @@
-"""The owner of the fleet's buckets, in Redis: asks for slices of many buckets in one round trip, and says why where there is no answer.
+"""The owner of the fleet's buckets, in Redis: asks for slices of many buckets at once, and says why where there is no answer.
 
-Blocking, for a thread of its own (`fleet.py`). One connection, and one attempt per round: a second one is what the next round is for.
-Every answer is looked at before it is believed: what is no possible answer to what was asked is nonsense, and who talks nonsense is gone.
+Blocking, for a thread of its own (`fleet.py`). Every answer is looked at before it is believed: what is no possible answer to what was
+asked is nonsense, and who talks nonsense is gone.
 """
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    InvalidResponse,
-    NoPermissionError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.retry import Retry
-
-from gateway.fleet.script import PRESENCE, SCRIPT, key_of, presence_key_of
+from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
+from gateway.fleet.redis_link import PRESENCE_SHA, SHA, Command, RedisLink
+from gateway.fleet.script import key_of, presence_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,39 +18,10 @@ if TYPE_CHECKING:
     from gateway.settings.types import FleetRedis
 
 Identity = tuple[str, str, str, str]
-Command = tuple[str | int, ...]
 
-UNREACHABLE: Final = "unreachable"  # no connection: refused, reset, no such host
-TIMEOUT: Final = "timeout"
-DENIED: Final = "denied"  # wrong password, or a user that may not run scripts
-FULL: Final = "full"  # maxmemory
-NOT_READY: Final = "not_ready"  # loading, a replica, a cluster that is down
-NONSENSE: Final = "nonsense"  # an answer that is none
-ERROR: Final = "error"  # what else it may say
-REASONS: Final = (UNREACHABLE, TIMEOUT, DENIED, FULL, NOT_READY, NONSENSE, ERROR)
-BY_WORD: Final = {  # the first word of Redis' error replies -> why
-    "OOM": FULL, "NOAUTH": DENIED, "WRONGPASS": DENIED, "NOPERM": DENIED, "LOADING": NOT_READY, "READONLY": NOT_READY,
-    "MASTERDOWN": NOT_READY, "CLUSTERDOWN": NOT_READY, "TRYAGAIN": NOT_READY, "NOREPLICAS": NOT_READY, "MISCONF": NOT_READY,
-    "BUSY": NOT_READY,
-}  # fmt: skip
-BY_CLASS: Final = {  # redis-py takes that word off where it has a class for it
-    "OutOfMemoryError": FULL, "ReadOnlyError": NOT_READY, "ClusterDownError": NOT_READY, "MasterDownError": NOT_READY,
-    "TryAgainError": NOT_READY,
-}  # fmt: skip
-SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
-PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
-MOST_GATEWAYS: Final = 100_000  # a guess: more is nonsense
-ASKS_AT_ONCE: Final = 512  # per round trip; a guess: some 100 kB, a few milliseconds of Redis
+ASKS_AT_ONCE: Final = 512  # a guess: some 100 kB, a few milliseconds of Redis
 MOST_LEVEL: Final = 1 << 53  # beyond it the script does not count
-
-
-class OwnerGoneError(Exception):
-    """The owner has not answered: why, in one of REASONS, and in words."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
+MOST_GATEWAYS: Final = 100_000  # a guess: more is nonsense
 
 
 class Ask(NamedTuple):
@@ -87,7 +44,7 @@ class Slice(NamedTuple):
 
 
 class RedisOwner:
-    """A connection to Redis, made when it is needed. Not thread safe."""
+    """Asks through connections that are made when they are needed. Not thread safe."""
 
     def __init__(self, settings: FleetRedis, member: str, clock_us: int = 0) -> None:
         """`member` is this gateway's name in Redis. `clock_us`: what every script is told instead of asking Redis' clock, for tests."""
@@ -95,7 +52,7 @@ class RedisOwner:
         self.member = member
         self.clock_us = clock_us
         self._settings = settings
-        self._client: Redis | None = None
+        self._link: RedisLink | None = None
 
     def ask(self, asks: Sequence[Ask]) -> list[Slice]:
         """A slice for each, at most ASKS_AT_ONCE. Raises OwnerGoneError where one has no answer; what the others got is then lost."""
@@ -118,24 +75,17 @@ class RedisOwner:
         raise OwnerGoneError(NONSENSE, f"answered {str(answer)[:80]!r} instead of a number of gateways")
 
     def _answers(self, commands: list[Command]) -> list[object]:
-        """The answers to all commands, in one round trip, or in two where Redis has forgotten the scripts."""
+        """The answers to all commands. Raises OwnerGoneError."""
         try:
-            if self._client is None:
-                self._client = connect(self._settings)
-            answers = together(self._client, commands)
-            unknown = [number for number, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-            if unknown:  # it was restarted, or somebody flushed them: nothing of those was done
-                load: list[Command] = [("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE)]
-                loaded = together(self._client, [*load, *(commands[number] for number in unknown)])
-                for number, answer in zip(unknown, loaded[len(load) :], strict=True):
-                    answers[number] = answer
+            if self._link is None:
+                self._link = RedisLink(self._settings)
+            return self._link.answers(commands)
         except OwnerGoneError:
             self.close()
             raise
         except Exception as error:  # whatever the parser of redis-py says to nonsense; a round must never end the thread
             self.close()
             raise OwnerGoneError(*reason_of(error)) from error
-        return answers
 
     def _command(self, ask: Ask) -> Command:
         begin: tuple[str, str] | tuple[int, int] = ("", "") if ask.begin is None else ask.begin
@@ -144,45 +94,13 @@ class RedisOwner:
 
     def close(self) -> None:
         """Give up the connection; the next `ask` makes another. What is still on its way on the old one is never read."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            client.close()
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.close()
 
     def __repr__(self) -> str:
-        state = "idle" if self._client is None else "connected"
+        state = "idle" if self._link is None else "connected"
         return f"<RedisOwner {state} {self._settings.url} {self.name!r}>"
-
-
-def connect(settings: FleetRedis) -> Redis:
-    """A client of one connection that tries once. The password is read from its file each time, so that a changed one is found."""
-    timeout = settings.timeout_ns / 1e9
-    options: dict[str, object] = {}
-    if settings.password_file is not None:
-        try:
-            options["password"] = settings.password_file.read_text().strip()
-        except (OSError, ValueError) as error:
-            raise OwnerGoneError(DENIED, f"{settings.password_file} cannot be read: {error}") from error
-    if settings.tls is not None:
-        tls = settings.tls
-        options |= {
-            "ssl_ca_certs": tls.ca and str(tls.ca),
-            "ssl_certfile": tls.certificate and str(tls.certificate),
-            "ssl_keyfile": tls.key and str(tls.key),
-            "ssl_cert_reqs": "none" if tls.verify == "none" else "required",
-            "ssl_check_hostname": tls.verify == "full",
-        }
-    return Redis.from_url(
-        settings.url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0), protocol=2, **options
-    )
-
-
-def together(client: Redis, commands: list[Command]) -> list[object]:
-    """The answers to commands sent in one go; error replies are among them, faults of the connection are raised."""
-    with client.pipeline(transaction=False) as pipeline:
-        for command in commands:
-            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
-        answers: list[object] = pipeline.execute(raise_on_error=False)
-    return answers
 
 
 def believed(ask: Ask, answer: object) -> Slice:
@@ -196,19 +114,3 @@ def believed(ask: Ask, answer: object) -> Slice:
         if not 0 <= granted <= max(0, wished):
             raise OwnerGoneError(NONSENSE, f"granted {granted} where {wished} were asked for")
     return slice_
-
-
-def reason_of(error: Exception) -> tuple[str, str]:
-    """Why there is no answer: one of REASONS, and the words for people, on one line."""
-    detail = " ".join(str(error).split())[:200] or type(error).__name__
-    if isinstance(error, RedisTimeoutError | TimeoutError):
-        return TIMEOUT, detail
-    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
-        return DENIED, detail
-    if isinstance(error, BusyLoadingError):
-        return NOT_READY, detail
-    if isinstance(error, ResponseError):
-        return BY_CLASS.get(type(error).__name__) or BY_WORD.get(detail.partition(" ")[0], ERROR), detail
-    if isinstance(error, InvalidResponse) or not isinstance(error, RedisError | OSError):
-        return NONSENSE, detail
-    return UNREACHABLE, detail

@@ -35,7 +35,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from limiter.slices import SHORT_NS, owner_limit
+from limiter.lending import SHORT_NS, owner_limit
 
 if TYPE_CHECKING:
     from limiter.limits import Limit, Rate
@@ -52,19 +52,29 @@ if now == 0 then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
-local known = redis.call('HMGET', key, 't', 'r', 'm', 'mr', 'b', 'br')
 local me = 's:' .. ARGV[12]
+local known, others, dead = {}, 0, {}
+local all = redis.call('HGETALL', key)
+for at = 1, #all, 2 do
+  local name, value = all[at], all[at + 1]
+  if string.sub(name, 1, 2) ~= 's:' then
+    known[name] = value
+  elseif name ~= me then
+    local since = now - tonumber(value)
+    if since > -1000000 and since < @short@ then others = others + 1 else dead[#dead + 1] = name end
+  end
+end
 local wish_m, wish_b = tonumber(ARGV[8]), tonumber(ARGV[9])
 local clock = now
-local elapsed = now - tonumber(known[1] or now)
+local elapsed = now - tonumber(known.t or now)
 if elapsed < 0 then
-  if elapsed >= -1000000 then now = tonumber(known[1]) end
+  if elapsed >= -1000000 then now = tonumber(known.t) end
   elapsed = 0
 end
 local rates = table.concat(ARGV, ' ', 2, 7)
 local before = {}
-if known[2] and known[2] ~= rates then
-  for word in string.gmatch(known[2], '%S+') do before[#before + 1] = tonumber(word) end
+if known.r and known.r ~= rates then
+  for word in string.gmatch(known.r, '%S+') do before[#before + 1] = tonumber(word) end
 end
 
 local function whole(number) return string.format('%.0f', number) end
@@ -76,18 +86,6 @@ local function refill(level, rest, amount, per, most)
   level = level + periods * amount + math.floor(left / per)
   if level >= most then return most, 0 end
   return level, math.fmod(left, per)
-end
-
-local others, dead = 0, {}
-if wish_m > 0 or wish_b > 0 then
-  local all = redis.call('HGETALL', key)
-  for at = 1, #all, 2 do
-    local name = all[at]
-    if string.sub(name, 1, 2) == 's:' and name ~= me then
-      local since = clock - tonumber(all[at + 1])
-      if since > -1000000 and since < @short@ then others = others + 1 else dead[#dead + 1] = name end
-    end
-  end
 end
 
 local full_in = 0
@@ -120,8 +118,8 @@ local function dimension(at, level, rest, wish, begin)
   return granted, level, rest
 end
 
-local m, m_level, m_rest = dimension(2, known[3], known[4], wish_m, tonumber(ARGV[10]))
-local b, b_level, b_rest = dimension(5, known[5], known[6], wish_b, tonumber(ARGV[11]))
+local m, m_level, m_rest = dimension(2, known.m, known.mr, wish_m, tonumber(ARGV[10]))
+local b, b_level, b_rest = dimension(5, known.b, known.br, wish_b, tonumber(ARGV[11]))
 redis.call('HSET', key, 't', whole(now), 'r', rates, 'm', whole(m_level), 'mr', whole(m_rest), 'b', whole(b_level), 'br', whole(b_rest))
 if m < wish_m or b < wish_b then redis.call('HSET', key, me, whole(clock)) else dead[#dead + 1] = me end
 if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end

@@ -13,7 +13,7 @@ from gateway.settings.port_ranges import PortRange
 from gateway.settings.problems import NOWHERE, Place
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
-from gateway.settings.types import Admin, Credit, Fleet, Gateway, Listener, Memory
+from gateway.settings.types import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 NAMESERVER: Final = "rocketmq-nameserver"
@@ -173,6 +173,22 @@ def credit(reading: Reading) -> None:
             reading.problems.add(_place(reading, inner), inner, message, remedy)
 
 
+def fleet(reading: Reading) -> None:
+    """TLS towards Redis is said by the URL, and only then set up; a cluster is reached by TCP, and has one database."""
+    for path, value in reading.sections:
+        if isinstance(value, FleetRedis) and value.cluster and re.fullmatch(r"rediss?://[^/]+(/0?)?", value.url) is None:
+            inner = f"{path}.cluster"
+            remedy = "write url: redis://HOST:PORT/0, or leave cluster out"
+            reading.problems.add(_place(reading, inner), inner, f"{value.url} is no node of a cluster: those have database 0 only", remedy)
+        if not isinstance(value, FleetRedis) or value.tls is None or not _both_read(reading, path, "url"):
+            continue
+        if not value.url.startswith("rediss://"):
+            inner = f"{path}.tls"
+            plain = value.url.partition("://")[2]
+            remedy = f"did you mean url: rediss://{plain}?" if value.url.startswith("redis:") else "remove tls"
+            reading.problems.add(_place(reading, inner), inner, f"{value.url} is without TLS", remedy)
+
+
 def memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
@@ -255,12 +271,28 @@ def workers(reading: Reading) -> None:
                 if getattr(value, cap) is not None:
                     message = "several workers cannot share a cap on connections: each would count its own"
                     reading.problems.add(_place(reading, f"{path}.{cap}"), f"{path}.{cap}", message, remedy)
-        elif isinstance(value, RuleText) and value.candidate is not None:
-            message = "several workers cannot judge a candidate: each would see a part of what it is for"
-            reading.problems.add(_place(reading, f"{path}.candidate"), f"{path}.candidate", message, remedy)
+        elif isinstance(value, RuleText) and value.lag is not None:
+            message = "several workers cannot follow a backlog: each would see a part of what is let through"
+            reading.problems.add(_place(reading, f"{path}.lag"), f"{path}.lag", message, remedy)
         elif isinstance(value, Fleet):
             message = "several workers cannot be in a fleet yet"
             reading.problems.add(_place(reading, path), path, message, remedy)
+
+
+def own_logins(reading: Reading) -> None:
+    """A limit that follows a queue needs a login to look at it with, and only AMQP has one."""
+    logins = 0
+    for path, value in reading.sections:
+        if isinstance(value, Listener) and value.own_login is not None:
+            logins += 1
+            if value.protocol != "amqp":
+                message = "is for AMQP; RocketMQ's offsets are asked for without a login"
+                reading.problems.add(_place(reading, f"{path}.own_login"), f"{path}.own_login", message, "leave it out")
+    for path, value in reading.sections:
+        if isinstance(value, RuleText) and value.lag is not None and value.lag.queue is not None and not logins:
+            message = "no listener has an own_login, with which the gateway could look at the queue"
+            remedy = "add own_login: {user: ..., password_file: ...} to the listener"
+            reading.problems.add(_place(reading, f"{path}.lag.queue"), f"{path}.lag.queue", message, remedy)
 
 
 CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
@@ -271,7 +303,9 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     broker_ports,
     credit,
     memory,
+    fleet,
     workers,
+    own_logins,
     admin,
     tls_files,
     token_files,

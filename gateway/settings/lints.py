@@ -6,6 +6,7 @@ import resource
 import stat
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from gateway.admission import PER_BROKER, room_for_connections
@@ -17,6 +18,7 @@ from gateway.settings.tls_files import risky as risky_tls
 from limiter.limits import Limit, Rate
 from limiter.matching import SPOKEN_BY
 from limiter.rule import DEFAULT_MAX_DELAY_NS
+from limiter.terms import is_shared
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ def _short_bursts(settings: Settings, path: str, limit: Limit) -> Iterator[Confi
 
 def _least(rate: Rate) -> int:
     return rate.tokens_in(SHORTEST_BURST_NS)
+
+
+def fleet_without_client(settings: Settings) -> Iterator[ConfigProblem]:
+    """A fleet where Redis' client is not installed: here the gateway would not start."""
+    if settings.fleet is not None and find_spec("redis") is None:
+        yield settings.problem("fleet", "the Python package redis is not installed here", "pip install 'sluice-gateway[redis]'")
 
 
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
@@ -190,6 +198,19 @@ def outgoing_ranges(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
 
 
+def divided_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """Limits that several workers cannot share: each has an even part of its own."""
+    workers = settings.gateway.workers
+    if workers == 1:
+        return
+    for number, rule in enumerate(settings.rules):
+        if is_shared(rule) or rule.per == "connection" or rule.mode == "off" or rule.limit.limits_nothing():
+            continue
+        what = "a listener's limit" if rule.is_cap() else f"algorithm: {rule.algorithm}"
+        path, remedy = f"rules[{number}].algorithm", "spread clients evenly, use algorithm: token_bucket, or set gateway.workers: 1"
+        yield settings.problem(path, f"{what} is not shared: each of {workers} workers holds 1/{workers} of the limit", remedy)
+
+
 def _room(settings: Settings, descriptors: int) -> int:
     """How many connections the gateway has descriptors for."""
     return room_for_connections(descriptors, len(settings.listeners), sum(map(brokers_room, settings.listeners)))
@@ -197,7 +218,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
-    caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
+    caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, divided_rules,
     *RULE_LINTS,
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
 from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
-from limiter.limits import SECOND, Adapt, Limit, LimitChange, Rate
+from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.patterns import IPV6_BITS
 from limiter.rule import (
     ACTIONS,
@@ -83,7 +83,7 @@ class BurstText:
 
 @dataclass(frozen=True, slots=True)
 class LimitText:
-    """How much may pass: messages, bytes, or both, or how many requests at a time. 0/s refuses everything; what is left out is unlimited."""
+    """How much may pass: messages, bytes, or requests in flight. 0/s refuses everything; what is left out is unlimited."""
 
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 500/s, 30k/min.")
     bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 10MiB/s.")
@@ -93,8 +93,8 @@ class LimitText:
     concurrent: int | None = setting(
         Whole(1, MOST_CONCURRENT, 64),
         None,
-        "With algorithm concurrency or adaptive: how many requests may be in flight, that is sends the broker has not answered and publishes "
-        "it has not confirmed.",
+        "With algorithm concurrency or adaptive: how many requests may be in flight, that is sends the broker has not answered and "
+        "publishes it has not confirmed.",
     )
 
 
@@ -129,6 +129,16 @@ class BreakerText:
 
 
 @dataclass(frozen=True, slots=True)
+class LagText:
+    """Whose backlog a limit follows; one of group and queue."""
+
+    target: int = setting(Whole(1, MOST_BURST, 10_000), REQUIRED, "Messages waiting, about which the backlog settles.")
+    slowest: Rate = setting(MessageRate(), REQUIRED, "Never below this, however far behind the consumers are; e.g. 50/s.")
+    group: str | None = setting(Text("billing"), None, "RocketMQ: the consumer group.")
+    queue: str | None = setting(Text("jobs"), None, "AMQP: the queue, in the rule's vhost (match.vhost, exact) or else in /.")
+
+
+@dataclass(frozen=True, slots=True)
 class WarmUpText:
     """How a limit warms up."""
 
@@ -147,9 +157,7 @@ class AdaptiveText:
     at_least: int | None = setting(
         Whole(1, MOST_CONCURRENT, 4), None, "Never fewer than these, whatever is measured; default: 4, or concurrent where that is less."
     )
-    start: int | None = setting(
-        Whole(1, MOST_CONCURRENT, 20), None, "How many to begin with; default: 20, within at_least and concurrent."
-    )
+    start: int | None = setting(Whole(1, MOST_CONCURRENT, 20), None, "How many to begin with; default: 20, within at_least and concurrent.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +181,16 @@ class RuleText:
     per: str = setting(Choice(*PER), "topic", "What a bucket is kept for; exchange and vhost are AMQP's, group and namespace RocketMQ's.")
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
     algorithm: str = setting(
-        Choice("token_bucket", "pacing", "warm_up", "concurrency", "adaptive", not_yet=NOT_YET.get("algorithm", ())),
+        Choice("token_bucket", "pacing", "warm_up", "concurrency", "adaptive", "lag", not_yet=NOT_YET.get("algorithm", ())),
         "token_bucket",
         "How the limit is kept. pacing: evenly, one interval apart, without a burst; warm_up: from a third of the limit up after idleness; "
-        "concurrency: so many requests in flight; adaptive: as many as the broker's latency allows.",
+        "concurrency: so many requests in flight; adaptive: as many as the broker's latency allows; lag: as fast as consumers keep up.",
     )
     adaptive: AdaptiveText | None = setting(Section(AdaptiveText), None, "Of algorithm adaptive; default: {at_least: 4, start: 20}.")
     warm_up: WarmUpText | None = setting(Section(WarmUpText), None, "Of algorithm warm_up; default: {over: 10s}.")
+    lag: LagText | None = setting(
+        Section(LagText), None, "Of algorithm lag: whose backlog the rate follows. The limit's messages are then the fastest."
+    )
     breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
     action: str = setting(
         Choice(*ACTIONS),
@@ -293,6 +304,8 @@ def faults(text: RuleText, place: Place) -> Iterator[RuleError]:
 def without(text: RuleText, error: RuleError) -> RuleText:
     """The rule as if the field that `error` is about had not been written, so that the next fault is found."""
     outer, _, inner = error.field.partition(".")
+    if outer == "algorithm":
+        text = replace(text, limit=SOME_LIMIT, adaptive=None)  # which are said of that algorithm
     if outer == "limit":
         return replace(text, limit=some_limit(text))
     match = text.match
@@ -349,6 +362,7 @@ def rule_of(text: RuleText, place: Place) -> Rule:
             start=None if text.adaptive is None else text.adaptive.start,
             warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
             adapt=adapt_of(text.adapt),
+            lag=lag_of(text.lag),
         ),
         algorithm=text.algorithm,
         open_for_ns=text.breaker.open_for_ns,
@@ -365,6 +379,15 @@ def rule_of(text: RuleText, place: Place) -> Rule:
         ipv6_prefix=text.ipv6_prefix,
         scope=text.scope,
     )
+
+
+def lag_of(text: LagText | None) -> Lag | None:
+    return None if text is None else Lag(text.target, text.slowest, text.group or "", text.queue or "")
+
+
+def lag_text(lag: Lag | None) -> LagText | None:
+    """The inverse of `lag_of`."""
+    return None if lag is None else LagText(lag.target, lag.slowest, lag.group or None, lag.queue or None)
 
 
 def adapt_of(text: AdaptText | None) -> Adapt | None:
@@ -408,6 +431,7 @@ def text_of(rule: Rule) -> RuleText:
         algorithm=rule.algorithm,
         adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
         warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
+        lag=lag_text(limit.lag),
         breaker=BreakerText(rule.breaker_ns()),
         action=rule.action,
         fallback=rule.fallback,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.settings.kinds import Reading
 from gateway.settings.problems import NOWHERE, ConfigProblem
-from gateway.settings.types import Listener, ListenerTls, UpstreamTls
+from gateway.settings.types import Listener, ListenerTls, RedisTls, UpstreamTls
 from gateway.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
 def usable(reading: Reading) -> None:
     """Every file of TLS can be read and used, keys belong to their certificates."""
     for path, value in reading.sections:
-        if isinstance(value, UpstreamTls) and (value.certificate is None) != (value.key is None):
+        if isinstance(value, UpstreamTls | RedisTls) and (value.certificate is None) != (value.key is None):
             given, missing = ("certificate", "key") if value.key is None else ("key", "certificate")
             inner = f"{path}.{given}"
             reading.problems.add(reading.origins.get(inner, NOWHERE), inner, f"stands without {missing}", f"add {missing}: FILE.pem")
@@ -55,6 +55,8 @@ def usable(reading: Reading) -> None:
                 _client_hop(value)
             elif isinstance(value, UpstreamTls) and Path() not in {value.ca, value.certificate, value.key}:
                 _upstream_hop(value, "")
+            elif isinstance(value, RedisTls) and Path() not in {value.ca, value.certificate, value.key}:
+                _upstream_hop(UpstreamTls(value.ca, value.certificate, value.key, None, value.verify), "")
         except TlsFileError as error:
             inner = f"{path}.{error.setting}"
             reading.problems.add(reading.origins.get(inner, NOWHERE), inner, error.message, error.remedy)

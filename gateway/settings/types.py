@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
-from gateway.settings.kinds import Choice, Name, NotYet, NotYets, Only, PathName, Text, Whole, YesNo
+from gateway.settings.kinds import Choice, Name, NotYet, NotYets, PathName, Text, Whole, YesNo
 from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
 from gateway.settings.redis_urls import RedisUrl
@@ -66,6 +66,16 @@ class UpstreamTls:
         "full",
         "full: the certificate is of a trusted CA and names the broker; ca: of a trusted CA; none: any, against eavesdroppers only.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLogin:
+    """The gateway's own login at an AMQP broker, with which it looks at queues (algorithm: lag). Nothing but that is done with it."""
+
+    user: str = setting(
+        Text("sluice", ".{1,255}", "a user name of 1 to 255 characters"), REQUIRED, "User; all it needs is access to the virtual host."
+    )
+    password_file: Path = setting(PathName("secrets/rabbit.password"), REQUIRED, "File with the password, read at each login.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,9 @@ class Listener:
     )
     max_frame: int = setting(Size("16MiB", "4KiB", "1GiB"), 16 << 20, "Largest frame accepted; a larger one announced ends the connection.")
 
+    own_login: OwnLogin | None = setting(
+        Section(OwnLogin), None, "AMQP: the gateway's own login at the broker, for limits that follow a queue's backlog (algorithm: lag)."
+    )
     remote_admin: RemoteAdmin | None = setting(
         OrElse(Section(RemoteAdmin), Off()),
         None,
@@ -175,11 +188,9 @@ class Limiter:
     threads: int = setting(
         Whole(0, 64, 1),
         1,
-        "Threads the judge runs on, each connection on one of them: more keep floods apart, and judge no faster; 0 judges on the event loop.",
+        "Threads the judge runs on, each connection on one of them: more keep floods apart, judge no faster; 0 judges on the event loop.",
     )
-    queue: int = setting(
-        Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for each thread; beyond it on_rejection decides."
-    )
+    queue: int = setting(Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for each thread; beyond it on_rejection decides.")
     on_rejection: str = setting(
         Choice("pass", "judge"), "pass", "When the queue is full: pass the batch unlimited and count it, or judge it on the event loop."
     )
@@ -190,7 +201,9 @@ class Limiter:
         "event loop. 100%/10s: no bound.",
     )
     max_keys: int = setting(
-        Whole(1, 100_000_000, 1_000_000), 1_000_000, "Buckets remembered; beyond it new keys share one overflow bucket, counted."
+        Whole(1, 100_000_000, 1_000_000),
+        1_000_000,
+        "Buckets remembered; beyond it new keys share one overflow bucket, counted. A million cost at most 200 MB.",
     )
 
 
@@ -225,6 +238,12 @@ class FleetRedis:
         50_000_000,
         "How long to wait for an answer. No message waits for it: without one each gateway goes on with its last share.",
         key="timeout",
+    )
+    cluster: bool = setting(YesNo(), False, "Whether the URL is that of a node of a Redis Cluster, which says where the others are.")
+    gateways: int = setting(
+        Whole(1, 100_000, 3),
+        1,
+        "How many gateways to reckon with until Redis has said how many there are: of interest when it is gone then.",
     )
     password_file: Path | None = setting(
         PathName("redis.password"), None, "File that holds the password; read at every connection, so that it may change."

@@ -17,11 +17,22 @@ from gateway import log
 from gateway.sweep import now_ns
 from gateway.workers import scrapes, summing
 from gateway.workers.wire import (
-    FOR_PARENTS, Asks, Done, FaultyFrameError, Grants, Left, Met, Outbox, Ready, Tell, Told, read,
+    FOR_PARENTS,
+    Asks,
+    Done,
+    FaultyFrameError,
+    Grants,
+    Left,
+    Met,
+    Outbox,
+    Ready,
+    Tell,
+    Told,
+    listen,
 )  # fmt: skip
 from limiter.keys import TopicName
+from limiter.lending import Lent, Owner
 from limiter.matching import Subject
-from limiter.slices import Lent, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +43,7 @@ if TYPE_CHECKING:
 MOST_OUT: Final = 64 * 1024 * 1024  # bytes that wait for a worker; beyond them it does not listen any more
 END_S: Final = 2.0  # between the end of its socket and the end of its process
 
-NO_COUNTS: Final = (0,) * 7
+NO_COUNTS: Final = (0,) * 6
 
 
 class Child:
@@ -54,6 +65,7 @@ class Child:
         self.families: dict[str, scrapes.Family] = {}
         self._lent: dict[int, Lent] = {}  # by its own numbers
         self._counts: dict[int, tuple[int, ...]] = {}  # counters of its levels as told last
+        self._tried: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # those of their candidates
         self._waiting: dict[int, trio.Event] = {}  # by the number of what is to be answered
 
     @property
@@ -102,9 +114,7 @@ class Child:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.outbox.send_to, stream)
                 try:
-                    async for message in read(stream, FOR_PARENTS):
-                        self.heard = time.monotonic()
-                        self._take(message)
+                    await listen(stream, FOR_PARENTS, self.take)
                 except FaultyFrameError as error:
                     self.kill(f"it talks nonsense: {error}")
                 except Exception as error:  # let it crash: this worker only
@@ -131,7 +141,8 @@ class Child:
 
     # ---- what it says ----------------------------------------------------------------------------------------------
 
-    def _take(self, message: AnyMessage) -> None:
+    def take(self, message: AnyMessage) -> None:
+        self.heard = time.monotonic()
         match message:
             case Asks(asks):
                 self._lend(asks)
@@ -141,14 +152,17 @@ class Child:
                 for bucket in buckets:
                     self._lent.pop(bucket, None)
                     self._counts.pop(bucket, None)
+                    self._tried.pop(bucket, None)
             case Ready():
                 self.ready.set()
             case Done(number, fault):
                 if fault:
                     self.faults.append(fault)
                 self._answered(number)
-            case Told(number, told, levels):
+            case Told(number, told, levels, tried):
                 self._remember(told)
+                for counted in tried:
+                    self._try(*counted)
                 for counts in levels:
                     self._count(counts[0], counts[1:])
                 self._answered(number)
@@ -172,21 +186,35 @@ class Child:
                 self.told[name] = msgspec.msgpack.decode(data)
 
     def _count(self, bucket: int, counts: tuple[int, ...]) -> None:
-        """Add what its level has counted since it was told last to the parent's own."""
+        """Add what its level has counted since it was told last to the parent's own; take over the rest of its state."""
+        *sums, last_refused_at, open_until, fill = counts
         before = self._counts.get(bucket, NO_COUNTS)
-        self._counts[bucket] = counts
-        level = self.judge.lent_level(self._lent[bucket], now_ns())
+        self._counts[bucket] = tuple(sums)
+        now = now_ns()
+        level = self.judge.lent_level(self._lent[bucket], now)
         if level is None:
             return
-        admitted, size, over, held, refused, shadow, at = (new - old for new, old in zip(counts, before, strict=True))
+        admitted, size, over, held, refused, shadow = (new - old for new, old in zip(sums, before, strict=True))
         level.admitted += admitted
         level.admitted_bytes += size
         level.over_limit += over
         level.held += held
         level.refused += refused
         level.shadow_refused += shadow
-        if at:
-            level.last_refused_at = max(level.last_refused_at, counts[6])
+        level.last_refused_at = max(level.last_refused_at, last_refused_at)
+        level.breaker.open_until = max(level.breaker.open_until, open_until)
+        if fill >= 0:
+            level.bucket.set_fill(fill / 1e6, now)
+
+    def _try(self, bucket: int, admitted: int, refused: int, since: int, clients: dict[str, int]) -> None:
+        """Add what a candidate has counted since it was told last. One that counts since later has begun anew."""
+        before = self._tried.get(bucket)
+        self._tried[bucket] = (admitted, refused, since, clients)
+        if before is not None and before[2] == since:
+            clients = {client: of_client - before[3].get(client, 0) for client, of_client in clients.items()}
+            clients = {client: of_client for client, of_client in clients.items() if of_client > 0}
+            admitted, refused = admitted - before[0], refused - before[1]
+        self.judge.tried(self._lent[bucket], admitted, refused, clients, since, now_ns())
 
     def describe(self) -> dict[str, object]:
         """Its part of `GET /v1/status`."""
@@ -197,7 +225,7 @@ class Child:
             "lives": self.life + 1,
             "serves": self.serves,
             "uptime_seconds": round(time.monotonic() - self.started, 3),
-            **{name: status.get(name) for name in ("connections", "event_loop", "limits", "memory_full")},
+            **{name: status.get(name) for name in ("connections", "event_loop", "limits", "memory_full", "memory", "warnings")},
         }
 
     def topics(self) -> list[dict[str, Any]]:
@@ -217,7 +245,7 @@ class Child:
 def lent(met: Met) -> Lent:
     name = TopicName(met.protocol, met.vhost, met.exchange, met.topic)
     subject = Subject(name, met.text, met.listener, met.client, met.user, met.group, met.operation, met.connection)
-    return Lent(met.identity, subject)
+    return Lent(met.identity, subject, overflow=met.overflow)
 
 
 def environment() -> dict[str, str]:

@@ -7,7 +7,6 @@ every ASK_S while anything is in use. When the parent is gone so is the socket b
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import json
 import logging
@@ -24,16 +23,32 @@ import trio
 from gateway import log, metrics, scrape, view
 from gateway.accepting.doors import put_tls, read_tls
 from gateway.app import GC_THRESHOLDS, Gateway, raise_descriptor_limit
-from gateway.housekeeping import Rounds, every_second, every_tick, probe_brokers, probe_lag
+from gateway.housekeeping import Rounds, expire_changes, keep_fills
 from gateway.settings import ConfigError, Settings, load
 from gateway.supervisor import Inheritance
 from gateway.sweep import now_ns
 from gateway.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
 from gateway.workers.wire import (
-    FOR_WORKERS, HEAD, Asks, Begin, Close, Done, Drain, Grants, Left, Met, NewRules, Outbox, Ready, Reload, Tell, Told, read,
+    FOR_WORKERS,
+    HEAD,
+    Asks,
+    Begin,
+    Close,
+    Done,
+    Drain,
+    Grants,
+    Left,
+    Met,
+    NewRules,
+    Outbox,
+    Ready,
+    Reload,
+    Tell,
+    Told,
+    listen,
 )  # fmt: skip
-from limiter.ledger import IN_USE, Level
+from limiter.ledger import IN_USE, OVERFLOW, Level
 from limiter.slices import Lease, Sliced
 from limiter.terms import Terms
 
@@ -46,12 +61,19 @@ if TYPE_CHECKING:
     from limiter.rules import RuleSet
 
 ASK_S: Final = 0.01  # limiter.slices: slices are for 75 ms, so that asking and answering may take a few of these
+STAYING: Final = (IN_USE, OVERFLOW)
 FORGET_S: Final = 10.0  # how often levels that the ledger has let go are looked for
 MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
 NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
 MOST_WORKERS: Final = 1024  # as the settings allow
 
-Counts = tuple[int, int, int, int, int, int, int, int]  # bucket, admitted, bytes, over limit, held, refused, shadow, last refused (ns)
+PARENTS: Final = (expire_changes, keep_fills)  # tasks that there can be only one of
+
+# Bucket; admitted, their bytes, over the limit, held, refused, shadow refused (all since it was made); last refused, breaker open until
+# (monotonic ns); how full, in millionths, where this worker's is all there is or a part that is divided, else -1.
+Counts = tuple[int, int, int, int, int, int, int, int, int, int]
+# Bucket; what its candidate would have admitted and refused, since when, and of which clients.
+Tried = tuple[int, int, int, int, dict[str, int]]
 
 
 class Mirror:
@@ -82,6 +104,7 @@ class Numbers:
         self.levels: dict[int, Level] = {}
         self.changed: dict[Level, None] = {}  # whose counters may differ from what was told last
         self._last = 0
+        self._leaving: set[int] = set()  # had been let go when that was looked for last
 
     def of(self, level: Level, outbox: Outbox) -> int:
         """The level's number; the parent is told at its first use."""
@@ -99,23 +122,38 @@ class Numbers:
         for level in key.levels:
             self.changed[level] = None
 
-    def counts(self, outbox: Outbox) -> list[Counts]:
+    def counts(self, outbox: Outbox, now: int) -> list[Counts]:
         """The counters of all levels that were used since this was called before."""
         changed, self.changed = self.changed, {}
         return [
             (
                 self.of(level, outbox), level.admitted, level.admitted_bytes, level.over_limit, level.held, level.refused,
-                level.shadow_refused, level.last_refused_at,
+                level.shadow_refused, level.last_refused_at, level.breaker.open_until,
+                -1 if isinstance(level.bucket, Sliced) else round(1e6 * level.bucket.fill(now)),
             )
             for level in changed
         ]  # fmt: skip
 
+    def tried(self, outbox: Outbox) -> list[Tried]:
+        """What their candidates have counted, of those of them that have one. Asked before `counts`."""
+        found: list[Tried] = []
+        for level in self.changed:
+            if level.candidate is not None:
+                counts = level.candidate.counts
+                found.append((self.of(level, outbox), counts.admitted, counts.refused, counts.since, dict(counts.clients)))
+        return found
+
     def forget(self) -> list[int]:
-        """The numbers of levels that the ledger has let go, which are no longer known here either."""
-        gone = [number for number, level in self.levels.items() if level.state != IN_USE and level not in self.changed]
-        for number in gone:
+        """The numbers of levels that the ledger has let go, as it had when this was called before; they are no longer known here either.
+
+        Not at once: what was let go comes back where something in flight still holds it, and its counters go on.
+        """
+        gone = {number for number, level in self.levels.items() if level.state not in STAYING and level not in self.changed}
+        forgotten = sorted(gone & self._leaving)
+        self._leaving = gone.difference(forgotten)
+        for number in forgotten:
             self.by_level.pop(self.levels.pop(number))
-        return gone
+        return forgotten
 
     def __repr__(self) -> str:
         return f"<Numbers of {len(self.levels)} levels, {len(self.changed)} changed>"
@@ -127,14 +165,14 @@ def introduction(number: int, level: Level) -> Met:
     group = None if subject.group is None else subject.group.encode()
     return Met(
         number, level.effective.identity, name.protocol, name.vhost, name.exchange, name.topic, subject.text, subject.listener,
-        subject.client, subject.user, group, subject.operation, subject.connection,
+        subject.client, subject.user, group, subject.operation, subject.connection, level.state == OVERFLOW,
     )  # fmt: skip
 
 
 class Member(Gateway):
     """One worker's gateway."""
 
-    TASKS: ClassVar[tuple[Callable[[Gateway], Awaitable[None]], ...]] = (every_tick, every_second, probe_lag, probe_brokers)
+    TASKS: ClassVar[tuple[Callable[[Gateway], Awaitable[None]], ...]] = tuple(task for task in Gateway.TASKS if task not in PARENTS)
     TIDY: ClassVar[bool] = False
 
     def __init__(self, begin: Begin, settings: Settings, log_handler: log.QueueHandler, parent: socket.socket) -> None:
@@ -174,8 +212,7 @@ class Member(Gateway):
             nursery.start_soon(self._ask)
             nursery.start_soon(self._forget)
             task_status.started()
-            async for message in read(stream, FOR_WORKERS):
-                self._take(message)
+            await listen(stream, FOR_WORKERS, self._take)
             if not self.draining:
                 log.event(logging.ERROR, "parent_gone", remedy="this worker stops gracefully")
             lease = self._lease()
@@ -265,13 +302,19 @@ class Member(Gateway):
             elif name == "topics":
                 told[name] = encoded(view.topics(self))
             elif name == "listeners":
-                told[name] = encoded(view.listeners(self))
+                told[name] = encoded([self._own_caps(each) for each in view.listeners(self)])
             elif name == "status":
                 told[name] = encoded({**view.status(self), "limits": self.judge.usage()})
             elif name == "metrics":
                 told[name] = "".join(metrics.pieces(scrape.metric_lines(self))).encode()
         self.accounts.fold(now_ns())
-        return Told(number, told, self.numbers.counts(self.outbox))
+        tried = self.numbers.tried(self.outbox)
+        return Told(number, told, self.numbers.counts(self.outbox, now_ns()), tried)
+
+    def _own_caps(self, listener: dict[str, object]) -> dict[str, object]:
+        """A listener whose caps say that they are this worker's parts."""
+        caps = cast("list[dict[str, object]]", listener["caps"])
+        return {**listener, "caps": [{**each, "worker": self.begin.worker} for each in caps]}
 
 
 def encoded(value: object) -> bytes:

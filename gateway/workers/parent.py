@@ -34,9 +34,9 @@ import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, metrics, supervisor, view
-from gateway.access_log import LogWriter, Rolling, safe_name
 from gateway.accepting.doors import changed_tls, listeners_of, put_tls, read_tls, say_ending
 from gateway.accepting.listeners import BACKLOG
+from gateway.access_log import LogWriter, Rolling, safe_name
 from gateway.app import GC_THRESHOLDS, administer
 from gateway.build import build
 from gateway.fills import Fills
@@ -49,11 +49,10 @@ from gateway.workers.child import Child
 from gateway.workers.member import described
 from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
 from limiter.judge import Judge
-from limiter.slices import Owner
+from limiter.lending import Owner
 from limiter.terms import Terms
 
 if TYPE_CHECKING:
-    from admin.state import StoredOverride
     from admin.store import Store
     from gateway.settings import Settings
     from limiter.rules import RuleSet
@@ -66,7 +65,6 @@ PAUSE_S: Final = 0.1  # before the first replacement; doubles while lives are sh
 LONGEST_PAUSE_S: Final = 5.0
 SHORT_LIFE_S: Final = 10.0
 GATHERED: Final = ("status", "listeners", "topics", "metrics")  # once a second, and when asked: what remains of a worker that is killed
-NO_CANDIDATE: Final = "several workers cannot judge a candidate; set gateway.workers: 1, or try it as a rule with mode: shadow"
 NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API, as routes have them -> what their answers are made of
     "/metrics": ["metrics"],
     "/readyz": ["status"],
@@ -137,9 +135,6 @@ class Parent:
                     child.kill(f"it has not put a change in force within {ANSWER_S:g} s")
                     await child.over.wait()
 
-    def cannot(self, changes: list[StoredOverride]) -> str:
-        return NO_CANDIDATE if any(change.candidate is not None and change.candidate != "none" for change in changes) else ""
-
     def _serving(self) -> list[Child]:
         return [child for child in self.children.values() if child.serves]
 
@@ -169,10 +164,10 @@ class Parent:
                 "submissions": sum(each["submissions"] for each in loops),
                 "lag_ms": max((each["lag_ms"] for each in loops), default=0.0),
             },
+            "fleet": None,
             "memory_full": any(each["memory_full"] for each in views),
-            "access_log": None
-            if self.settings.access_log is None
-            else {name: sum(each["access_log"][name] for each in views) for name in ("lost_lines", "failed_writes")},
+            "warnings": self.warnings(),
+            "access_log": None if self.settings.access_log is None else summing.logs([each["access_log"] for each in views]),
             "limits": {
                 **self.judge.usage(),
                 **{name: sum(each["limits"][name] for each in views) for name in ("keys", "origins")},
@@ -234,9 +229,7 @@ class Parent:
             family("sluice_workers_replaced_total", "counter", "Workers that ended and were replaced.", [((), self.replaced)]),
             family("sluice_slices_total", "counter", "Slices workers asked for; short: there was less than they asked for.", asks),
             family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates),
-            family(
-                "sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(self.last_reload_ok))]
-            ),
+            family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(self.last_reload_ok))]),
             family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), self.last_reload_at)]),
             family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), self.store.revision)]),
         ]

@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from limiter.keys import TopicName
-from limiter.limits import Limit, LimitChange, Rate
+from limiter.limits import Adapt, Lag, Limit, LimitChange, Rate
 from limiter.rule import Match, Override, Rule
 from limiter.rules import RuleSet
 from limiter.snapshot import Quota
 
-TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Override, Quota)}
+TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Override, Quota)}
 TUPLE: Final = ""  # what a tuple is called
 TOPIC: Final = "TopicName"
 

@@ -13,6 +13,8 @@ from typing import Final
 
 SUMS: Final = frozenset({
     "sluice_connections_active", "sluice_messages_waiting", "sluice_broker_blocked_connections", "process_resident_memory_bytes",
+    "sluice_buffer_bytes", "sluice_memory_stopped_connections", "sluice_limiter_queued_requests",
+    "sluice_cap_rate", "sluice_limit_in_flight",
 })  # fmt: skip
 SAME: Final = frozenset({
     "sluice_config_last_reload_successful", "sluice_config_last_reload_timestamp_seconds", "sluice_config_version", "sluice_limit_rate",

@@ -73,7 +73,18 @@ def listener(one: JSONObject, other: JSONObject) -> JSONObject:
     reached = [each["upstream_reachable"] for each in (one, other)]
     return {
         **add(one, other),
-        **{name: one[name] for name in SET},
+        **{name: one[name] for name in SET if name in one},
+        "caps": [*one.get("caps", ()), *other.get("caps", ())],  # each worker has its own part of a cap
         "upstream_reachable": False if False in reached else None if None in reached else True,
         "upstream_error": one["upstream_error"] or other["upstream_error"],
+    }
+
+
+def logs(views: list[JSONObject]) -> JSONObject:
+    """The access logs' states: one disk for all."""
+    return {
+        "lost_lines": sum(view["lost_lines"] for view in views),
+        "failed_writes": sum(view["failed_writes"] for view in views),
+        "disk_low": any(view["disk_low"] for view in views),
+        "free_bytes": min((view["free_bytes"] for view in views if view["free_bytes"] is not None), default=None),
     }

@@ -10,7 +10,7 @@ Worker to parent: `Ready` once it serves, then `Met`, `Asks`, `Left`, `Done`, `T
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -77,7 +77,7 @@ class Ready(Message, frozen=True):
 
 
 class Met(Message, frozen=True):
-    """A bucket that was not asked for before, and what it will be called: whose message it was for, and the buckets its topic had before."""
+    """A bucket that was not spoken of before, what it will be called, and whose message it was for."""
 
     bucket: int
     identity: Identity
@@ -92,6 +92,7 @@ class Met(Message, frozen=True):
     group: bytes | None
     operation: str
     connection: int
+    overflow: bool = False
 
 
 class Asks(Message, frozen=True):
@@ -114,7 +115,8 @@ class Done(Message, frozen=True):
 class Told(Message, frozen=True):
     number: int
     told: dict[str, bytes]  # by what was asked for, as MessagePack
-    levels: list[tuple[int, int, int, int, int, int, int, int]]  # see `member.Counts`
+    levels: list[tuple[int, int, int, int, int, int, int, int, int, int]]  # see `member.Counts`
+    tried: list[tuple[int, int, int, int, dict[str, int]]] = []  # see `member.Tried`
 
 
 ToWorker: TypeAlias = Begin | NewRules | Reload | Grants | Tell | Close | Drain
@@ -161,8 +163,8 @@ class Frames:
         return f"<Frames {len(self._held)} bytes held>"
 
 
-async def read(stream: trio.abc.ReceiveStream, decoder: msgspec.msgpack.Decoder[AnyMessage]) -> AsyncIterator[AnyMessage]:
-    """The messages that come in, until the other end is gone. Raises FaultyFrameError."""
+async def listen(stream: trio.abc.ReceiveStream, decoder: msgspec.msgpack.Decoder[AnyMessage], take: Callable[[AnyMessage], None]) -> None:
+    """Take every message that comes in, until the other end is gone. Raises FaultyFrameError, and what `take` raises."""
     frames = Frames()
     while True:
         try:
@@ -173,9 +175,10 @@ async def read(stream: trio.abc.ReceiveStream, decoder: msgspec.msgpack.Decoder[
             return
         for body in frames.feed(bytes(data)):
             try:
-                yield decoder.decode(body)
+                message = decoder.decode(body)
             except msgspec.MsgspecError as error:
                 raise FaultyFrameError(str(error)) from error
+            take(message)
 
 
 class Outbox:

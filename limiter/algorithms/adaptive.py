@@ -68,7 +68,8 @@ class Gradient:
     """Finds how many requests may be in flight. Knows no clock: it is told of every ending, and looked at when somebody asks."""
 
     __slots__ = (
-        "_at_least", "_ceiling", "_cut_at", "_limit", "_long_ns", "_probed_at", "_returns_to", "_samples", "_start", "_total_ns", "_window_at",
+        "_at_least", "_ceiling", "_cut_at", "_limit", "_long_ns", "_probed_at", "_returns_to", "_samples", "_start", "_total_ns",
+        "_window_at",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: int) -> None:

@@ -84,7 +84,7 @@ class Algorithm:
     def heard(self, outcome: int, count: int, since: int, now: int) -> None:
         """The broker has answered `count` requests that were forwarded at `since`, `outcome` says how; their slots are given back."""
 
-    # What follows is for buckets that nobody uses now (`limiter.shelf`). Where an algorithm says nothing, one stays at hand until it is full.
+    # What follows is for buckets that nobody uses now (`limiter.shelf`). Where an algorithm says nothing, one is at hand until it is full.
 
     def full_after_ns(self, now: int) -> int:
         """In how long `is_full` will hold if nobody asks; NEVER: not by time alone, so that it is not shelved. Changes nothing."""

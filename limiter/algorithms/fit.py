@@ -43,6 +43,32 @@ def misfit(algorithm: str, limit: Limit, open_for_ns: int | None, candidate: Lim
     return None
 
 
+def misfit_lag(algorithm: str, limit: Limit, per: str, protocol: str | None, operation: str | None) -> tuple[str, str] | None:
+    """The same for what is said, or is to be said, of the backlog that a limit follows."""
+    lag = limit.lag
+    if algorithm != "lag":
+        if lag is None:
+            return None
+        return "lag", f"is for algorithm: lag, and this rule's is {algorithm}; set algorithm: lag, or leave it out"
+    if lag is None:
+        return "lag", "says whose backlog the limit follows; add e.g. lag: {group: billing, target: 10000, slowest: 50/s}"
+    if limit.messages is None:
+        return "limit.messages", "algorithm: lag needs the fastest rate there may be; say it, e.g. limit: {messages: 1000/s}"
+    if per != "topic":
+        return "per", f"algorithm: lag follows the backlog of one topic, and this rule's buckets are per {per}; say per: topic"
+    if operation == "consume":
+        return "algorithm", "lag slows publishers down for consumers, and this rule is for consumers; use algorithm: token_bucket"
+    if bool(lag.group) == bool(lag.queue):
+        return "lag", "follows the backlog of either a RocketMQ group or an AMQP queue; name one of them"
+    if lag.group and protocol != "rocketmq":
+        return "lag.group", "is RocketMQ's; say match: {protocol: rocketmq}, or queue: NAME for AMQP"
+    if lag.queue and protocol != "amqp":
+        return "lag.queue", "is AMQP's; say match: {protocol: amqp}, or group: NAME for RocketMQ"
+    if lag.slowest.amount == 0 or lag.slowest.per_second > limit.messages.per_second:
+        return "lag.slowest", f"{lag.slowest} is outside 0/s (without it) to {limit.messages}, the fastest; choose a rate between the two"
+    return None
+
+
 def misfit_in_flight(algorithm: str, limit: Limit, operation: str | None) -> tuple[str, str] | None:
     """The same for what is said, or is to be said, of requests in flight."""
     concurrent = limit.concurrent
@@ -55,7 +81,7 @@ def misfit_in_flight(algorithm: str, limit: Limit, operation: str | None) -> tup
     if operation == "consume":
         return "algorithm", f"{algorithm} counts what publishers wait for, and this rule is for consumers; use algorithm: token_bucket"
     if concurrent is None:
-        return "limit.concurrent", f"algorithm: {algorithm} counts requests in flight; say how many there may be, e.g. limit: {{concurrent: 64}}"
+        return "limit.concurrent", f"{algorithm} needs to know how many requests may be in flight; give limit: {{concurrent: 64}}"
     if not 1 <= concurrent <= MOST_CONCURRENT:
         return "limit.concurrent", f"{concurrent} is outside 1 to {MOST_CONCURRENT}; say how many requests may be in flight, e.g. 64"
     at_least = limit.at_least

@@ -237,6 +237,16 @@ async def test_what_its_rule_cannot_take_is_named_too(tmp_path: Path, match: Mat
         assert api.store.revision == 0
 
 
+@pytest.mark.parametrize("path", [RULE, "/v1/limits/rocketmq/orders"])
+async def test_limits_that_are_no_rates_have_no_candidates(tmp_path: Path, path: str) -> None:
+    counting = Rule("topics", limit=Limit(concurrent=8), algorithm="concurrency")
+    async with control(tmp_path, (counting,)) as api:
+        answer = await api.ask("PUT", f"{path}?force=1", {"candidate": {"messages": "5/s"}})
+        assert (answer.status, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, ["/candidate"])
+        assert "algorithm: concurrency" in answer.json()["errors"][0]["message"]
+        assert api.store.revision == 0
+
+
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"nope"])
 async def test_what_is_not_json_is_400(tmp_path: Path, body: bytes) -> None:
     async with control(tmp_path, IN_FILE) as api:

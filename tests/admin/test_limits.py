@@ -139,6 +139,18 @@ async def test_what_its_algorithm_has_not_cannot_be_changed(tmp_path: Path, body
             assert (await api.ask("PUT", f"{path}?force=1", {"messages": "5/s"})).status == 200
 
 
+async def test_what_an_algorithm_makes_of_a_limit_is_told(tmp_path: Path) -> None:
+    rules = (
+        Rule("paced", match=Match(protocol="rocketmq"), limit=Limit(messages=Rate(50)), algorithm="pacing"),
+        Rule("warming", match=Match(protocol="amqp"), limit=Limit(messages=Rate(50)), algorithm="warm_up"),
+    )
+    async with control(tmp_path, rules) as api:
+        level = (await api.ask("GET", ORDERS)).json()["levels"][0]
+        assert (level["algorithm"], level["limit"]) == ("pacing", {"messages": "50/s", "messages_per_second": 50.0})
+        level = (await api.ask("GET", "/v1/limits/amqp/%2F/orders/x")).json()["levels"][0]
+        assert (level["limit"]["messages_burst"], level["limit"]["warm_up"]) == (50, "10s")
+
+
 @pytest.mark.parametrize("action", ["block", "close"])
 async def test_an_action_of_its_own_for_one_topic(api: Control, action: str) -> None:
     answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/x?force=1", {"messages": "5/s", "action": action, "max_delay": "8s"})

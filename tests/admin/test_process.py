@@ -28,6 +28,14 @@ async def test_readyz_tells_reasons_to_those_who_may_know(api: Control) -> None:
     assert (viewer.status, viewer.json()["reasons"]) == (503, ["broker 10.0.0.7:5672 is unreachable"])
 
 
+async def test_what_to_look_at_is_told_beside_and_makes_nobody_unready(api: Control) -> None:
+    api.gateway.worries = ["disk: 7 bytes are free"]
+    assert (await api.ask("GET", "/readyz", role=None)).json() == {"ready": True}
+    answer = await api.ask("GET", "/readyz", role="viewer")
+    assert (answer.status, answer.json()) == (200, {"ready": True, "warnings": ["disk: 7 bytes are free"]})
+    assert (await api.ask("GET", "/v1/status", role="viewer")).json()["warnings"][0] == "disk: 7 bytes are free"
+
+
 async def test_probes_do_not_mind_a_wrong_token(api: Control) -> None:
     assert (await api.ask("GET", "/livez", headers={"Authorization": "Bearer wrong"}, role=None)).status == 200
 

@@ -7,6 +7,7 @@ First what holds for all of them; then the six properties of rates (limiter.md 2
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.base import Algorithm
+from limiter.algorithms.fit import RATE_ALGORITHMS
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rule import Rule
 from limiter.shelf import LEAST, UNIT, bytes_of, messages_of
@@ -29,6 +31,7 @@ rates = st.builds(
 bursts = st.none() | st.integers(1, 5000)
 
 
+@cache
 def limits_of(name: str) -> st.SearchStrategy[Limit]:
     """Limits that a rule of this algorithm may have."""
     return st.builds(
@@ -78,7 +81,7 @@ def test_every_algorithm_is_tested_as_what_it_is() -> None:
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, count=st.integers(1, 60), messages=st.integers(1, 40), size=st.integers(0, 3000))
 def test_a_run_admits_as_many_as_its_requests_one_by_one(
     name: str, data: st.DataObject, moves: Moves, count: int, messages: int, size: int
@@ -98,7 +101,7 @@ def test_a_run_admits_as_many_as_its_requests_one_by_one(
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, messages=st.integers(1, 40), size=st.integers(0, 3000))
 def test_who_need_not_wait_passes_and_who_does_not_pass_must_wait(
     name: str, data: st.DataObject, moves: Moves, messages: int, size: int
@@ -108,7 +111,7 @@ def test_who_need_not_wait_passes_and_who_does_not_pass_must_wait(
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, looks=st.integers(1, 4))
 def test_looking_changes_nothing(name: str, data: st.DataObject, moves: Moves, looks: int) -> None:
     limit = data.draw(limits_of(name))
@@ -128,7 +131,7 @@ def test_looking_changes_nothing(name: str, data: st.DataObject, moves: Moves, l
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, messages=st.integers(0, 5000), size=st.integers(0, 500_000))
 def test_what_is_given_back_never_makes_more_than_a_full_bucket(
     name: str, data: st.DataObject, moves: Moves, messages: int, size: int
@@ -142,7 +145,7 @@ def test_what_is_given_back_never_makes_more_than_a_full_bucket(
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, later=st.integers(0, 20 * SECOND))
 def test_a_bucket_that_was_kept_elsewhere_passes_no_more_than_it_would_have(
     name: str, data: st.DataObject, moves: Moves, later: int
@@ -160,7 +163,7 @@ def test_a_bucket_that_was_kept_elsewhere_passes_no_more_than_it_would_have(
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps)
 def test_it_is_full_when_it_says_it_will_be(name: str, data: st.DataObject, moves: Moves) -> None:
     bucket, now = play(name, data.draw(limits_of(name)), moves)
@@ -173,7 +176,7 @@ def test_it_is_full_when_it_says_it_will_be(name: str, data: st.DataObject, move
 
 
 @every_algorithm
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), jumps=st.lists(st.integers(-20 * SECOND, 5 * SECOND) | st.integers(-1000, 1000), min_size=1, max_size=20))
 def test_no_jump_of_the_clock_makes_a_wait_negative_or_endless(name: str, data: st.DataObject, jumps: list[int]) -> None:
     limit = data.draw(limits_of(name))
@@ -191,7 +194,7 @@ def test_no_jump_of_the_clock_makes_a_wait_negative_or_endless(name: str, data: 
 
 
 @every_rate
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), moves=steps)
 def test_no_window_admits_more_than_burst_and_rate(name: str, data: st.DataObject, moves: Moves) -> None:
     """Property 1, of messages and of bytes."""
@@ -217,8 +220,8 @@ def test_no_window_admits_more_than_burst_and_rate(name: str, data: st.DataObjec
 
 
 @every_rate
-@pytest.mark.parametrize("rate", [1, 2, 3, 10, 77, 1000, 44_100, 1_000_000])
-@pytest.mark.parametrize("step_ms", [2, 3, 7])
+@pytest.mark.parametrize("rate", [1, 3, 77, 1000, 44_100, 1_000_000])
+@pytest.mark.parametrize("step_ms", [2, 7])
 @pytest.mark.parametrize("by_bytes", [False, True])
 def test_endless_demand_gets_what_the_rate_brings_in(name: str, rate: int, step_ms: int, by_bytes: bool) -> None:
     """Property 2: asked every few milliseconds, as the gateway does, or after the wait where that is longer."""
@@ -237,7 +240,7 @@ def test_endless_demand_gets_what_the_rate_brings_in(name: str, rate: int, step_
 
 
 @every_rate
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), moves=steps, messages=st.integers(1, 40), size=st.integers(0, 3000))
 def test_the_wait_is_true_to_the_nanosecond(name: str, data: st.DataObject, moves: Moves, messages: int, size: int) -> None:
     """Property 4; also for what costs more than the burst."""
@@ -264,12 +267,13 @@ def test_what_costs_more_than_the_burst_passes_in_its_turn_and_is_paid_for(name:
 
 
 @every_rate
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps)
 def test_a_changed_limit_keeps_the_fill_in_proportion(name: str, data: st.DataObject, moves: Moves) -> None:
     """Property 6, clamped to the new burst; what is owed may shrink."""
     old, new = (
-        Limit(messages=limit.messages, messages_burst=limit.messages_burst) for limit in data.draw(st.tuples(*[limits_of(name)] * 2))
+        Limit(messages=limit.messages, messages_burst=limit.messages_burst)
+        for limit in (data.draw(limits_of(name)), data.draw(limits_of(name)))
     )
     bucket, now = play(name, old, moves)
     before = bucket.fill(now)
@@ -356,7 +360,7 @@ def test_another_algorithm_goes_on_with_the_fill(name: str, other: str, data: st
 
 
 @every_rate
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), jumps=st.lists(st.integers(-20 * SECOND, 5 * SECOND) | st.integers(-1000, 1000), min_size=1, max_size=20))
 def test_a_clock_that_jumps_grants_nothing_and_does_not_stall(name: str, data: st.DataObject, jumps: list[int]) -> None:
     """Property 5: time counts only where the clock goes forward; after any jump a wait is still true."""
@@ -381,7 +385,7 @@ def test_a_clock_that_jumps_grants_nothing_and_does_not_stall(name: str, data: s
 
 @every_rate
 @pytest.mark.parametrize("which", ["messages", "bytes"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, cost=st.integers(0, 500_000), debt_ns=st.sampled_from([0, SECOND, 10 * SECOND]))
 def test_what_is_settled_is_charged_in_full_or_leaves_the_debt_that_is_allowed(
     name: str, which: str, data: st.DataObject, moves: Moves, cost: int, debt_ns: int
@@ -403,7 +407,7 @@ def test_what_is_settled_is_charged_in_full_or_leaves_the_debt_that_is_allowed(
         assert bucket.wait_ns(1, 1, now) == untouched.wait_ns(1, 1, now)
 
 
-@every_rate
+@pytest.mark.parametrize("name", RATE_ALGORITHMS)
 @pytest.mark.parametrize("rate", [1, 1000, 1_000_000])
 def test_its_limit_changed_live_is_still_kept_by_the_same_algorithm(name: str, rate: int) -> None:
     """Rate, then burst, then the algorithm itself, in a judge in use: no change is worth a message.
@@ -416,7 +420,7 @@ def test_its_limit_changed_live_is_still_kept_by_the_same_algorithm(name: str, r
     for changed in (
         Rule("r", limit=Limit(messages=Rate(7 * rate)), algorithm=name, open_for_ns=0),
         Rule("r", limit=Limit(messages=Rate(rate), burst_ns=None if name == "pacing" else 5 * SECOND), algorithm=name, open_for_ns=0),
-        *(Rule("r", limit=Limit(messages=Rate(rate)), algorithm=other, open_for_ns=0) for other in sorted(RATES)),
+        *(Rule("r", limit=Limit(messages=Rate(rate)), algorithm=other, open_for_ns=0) for other in RATE_ALGORITHMS),
     ):
         judge.replace(judge_of(changed).rules, BEGIN)
         assert ask(judge, key, BEGIN, count=10**7).passed <= (15 if name == "warm_up" else 0)

@@ -5,6 +5,7 @@ in full and never enforced, `off` is not judged, and `enforce` is (so that these
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 from pamqp import commands
@@ -12,7 +13,7 @@ from pamqp import commands
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fit import has_burst
 from limiter.judge import Judge, LimitState
-from limiter.limits import Limit, Rate
+from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.rule import ACTIONS
 from limiter.rules import Match, Rule, RuleSet
 from support import amqp, rocketmq
@@ -21,12 +22,14 @@ from support.stored_messages import found, pull, stored
 from support.wires import Wires
 
 FLOOD = 12  # messages at once, of which the limits below let one or two pass
+ONE = Rate(1)
 LIMITS = {  # a new algorithm is added here, or this suite fails
-    "token_bucket": Limit(messages=Rate(1)),
-    "pacing": Limit(messages=Rate(1)),
-    "warm_up": Limit(messages=Rate(1)),
+    "token_bucket": Limit(messages=ONE),
+    "pacing": Limit(messages=ONE),
+    "warm_up": Limit(messages=ONE),
     "concurrency": Limit(concurrent=2),
     "adaptive": Limit(concurrent=2),
+    "lag": Limit(messages=ONE, lag=Lag(target=10, slowest=ONE, group="billing")),
 }
 RATES = ("token_bucket", "pacing", "warm_up")
 PROTOCOLS = ("amqp", "rocketmq")
@@ -36,10 +39,12 @@ every_action = pytest.mark.parametrize("action", ACTIONS)
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
-def rule(mode: str, algorithm: str, action: str = "reject", operation: str = "produce") -> Rule:
-    return Rule(
-        "limited", Match(operation=operation), limit=LIMITS[algorithm], algorithm=algorithm, action=action, mode=mode, fallback="delay"
-    )
+def rule(mode: str, algorithm: str, action: str = "reject", operation: str = "produce", protocol: str | None = None) -> Rule:
+    limit = LIMITS[algorithm]
+    if limit.lag is not None and protocol == "amqp":
+        limit = replace(limit, lag=replace(limit.lag, group="", queue="orders"))
+    match = Match(protocol=protocol, operation=operation)
+    return Rule("limited", match, limit=limit, algorithm=algorithm, action=action, mode=mode, fallback="delay")
 
 
 def flood(protocol: str) -> bytes:
@@ -72,7 +77,7 @@ def totals(wires: Wires, protocol: str) -> dict[str, int]:
 @every_action
 @every_algorithm
 def test_shadow_enforces_nothing_and_counts_all(protocol: str, action: str, algorithm: str) -> None:
-    with Wires(rule("shadow", algorithm, action)) as wires:
+    with Wires(rule("shadow", algorithm, action, protocol=protocol)) as wires:
         client, broker = connected(wires, protocol)
         client.sendall(flood(protocol))
         wires.run(0.003)
@@ -94,7 +99,7 @@ def test_shadow_enforces_nothing_and_counts_all(protocol: str, action: str, algo
 @every_action
 @every_algorithm
 def test_enforce_does_not_let_all_of_it_pass(protocol: str, action: str, algorithm: str) -> None:
-    with Wires(rule("enforce", algorithm, action)) as wires:
+    with Wires(rule("enforce", algorithm, action, protocol=protocol)) as wires:
         client, broker = connected(wires, protocol)
         client.sendall(flood(protocol))
         wires.run(0.003)
@@ -125,10 +130,12 @@ def test_off_judges_nothing(protocol: str, action: str) -> None:
 )
 def test_a_shadow_is_judged_as_the_enforced_limit_would_be(algorithm: str, open_for_ns: int) -> None:
     """The same demand at the same times: as many admitted, as many over the limit, the same fill, the same breaker."""
-    limit = Limit(messages=Rate(20), bytes=Rate(3000)) if algorithm in RATES else Limit(concurrent=4)
+    limit = LIMITS[algorithm]
+    limit = replace(limit, messages=Rate(20), bytes=Rate(3000)) if limit.messages is not None else replace(limit, concurrent=4)
+    match = Match(protocol="rocketmq")
     seen = []
     for mode in ("enforce", "shadow"):
-        judge = Judge(RuleSet((Rule("r", limit=limit, algorithm=algorithm, open_for_ns=open_for_ns, mode=mode),)))
+        judge = Judge(RuleSet((Rule("r", match, limit=limit, algorithm=algorithm, open_for_ns=open_for_ns, mode=mode),)))
         key = key_of(judge, "orders")
         for step in range(60):
             ask(judge, key, 5 * SECOND + step * SECOND // 23, count=step % 5 + 1, messages=step % 2 + 1, size=40 * (step % 4))
@@ -138,6 +145,25 @@ def test_a_shadow_is_judged_as_the_enforced_limit_would_be(algorithm: str, open_
     enforced, shadow = seen
     assert enforced == shadow
     assert enforced[2] > 0
+
+
+@every_protocol
+@every_action
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+def test_a_candidate_sees_all_that_arrives_once_and_nothing_else_changes(protocol: str, action: str, mode: str) -> None:
+    plain = rule(mode, "token_bucket", action, protocol=protocol)
+    said = []
+    for each in (plain, replace(plain, candidate=LimitChange(messages=Rate(5)))):
+        with Wires(each) as wires:
+            client, broker = connected(wires, protocol)
+            client.sendall(flood(protocol))
+            wires.run(0.003)
+            said.append((wires.received(broker), totals(wires, protocol), bool(wires.received(client)), wires.session().withheld()))
+            wires.elapse(0.3)  # what is held is judged again
+            counts = wires.judge.candidates(wires.now()).get("limited")
+    assert said[0] == said[1]
+    assert counts is not None
+    assert (counts.admitted, counts.refused, counts.clients) == (5, FLOOD - 5, {"10.0.0.7": FLOOD - 5})
 
 
 @pytest.mark.parametrize("action", ["reject", "delay", "block"])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+import pika
 import pytest
 from pamqp import commands
 
 from support import amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, amqp_listener
+from support.processes import wait_until
 from support.queues import Queue
 from support.raw_amqp import RawClient, opening
 
@@ -111,3 +114,36 @@ def test_a_protected_topic_gets_its_demand_and_floods_share_the_rest_by_weight(
     (listener,) = gateway.get("/v1/listeners")["items"]
     (cap,) = listener["caps"]
     assert (cap["rule"], cap["now"], cap["reason"], cap["topics"]) == ("broker", f"{CAP}/s", None, 3)
+
+
+def test_an_alarm_of_the_broker_tightens_the_cap_until_it_is_over(rabbitmq: RabbitMQ, start_gateway: Callable[..., Gateway]) -> None:
+    adapt = {"floor": "50%", "tighten": "80%", "every": "100ms", "recover": "100%"}
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [{**RULES[0], "adapt": adapt}])
+
+    def shown() -> tuple[str, str | None]:
+        (cap,) = gateway.get("/v1/listeners")["items"][0]["caps"]
+        return cap["now"], cap["reason"]
+
+    def published_into_the_alarm() -> bool:
+        channel.basic_publish("", "nobody-listens", b"x")  # the broker tells its alarm to those who publish
+        connection.process_data_events(time_limit=0)
+        return shown() == (f"{CAP // 2}/s", "blocked")
+
+    connection = pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))
+    channel = connection.channel()
+    channel.basic_publish("", "nobody-listens", b"x")
+    wait_until(lambda: gateway.get("/v1/listeners")["items"][0]["caps"] != [], within=5, what="the cap is in use")
+    assert shown() == (f"{CAP}/s", None)
+    rabbitmq.control("set_vm_memory_high_watermark", "0.00001")
+    try:
+        wait_until(published_into_the_alarm, within=15, every=0.2, what="the cap is tightened to its floor")
+        assert f"{CAP // 2}/s of {CAP}/s (blocked)" in gateway.cli("listeners").stdout
+    finally:
+        rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+    wait_until(lambda: shown() == (f"{CAP}/s", None), within=10, what="the cap is whole again")
+    connection.close()
+    rates = [(sample.name, sample.value) for sample in gateway.samples() if sample.name.startswith("sluice_cap") and sample.value]
+    assert ("sluice_cap_rate", CAP) in rates
+    assert [name for name, _ in rates] == ["sluice_cap_rate", "sluice_cap_tightened_total"]
+    events = [line["event"] for line in map(json.loads, gateway.log().splitlines()) if line["event"].startswith("cap_")]
+    assert events == ["cap_tightening", "cap_recovered"]

@@ -60,8 +60,9 @@ def test_a_limit_changed_during_a_flood_holds_within_half_a_second_and_after_a_r
         assert published.count("A") >= 0.9 * 200 * 3
 
 
-def test_a_default_changed_live_leaves_overrides_alone(rabbitmq: RabbitMQ, start_gateway) -> None:
-    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1000/s")])
+def test_a_default_changed_live_leaves_overrides_alone_and_its_candidate_tells_what_it_would_do(rabbitmq: RabbitMQ, start_gateway) -> None:
+    default = {**rule("1000/s"), "candidate": {"messages": "250/s"}}
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [default])
     with Queue(rabbitmq.url, "overridden") as special, Queue(rabbitmq.url, "ordinary") as ordinary:
         gateway.cli("limits", "set", "amqp", "/", "amq.default", special.name, "--messages", "600/s", "--reason", "test")
         floods = [go_publish(gateway.amqp_url(), "", one.name, "flood", seconds=6, rate=2500) for one in (special, ordinary)]
@@ -70,9 +71,31 @@ def test_a_default_changed_live_leaves_overrides_alone(rabbitmq: RabbitMQ, start
         gateway.cli("rules", "set", "default", "--messages", "300/s", "--reason", "test")
         changed = time.time()
         of_special, of_ordinary = (flood.result() for flood in floods)
+        screen = gateway.cli("limits", "get", "amqp", "/", "amq.default", special.name).stdout
     assert passed_per_second(of_special.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(600, rel=0.15)
     assert passed_per_second(of_ordinary.acked_per_100ms, before - 1.0, 1.0) == pytest.approx(1000, rel=0.15)
     assert passed_per_second(of_ordinary.acked_per_100ms, changed + 0.5, 2.0) == pytest.approx(300, rel=0.15)
+    assert "600/s" in screen
+    assert "the live change of this key comes first" in screen
+    promote_and_take_back(gateway, of_special.sent + of_ordinary.sent)
+
+
+def promote_and_take_back(gateway: Gateway, demand: int) -> None:
+    """The candidate of the rule `default` has seen `demand` messages; promoted it is the limit, rolled back it is a candidate again."""
+    seen = gateway.get("/v1/rules/default")
+    counts = seen["candidate_usage"]
+    assert counts["would_admit"] + counts["would_refuse"] == demand
+    assert counts["would_refuse"] > demand / 2
+    assert counts["clients"] == [{"client": LOOPBACK, "refused": counts["would_refuse"]}]
+    samples = [each for each in gateway.samples() if each.name == "sluice_candidate_messages_total"]
+    assert {each.labels["result"]: each.value for each in samples} == {"admitted": counts["would_admit"], "refused": counts["would_refuse"]}
+    revision = gateway.get("/v1/status")["revision"]
+    gateway.cli("rules", "promote", "default", "--reason", "tried")
+    promoted = gateway.get("/v1/rules/default")
+    assert (promoted["limit"], promoted["candidate"]) == (seen["candidate"], None)
+    gateway.cli("history", "rollback", str(revision), "--yes")
+    restored = gateway.get("/v1/rules/default")
+    assert (restored["limit"], restored["candidate"]) == (seen["limit"], seen["candidate"])
 
 
 def test_an_override_that_expires_lets_messages_pass_again(rabbitmq: RabbitMQ, start_gateway) -> None:

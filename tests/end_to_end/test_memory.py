@@ -44,12 +44,15 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             for _ in range(16):
                 time.sleep(0.25)
                 sizes.append(gateway.resident_bytes())
+            stopped = gateway.get("/v1/connections")["items"]
         finally:
             rabbitmq.resume()
         published = flood.result()
         arrived = queue.drain()
     assert published.sent * BODY > 10 * PUBLISHERS * BUDGET, "too small a flood to show anything"
     assert max(sizes) - base < PUBLISHERS * BUDGET
+    assert {(item["state"], item["bottleneck"]) for item in stopped} == {("flow", "broker")}
+    assert all(item["send_blocked_seconds"] > 1 for item in stopped)
     assert published.count("A") == published.sent
     assert sorted(arrived) == sorted([*warm.ids("A"), *published.ids("A")])
 

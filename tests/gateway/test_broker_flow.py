@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pamqp import commands
@@ -45,6 +46,12 @@ def seconds(item: dict[str, object], name: str) -> float:
 def names(link: Link) -> tuple[object, object]:
     item = shown(link)
     return item["state"], item["bottleneck"]
+
+
+def stages(link: Link) -> list[dict[str, Any]]:
+    """The reader's and the limiter's."""
+    credit: Any = shown(link)["credit"]
+    return [credit["reader"], credit["limiter"]]
 
 
 def latency(link: Link) -> tuple[int, float]:
@@ -190,8 +197,16 @@ def test_a_slow_judge_is_named_for_a_second_after() -> None:
         wires.until(lambda: link.session.forward.messages == 600)
         link.at_broker()
         assert names(link) == ("flow", "limiter"), "shown for a second after the last block"
+        reader, limiter = stages(link)
+        assert (reader["flow"], limiter["flow"]) == (True, False)
+        blocked = reader["blocked_seconds"]
+        assert blocked > 0
         wires.elapse(1.25)
         assert names(link) == ("running", "none")
+        assert stages(link) == [
+            {"flow": False, "credit": 400, "blocked_seconds": blocked},
+            {"flow": False, "credit": 400, "blocked_seconds": 0.0},
+        ]
 
 
 def test_both_out_of_credit_means_the_broker() -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from admin.store import Store
+from admin.views import usage_of
+from gateway import housekeeping
+from gateway.app import Gateway
 from gateway.broker_flow import BrokerFlow
 from gateway.caps import LEARN_S, SAMPLES, BrokerLoad, Caps, ConfirmPace, describe
+from gateway.settings import load
+from gateway.sweep import now_ns
+from limiter.keys import rocketmq_topic
 from limiter.limits import Adapt
 from limiter.rules import RuleSet
 from support.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
@@ -179,3 +189,63 @@ def test_what_was_shown_before_a_rule_asked_for_it_does_not_count() -> None:
     gate.judge.replace(RuleSet((cap(),)), gate.now)
     gate.tick(2)
     assert gate.cap()["now"] == "1000/s"
+
+
+# ---- in a whole gateway ------------------------------------------------------------------------------------------------
+
+CONFIGURATION = """
+gateway: {state_directory: state}
+access_log: off
+limiter: {threads: 0}
+listeners:
+  - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:0, upstream: 127.0.0.1:1}
+rules:
+  - {name: broker, match: {listener: rocket}, per: listener, limit: {messages: 1000/s, bytes: 1MiB/s}, adapt: {floor: 50%, tighten: 60%}}
+  - {name: orders, match: {topic: orders}, protected: true}
+"""
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """One that is not running: the tests take its turns. Its cap is in use."""
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION)
+    settings = load(file)
+    store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
+    made = Gateway(settings, store, cast(Any, SimpleNamespace(dropped=0)))
+    try:
+        origin = made.judge.origin("rocketmq", "rocket", "10.0.0.7", None)
+        ask(made.judge, made.judge.key(origin, b"orders", rocketmq_topic(b"orders")), now_ns())
+        yield made
+    finally:
+        made.sweeper.close()
+        made.executor.close(5)
+        store.close()
+
+
+def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(gateway: Gateway) -> None:
+    gateway.listening["rocket"].place.flow.busy["overload"] = 0
+    housekeeping.tick(gateway)
+    gateway.listening["rocket"].place.flow.busy["overload"] = 3
+    housekeeping.tick(gateway)
+    lines = "".join(gateway.metrics())
+    assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="messages"} 500\n' in lines
+    assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="bytes"} 524288\n' in lines
+    assert 'sluice_cap_tightened_total{listener="rocket",rule="broker",reason="overload"} 1\n' in lines
+    assert 'sluice_cap_tightened_total{listener="rocket",rule="broker",reason="timeout_clean_queue"} 0\n' in lines
+    assert "cold_data" not in "".join(line for line in lines.splitlines() if "sluice_cap" in line)
+    (listener,) = gateway.listeners()
+    (cap,) = cast(Any, listener["caps"])
+    assert (cap["limit"], cap["now"], cap["reason"]) == ("1000/s, 1MiB/s", "500/s, 512KiB/s", "overload")
+    (state,) = [state for state in gateway.judge.states(now_ns()) if state.per == "listener"]
+    usage = usage_of(state, None, lambda _: 0.0)
+    assert usage.cap_now is not None
+    assert (usage.cap_now.messages, usage.cap_reason) == ("500/s", "overload")
+
+
+def test_a_refusal_beyond_a_share_has_a_reason_of_its_own(gateway: Gateway) -> None:
+    totals = gateway.accounts.totals("rocketmq", "orders")
+    totals.received, totals.refused, totals.refused_share = 12, 10, 7
+    lines = "".join(gateway.metrics())
+    series = 'sluice_messages_refused_total{protocol="rocketmq",topic="orders",operation="produce",reason='
+    assert f'{series}"limit"}} 3\n{series}"share"}} 7\n' in lines

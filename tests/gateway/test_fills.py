@@ -9,6 +9,7 @@ import pytest
 
 from gateway.fills import Fills, parse
 from gateway.sweep import now_ns
+from limiter.algorithms.fit import RATE_ALGORITHMS
 from limiter.judge import Judge
 from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
@@ -32,6 +33,17 @@ def test_a_restart_gives_no_fresh_burst(tmp_path: Path) -> None:
     after = Judge(RULES)
     Fills(tmp_path, after, lambda: 1000.0).restore()
     assert flood(after) <= 10  # what a tenth of a second brings, however slow this machine is
+
+
+@pytest.mark.parametrize("algorithm", RATE_ALGORITHMS)
+def test_whatever_keeps_the_limit(tmp_path: Path, algorithm: str) -> None:
+    rules = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 60 * 10**9)), algorithm=algorithm, open_for_ns=0),))
+    before = Judge(rules)
+    assert flood(before) == 1
+    Fills(tmp_path, before, lambda: 1000.0).save()
+    after = Judge(rules)
+    Fills(tmp_path, after, lambda: 1000.0).restore()
+    assert flood(after) == 0
 
 
 def test_the_time_away_fills_the_bucket_as_if_it_had_run(tmp_path: Path) -> None:
@@ -92,7 +104,8 @@ def test_shelved_buckets_are_in_the_file(tmp_path: Path) -> None:
     assert flood(after) == 0
 
 
-GOOD = b'{"at": 1, "secret": "00", "order": "%s"}\n' % sys.byteorder.encode()
+SECRET = b"00" * 16
+GOOD = b'{"at": 1, "secret": "%s", "order": "%s"}\n' % (SECRET, sys.byteorder.encode())
 
 
 @pytest.mark.parametrize(
@@ -104,6 +117,8 @@ GOOD = b'{"at": 1, "secret": "00", "order": "%s"}\n' % sys.byteorder.encode()
         b'{"at":1}',
         b'{"at": 1, "secret": "00", "order": "middle"}\n\0\0\0\0',
         b'{"at": 1, "secret": "no hex", "order": "%s"}\n\0\0\0\0' % sys.byteorder.encode(),
+        b'{"at": NaN, "secret": "%s", "order": "%s"}\n\0\0\0\0' % (SECRET, sys.byteorder.encode()),
+        b'{"at": 1, "secret": "00", "order": "%s"}\n\0\0\0\0' % sys.byteorder.encode(),
         GOOD,
         GOOD + bytes(32) + b"\0\0\0\1",
         GOOD + bytes(31) + b"\0\0\0\0",

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.actions.outcome import count_held, counted
 from gateway.conversation import REFUSED
-from gateway.limit_events import RECOVERED_NS, LimitEvents
+from gateway.limit_events import EPISODES, RECOVERED_NS, LimitEvents
 from gateway.messages import REQUEST, Part
 from gateway.sweep import now_ns
 from limiter.judge import Judge
@@ -196,3 +196,15 @@ def test_recovery_is_said_once_with_what_was_refused_in_all(caplog: pytest.LogCa
     over.events.tick(now_ns() + 2 * RECOVERED_NS)
     name, fields = over.said()[-1]
     assert (name, fields["refused"], fields["rule"], fields["listener"], len(over.said())) == ("limit_recovered", 31, "orders", "rabbit", 3)
+
+
+def test_made_up_names_do_not_fill_the_log_or_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(Rule("few", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), open_for_ns=0), caplog)
+    keys = [over.key(b"made-up-%d" % number) for number in range(EPISODES + 20)]
+    for key in keys:
+        over.ask(3, key=key)
+    over.fold(*keys)
+    caplog.clear()
+    over.events.tick(over.now)
+    assert [name for name, _ in over.said()] == ["limit_reached"] * EPISODES + ["limits_reached"]
+    assert over.said()[-1][1]["messages"] == 20 * 2

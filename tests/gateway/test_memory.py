@@ -123,9 +123,10 @@ def test_who_publishes_first_while_memory_is_full_is_stopped_at_the_next_look() 
 
 
 @pytest.mark.parametrize(
-    ("held", "full"), [([249_999], False), ([250_000], True), ([250_000, 200_000], True), ([250_000, 199_999], False), ([199_999, 249_999], False)]
+    ("held", "full"),
+    [([249_999], False), ([250_000], True), ([250_000, 200_000], True), ([250_000, 199_999], False), ([199_999, 249_999], False)],
 )
-def test_it_is_full_at_the_mark_and_until_below_four_fifths_of_it(held: list[int], full: bool) -> None:  # noqa: FBT001
+def test_it_is_full_at_the_mark_and_until_below_four_fifths_of_it(held: list[int], full: bool) -> None:
     with Wires(never()) as wires:
         watch = MemoryWatch(MARK, wires.shared)
         _client, _broker = wires.connect("amqp")

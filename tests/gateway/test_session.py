@@ -32,7 +32,7 @@ def reset(end: socket.socket) -> None:
     end.close()
 
 
-@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("threads", [0, 1, 2])
 def test_what_nobody_limits_passes_byte_for_byte_in_both_directions(threads: int) -> None:
     upward = b"".join(send("orders", opaque=number) + heartbeat(opaque=1000 + number) for number in range(250))
     downward = b"".join(response(number) for number in range(250))
@@ -45,7 +45,7 @@ def test_what_nobody_limits_passes_byte_for_byte_in_both_directions(threads: int
         assert wires.received(client) == downward
 
 
-@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("threads", [0, 1, 2])
 def test_a_flood_is_refused_and_the_rest_of_the_connection_is_not(threads: int) -> None:
     with Wires(limited(), threads=threads) as wires:
         client, broker = wires.connect("rocketmq")

@@ -114,3 +114,65 @@ def test_endless_demand_gets_99_percent_of_the_rate_over_10_s(rate: int, burst_m
         admitted += request.passed
         now += max(step_us * 1000, request.wait_ns)  # whoever obeys the hint, asking every few milliseconds
     assert rate * 10 * 0.99 <= admitted <= rate * 10 + burst
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rate=st.sampled_from([1, 2, 3, 10, 77, 1000, 44_100, 1_000_000]),
+    burst_ms=st.sampled_from([1000, 2000, 5000]),
+    open_share=st.sampled_from([0.02, 0.3, 0.999, 1.0, 7.0]),
+    load=st.sampled_from([1.05, 2.0, 10.0]),
+    step_ms=st.sampled_from([5, 10]),
+    by_bytes=st.booleans(),
+)
+def test_whoever_ignores_the_hint_gets_the_rate_too_in_any_ten_seconds(
+    rate: int, burst_ms: int, open_share: float, load: float, step_ms: int, by_bytes: bool
+) -> None:
+    """Steady arrivals above the rate: what comes in while the breaker is open passes after it, whatever `open_for` is.
+
+    A window may begin with the bucket empty and end with it full; so one burst is wanting at most. And a bucket that is full runs over
+    until somebody asks: of one token, asked every 0.95 s, every other is lost, with and without a breaker.
+    """
+    limit = Limit(bytes=Rate(100 * rate), burst_ns=burst_ms * 10**6) if by_bytes else Limit(messages=Rate(rate), burst_ns=burst_ms * 10**6)
+    judge = judge_of(Rule("r", limit=limit, open_for_ns=int(burst_ms * 10**6 * open_share)))
+    key = key_of(judge, "orders")
+    step, length = step_ms * 10**6, 25 * SECOND
+    totals, offered = [0], 0
+    for number in range(1, length // step + 1):
+        arrived = int(rate * load * number * step / SECOND) - offered
+        offered += arrived
+        request = ask(judge, key, BEGIN + number * step, count=arrived, size=100 if by_bytes else 0) if arrived else None
+        totals.append(totals[-1] + (0 if request is None else request.passed))
+    window = 10 * SECOND // step
+    burst = rate * burst_ms / 1000
+    gap_s = max(step / SECOND, 1 / (rate * load))
+    least = rate * 10 * burst_ms / (burst_ms + gap_s * 1000)
+    assert totals[window] >= min(least, int(rate * load * 10)) - 1
+    if load > 1.5:  # the burst is used up by the time that windows are looked at
+        begin = min(len(totals) - window - 1, int(burst / (rate * (load - 1)) * SECOND) // step + 1)
+        for first in range(begin, len(totals) - window):
+            assert totals[first + window] - totals[first] >= least - burst - 1
+
+
+@pytest.mark.parametrize("rate", [1, 2, 10, 1000, 1_000_000])
+@pytest.mark.parametrize("open_for_ns", [SECOND // 100, SECOND, 60 * SECOND])
+def test_a_warm_limit_loses_nothing_to_its_breaker_either(rate: int, open_for_ns: int) -> None:
+    """Cold it lacks what warming up costs, half of its time, and no more."""
+    limit = Limit(messages=Rate(rate), warm_up_ns=2 * SECOND)
+    judge = judge_of(Rule("r", limit=limit, algorithm="warm_up", open_for_ns=open_for_ns))
+    key = key_of(judge, "orders")
+    now, admitted = BEGIN, 0
+    while now < BEGIN + 20 * SECOND:
+        request = ask(judge, key, now, count=10**9)
+        admitted += request.passed
+        now += max(2_000_000, request.wait_ns)
+    assert 0.99 * rate * 19 <= admitted <= rate * 21
+
+
+def test_what_is_paced_has_no_breaker() -> None:
+    rule = Rule("r", limit=Limit(messages=Rate(10)), algorithm="pacing")
+    assert rule.breaker_ns() == 0
+    judge = judge_of(rule)
+    key = key_of(judge, "orders")
+    ask(judge, key, BEGIN, count=10)
+    assert ask(judge, key, BEGIN + SECOND // 10, count=10).passed == 1

@@ -7,7 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.bypass import PARTS, SLOTS, Bypass, Share
-from limiter.limits import SECOND
+from limiter.judge import Judge
+from limiter.keys import rocketmq_topic
+from limiter.limits import SECOND, Limit, Rate
+from limiter.request import Request
+from limiter.rules import Match, Rule, RuleSet
 
 WINDOW = 10 * SECOND
 SLOT = WINDOW // SLOTS
@@ -85,3 +89,13 @@ def test_it_shows_what_it_has_let_pass() -> None:
     bypass = Bypass(Share(100_000, WINDOW), lambda: 0)
     bypass.add(7)
     assert repr(bypass) == "<Bypass passed=7 of at most 10 %>"
+
+
+def test_the_judge_tells_how_many_messages_it_has_judged() -> None:
+    rule = Rule("orders", Match(protocol="rocketmq", topic="orders"), "topic", Limit(Rate(10), messages_burst=10), open_for_ns=0)
+    judge = Judge(RuleSet((rule,)))
+    origin = judge.origin("rocketmq", "here", "10.0.0.7", None)
+    limited = judge.key(origin, b"orders", rocketmq_topic(b"orders"))
+    free = judge.key(origin, b"free", rocketmq_topic(b"free"))
+    judge.decide([Request(limited, 15, 2, 10), Request(free, 100, 1, 10), Request(None, 7, 0, 0)], SECOND)
+    assert judge.judged() == 30 == sum(judge.checks().values())

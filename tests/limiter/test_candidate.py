@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from limiter.candidate import CLIENTS_KEPT, CandidateCounts
 from limiter.judge import Judge
 from limiter.keys import rocketmq_topic
-from limiter.limits import LimitChange
+from limiter.limits import LimitChange, as_change
 from limiter.request import Request
 from limiter.reservation import Reservation
 from limiter.rules import Override
@@ -15,6 +17,10 @@ from limiter.snapshot import Quota
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
 
 BEGIN = 5 * SECOND
+some_rates = st.none() | st.builds(Rate, st.sampled_from([0, 1, 7, 100, 2000]))
+some_limits = st.builds(
+    Limit, messages=some_rates, bytes=some_rates, messages_burst=st.none() | st.integers(1, 30), burst_ns=st.none() | st.just(2 * SECOND)
+).filter(lambda limit: not limit.limits_nothing())
 ORDERS = rocketmq_topic(b"orders")
 
 
@@ -55,6 +61,33 @@ def test_it_admits_what_it_would_admit_if_it_were_the_limit() -> None:
         ask(judge, key_of(judge, "orders"), now, count=2)
         passed += ask(alone, key_of(alone, "orders"), now, count=2).passed
     assert counted(judge) == (passed, 80 - passed)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    limit=some_limits,
+    candidate=some_limits,
+    open_for_ns=st.sampled_from([0, SECOND // 50, SECOND, 3 * SECOND]),
+    algorithm=st.sampled_from(["token_bucket", "warm_up"]),
+    asks=st.lists(
+        st.tuples(st.sampled_from([0, 1, 10_000_000, SECOND // 3, 2 * SECOND]), st.integers(1, 30), st.integers(1, 4)), max_size=12
+    ),
+)
+def test_any_candidate_counts_what_it_would_admit_and_refuse_as_the_limit(
+    limit: Limit, candidate: Limit, open_for_ns: int, algorithm: str, asks: list[tuple[int, int, int]]
+) -> None:
+    def rule(limit: Limit, candidate: LimitChange | None = None) -> Rule:
+        return Rule("topics", limit=limit, open_for_ns=open_for_ns, algorithm=algorithm, candidate=candidate)
+
+    whole = as_change(candidate).over(limit)
+    judge, alone = judge_of(rule(limit, as_change(candidate))), judge_of(rule(whole))
+    now, passed, demand = BEGIN, 0, 0
+    for later, count, messages in asks:
+        now += later
+        ask(judge, key_of(judge, "orders"), now, count=count, messages=messages, size=100)
+        passed += ask(alone, key_of(alone, "orders"), now, count=count, messages=messages, size=100).passed * messages
+        demand += count * messages
+    assert counted(judge, now=now) == (passed, demand - passed)
 
 
 def test_what_another_level_refuses_is_demand_too() -> None:
@@ -236,8 +269,12 @@ def test_a_key_may_have_a_candidate_of_its_own_which_its_rule_does_not_count() -
 
 def test_a_keys_candidate_is_left_out_where_its_rule_has_come_to_limit_something_else() -> None:
     """The file may change under a live change; the judge must not fail on it."""
-    rules = RuleSet((Rule("topics", limit=Limit(messages=Rate(5))),), overrides={ORDERS: Override(candidate=tried(5))})
-    assert limits_of(rules)[1] == Limit(messages=Rate(5))
+    counting = Rule("topics", limit=Limit(concurrent=4), algorithm="concurrency")
+    judge = Judge(RuleSet((counting,), overrides={ORDERS: Override(candidate=tried(5), action="drop")}))
+    assert ask(judge, key_of(judge, "orders"), BEGIN, count=6).passed == 4
+    assert of_levels(judge) == []
+    (state,) = judge.states(BEGIN)
+    assert (state.effective.origin, state.effective.rule.action) == ("override", "drop")
 
 
 def test_repr() -> None:

@@ -6,6 +6,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -319,6 +320,56 @@ def test_what_a_failing_judge_lets_pass_counts_towards_the_share_and_is_never_he
     assert [one.unjudged for one in collect(executor, 3)] == [3, 3, 3]
     assert bound.passed == 9
     assert executor.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("threads", [1, 3])
+def test_whatever_goes_wrong_every_request_comes_back_once_and_each_session_goes_on(threads: int, seed: int) -> None:
+    """Sessions with one batch out at a time, small queues, a judge that fails and takes its time, a bound that is often reached."""
+    random = Random(seed)
+    judged = [0]
+
+    def judge(requests: list[Request], now: int) -> None:
+        if now % 7 == 0:
+            raise RuntimeError("injected")
+        if now % 5 == 0:
+            time.sleep(0.0002)
+        refuse(requests, now)
+        judged[0] += 3 * len(requests)
+
+    bound = Bypass(Share(500_000, SECOND), lambda: judged[0])
+    executor = Executor(judge, threads, queue=4, bound=bound, split=by_owner, on_rejection="pass")
+    back = dict.fromkeys(range(8), 0)
+    out: dict[int, list[Request]] = {}
+    now = 0
+
+    def take(done: list[Submission]) -> None:
+        for one in done:
+            assert isinstance(one.owner, list)
+            for owner, request in zip(one.owner, one.requests, strict=True):
+                expected = out[owner].pop(0)
+                assert request is expected, "in the session's order"
+                assert request.passed == (3 if request.bypassed else 0)
+                if not out[owner]:
+                    del out[owner]
+                    back[owner] += 1
+
+    while min(back.values()) < 20:
+        now += 1
+        idle = [owner for owner in back if owner not in out]
+        owners = [owner for owner in random.sample(idle, random.randint(0, len(idle))) for _ in range(random.randint(1, 3))]
+        if owners:
+            made = Submission([Request(key(), 3, 1, 10) for _ in owners], now * SECOND // 100 + now, owners)
+            for owner, request in zip(owners, made.requests, strict=True):
+                out.setdefault(owner, []).append(request)
+            if executor.submit(made):
+                take(executor.collect())
+        elif out:
+            take(collect(executor, 1))
+    assert executor.close(PATIENCE_S)
+    take(executor.collect())
+    assert (out, executor.depth) == ({}, 0)
+    assert bound.passed > 0
 
 
 def test_every_submission_is_counted_once_by_the_way_it_went(slow: SlowJudge) -> None:

@@ -17,7 +17,9 @@ words = st.lists(st.sampled_from(["a", "b", "ab", "", "*", "#", "a*", "?b", "[ab
 patterns = letters | words
 names = st.text("ab.-]", max_size=8) | st.lists(st.sampled_from(["a", "b", "ab", ""]), max_size=5).map(".".join)
 clients = st.sampled_from(["10.0.0.1", "10.0.7.1", "10.1.0.1", "2001:db8::1", "2001:db8:0:1::1", "::ffff:10.0.0.1", "", "/run/socket"])
-networks = st.sampled_from(["10.0.0.0/8", "10.0.0.0/16", "10.0.0.1", "0.0.0.0/0", "2001:db8::/48", "2001:db8::/64", "::/0", "::ffff:0:0/96"])
+networks = st.sampled_from(
+    ["10.0.0.0/8", "10.0.0.0/16", "10.0.0.1", "0.0.0.0/0", "2001:db8::/48", "2001:db8::/64", "::/0", "::ffff:0:0/96"]
+)
 
 
 def subject(name: TopicName, client: str | None = None, user: str | None = None, group: bytes | None = None) -> Subject:
@@ -37,7 +39,12 @@ amqp_matches = st.builds(
     client=st.none() | networks,
 )
 rocketmq_matches = st.builds(
-    Match, topic=st.none() | patterns, group=st.none() | patterns, namespace=st.none() | patterns, user=st.none() | patterns, client=networks
+    Match,
+    topic=st.none() | patterns,
+    group=st.none() | patterns,
+    namespace=st.none() | patterns,
+    user=st.none() | patterns,
+    client=networks,
 )
 subjects = st.builds(
     subject,

@@ -97,6 +97,15 @@ def test_what_was_full_meanwhile_does_not_come_back() -> None:
     assert not shelf.written
 
 
+@pytest.mark.parametrize(
+    "row", [[0, 0, 0, 300], [-1, 0, 0, 300], [1, -1, 0, 300], [1, 2**62, 0, 300], [1, 0, 0, 2**62], [1, 0, pack(UNIT, UNIT) + 1, 300]]
+)
+def test_rows_that_cannot_be_are_left_out(row: list[int]) -> None:
+    shelf = Shelf(100)
+    shelf.take_rows(array("q", row), 1000, 0)
+    assert not shelf.written
+
+
 def test_identities_are_told_apart_by_the_secret_and_connections_by_the_process() -> None:
     one, other = Shelf(10), Shelf(10)
     other.secret = one.secret
@@ -106,7 +115,9 @@ def test_identities_are_told_apart_by_the_secret_and_connections_by_the_process(
     assert Shelf(10).hash_of(topic) != one.hash_of(topic)
 
 
-@pytest.mark.parametrize(("messages", "size", "to", "expected"), [(0, 0, 150, (UNIT // 2, UNIT // 2)), (-UNIT, UNIT, 125, (-UNIT // 2, UNIT))])
+@pytest.mark.parametrize(
+    ("messages", "size", "to", "expected"), [(0, 0, 150, (UNIT // 2, UNIT // 2)), (-UNIT, UNIT, 125, (-UNIT // 2, UNIT))]
+)
 def test_fills_move_on_along_the_line(messages: int, size: int, to: int, expected: tuple[int, int]) -> None:
     moved = moved_on(pack(messages, size), 100, 200, to)
     assert (messages_of(moved), bytes_of(moved)) == expected

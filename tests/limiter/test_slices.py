@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms.token_bucket import TokenBucket
+from limiter.lending import Owner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.slices import AGAIN_NS, IDLE_NS, LOST_NS, SLICE_NS, Lease, Owner, Sliced, fraction, line_of, owner_limit
+from limiter.pocket import SLICE_NS, line_of
+from limiter.slices import AGAIN_NS, IDLE_NS, LOST_NS, Lease, Sliced
+from limiter.terms import fraction
 
 MS = 1_000_000
 START = 10**12

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from limiter.judge import Judge
 from limiter.limits import Adapt
+from limiter.rule import Override
 from limiter.tightening import Tightening
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 
@@ -139,11 +140,11 @@ def test_a_tightened_cap_admits_less_and_protected_topics_still_come_first() -> 
     judge = used(cap(), Rule("mine", limit=Limit(), protected=True, match=Match(topic="mine")))
     mine, flood = key_of(judge, "mine"), key_of(judge, "flood")
     passed = [0, 0]
-    for ms in range(15_000):
+    for ms in range(0, 15_000, 2):
         now = BEGIN + ms * MS
         if ms % 250 == 0:
             judge.heed("l", "blocked", now)
-        found = ask(judge, mine, now, count=1).passed if ms % 6 == 0 else 0, ask(judge, flood, now, count=20).passed
+        found = ask(judge, mine, now, count=1).passed if ms % 6 == 0 else 0, ask(judge, flood, now, count=40).passed
         if ms >= 10_000:
             passed[0] += found[0]
             passed[1] += found[1]
@@ -158,6 +159,13 @@ def test_a_change_of_the_rule_keeps_it_tightened_in_proportion() -> None:
     assert rate(judge, BEGIN) == "400/s"
     judge.replace(RuleSet((cap(adapt=None, rate=500),)), BEGIN)
     assert rate(judge, BEGIN) == "500/s"
+
+
+def test_a_live_change_of_its_rate_leaves_it_adapting() -> None:
+    judge = used(cap())
+    judge.heed("l", "blocked", BEGIN)
+    judge.replace(RuleSet((cap(),), {"cap": Override(messages=Rate(500))}), BEGIN)
+    assert rate(judge, BEGIN) == "400/s"
 
 
 def test_with_no_rule_that_adapts_nothing_is_told() -> None:

@@ -167,7 +167,9 @@ def test_shares(text: str, parts: int, window_ns: int, written: str) -> None:
     assert parse_share(written) == share
 
 
-@pytest.mark.parametrize("text", ["10%", "10/10s", "10%/0s", "10%/11min", "100.1%/10s", "-1%/10s", "0.00001%/10s", "10%/1.0001s", "", "%/s"])
+@pytest.mark.parametrize(
+    "text", ["10%", "10/10s", "10%/0s", "10%/11min", "100.1%/10s", "-1%/10s", "0.00001%/10s", "10%/1.0001s", "", "%/s"]
+)
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(ValueError, match="10%/10s|at most|the most"):
+    with pytest.raises(ValueError, match=r"10%/10s|at most|the most"):
         parse_share(text)

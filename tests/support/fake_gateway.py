@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admin.ports import ReloadFailedError
-from admin.state import StoredOverride
 from limiter.judge import Judge
 from limiter.keys import Origin, TopicName
 from limiter.request import Request
@@ -29,7 +28,6 @@ class FakeGateway:
         self.drains = 0
         self.gathered: list[str] = []  # routes whose answers were prepared
         self.waits = 0  # for changes to be in force
-        self.obstacle = ""  # why no change is possible
         self.metric_pieces: list[str] = ["# HELP sluice_fake A metric.\n# TYPE sluice_fake gauge\nsluice_fake 1\n"]
         self.broken = False  # status() raises
         self._origin: Origin = self._judge.origin("rocketmq", "rocket", "127.0.0.1", None)
@@ -95,10 +93,6 @@ class FakeGateway:
 
     async def in_force(self) -> None:
         self.waits += 1
-
-    def cannot(self, changes: list[StoredOverride]) -> str:
-        del changes
-        return self.obstacle
 
     def drain(self) -> None:
         self.drains += 1

@@ -80,4 +80,4 @@ class FleetWorld:
 
 
 def fleet_settings(url: str, name: str = "tests", timeout_ms: int = 50, password_file: Path | None = None) -> FleetRedis:
-    return FleetRedis(url, name, timeout_ms * MS, password_file)
+    return FleetRedis(url, name, timeout_ms * MS, password_file=password_file)

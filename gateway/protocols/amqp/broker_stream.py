@@ -298,9 +298,8 @@ class BrokerStream:
             raise passage.wrong(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
         data = passage.data
         if confirms.flights is not None:
-            tag = u64(data, pos + 11)
             acked = u32(data, pos + 7) == BASIC_ACK
-            confirms.flights.confirm(tag, confirms.forwarded, multiple=(data[pos + 19] & 1) != 0, acked=acked)
+            confirms.flights.confirm(u64(data, pos + 11), confirms.forwarded, multiple=(data[pos + 19] & 1) != 0, acked=acked)
         try:
             instead = confirms.confirm(u64(data, pos + 11), (data[pos + 19] & 1) != 0)
         except ProtocolError:

@@ -24,7 +24,7 @@ SUCCESS: Final = b'{"code":0,'  # how a broker's JSON begins that says so (fastj
 OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # within a JSON string the first quote would have a backslash before it
 MOST_REMEMBERED: Final = 8192  # polls of one connection, 300 bytes each; a client has one per queue. Beyond it they only count: a guess
 STORED: Final = (0, 10, 11, 12)  # answers to a send that was stored: success; disk or replica were slower than the broker waits
-LATE_NS: Final = 10_000_000_000  # a send not answered for so long will not be: clients give up after 3 s, and some one-way sends do not say so
+LATE_NS: Final = 10_000_000_000  # no answer comes later: clients give up after 3 s; not every one-way send says that it is one
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -182,12 +182,27 @@ def test_health(sluice: Any, admin: Any, answer: tuple[int, dict[str, Any]], cod
         assert sluice("health", "-o", "json").json == {"ready": False, "reasons": ["rabbit is down"]}
 
 
+def test_health_that_is_not_quite_good_says_so_and_is_ready(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /readyz"] = (200, {"ready": True, "warnings": ["disk: 7 bytes are free"]})
+    ran = sluice("health")
+    assert (ran.code, ran.out, ran.err) == (0, "ready  yes\n", "ready, but disk: 7 bytes are free\n")
+    assert sluice("health", "-o", "json").json["warnings"] == ["disk: 7 bytes are free"]
+
+
 def test_health_without_a_token_says_who_is_told_the_reasons(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.answers["GET /readyz"] = (503, {"ready": False})
     monkeypatch.delenv("SLUICE_TOKEN")
     ran = sluice("health")
     assert ran.code == 1
     assert "the reasons are told to whoever has a token; see --token-file" in ran.err
+
+
+def test_status_shows_what_is_within_as_lines_of_their_own(sluice: Any, admin: Any) -> None:
+    told = {"connections": 7, "draining": False, "fleet": {"name": "orders", "reachable": False, "gateways": 3}}
+    admin.answers["GET /v1/status"] = (200, told)
+    assert sluice("status").out.splitlines() == [
+        "connections      7", "draining         no", "fleet.name       orders", "fleet.reachable  no", "fleet.gateways   3",
+    ]  # fmt: skip
 
 
 def test_health_of_nobody_is_4(sluice: Any) -> None:
@@ -239,6 +254,7 @@ def test_every_verb_of_the_contract_is_there(sluice: Any) -> None:
         "quotas",
         "reload",
         "drain",
+        "status",
         "health",
         "token",
         "version",

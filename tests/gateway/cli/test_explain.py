@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.explain import limit, moment, tried
+from gateway.cli.explain import details, held, limit, moment, tried, used, ways
 
 KEY = "GET /v1/limits/rocketmq/orders"
 CANDIDATE = {"messages": "300/s", "messages_burst": 300}
@@ -116,9 +116,35 @@ def test_what_a_candidate_would_have_done(usage: dict[str, Any] | None, said: st
     assert tried(None, usage) is None
 
 
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        ({"per": "listener", "thing": ""}, ["  for   each listener apart", "  now   depends on the listener: say --listener"]),
+        ({"per": "client", "thing": "10.0.0.7"}, ["  for   10.0.0.7", "  now   not used yet"]),
+        ({"per": "rule", "thing": ""}, ["  for   all of them together", "  now   not used yet"]),
+        ({"per": "connection", "thing": ""}, ["  for   each connection apart", "  now   not used yet"]),
+    ],
+)
+def test_whose_bucket_it_is(level: dict[str, Any], said: list[str]) -> None:
+    assert [line for line in details(level) if line.startswith(("  for", "  now"))] == said
+
+
+def test_a_live_change_where_no_rule_is() -> None:
+    assert held({"limit": {"messages": "5/s", "messages_burst": 5}, "rule": "unruled", "place": ""}) == "5/s (burst 5)  of no rule"
+
+
+def test_a_topics_part_of_a_cap_and_a_cap_that_is_tightened() -> None:
+    assert list(ways({**HOLDS, "weight": 3.0, "protected": True}))[-2:] == ["weight 3", "protected"]
+    assert not {"weight 1", "protected"} & set(ways({**HOLDS, "weight": 1.0, "protected": False}))
+    tightened = {"messages": "16000/s", "messages_burst": 16000}
+    said = used({"fill": 0.1, "breaker": "closed", "cap_now": tightened, "cap_reason": "blocked"})
+    assert "; tightened to 16000/s (burst 16000) (blocked); " in said
+
+
 def test_limits_and_moments_in_words() -> None:
     assert limit({}) == "unlimited"
-    assert limit({"messages": "0/s"}) == "0/s (burst 0)"
+    assert limit({"messages": "0/s", "messages_burst": 0}) == "0/s (burst 0)"
+    assert limit({"messages": "5/s", "warm_up": "10s"}) == "5/s, warm after 10s"
     assert moment("soon") == "soon"
 
 

@@ -41,6 +41,8 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
         "per user",
         "rate",
         "refused",
+        "queued",
+        "inline",
         "unjudged",
         "broker busy",
         "upstream tls",
@@ -49,7 +51,7 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
     ):
         assert name in head
     assert line.split() == [
-        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "77", "41", "127.0.0.1:5673",
+        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "900", "12", "77", "-", "41", "127.0.0.1:5673",
         "-", "v2", "reachable",
     ]  # fmt: skip
 
@@ -71,3 +73,11 @@ def test_a_certificate_that_is_verified_says_so(sluice: Any, admin: Any) -> None
     line = sluice("listeners").out.splitlines()[1]
     assert "client certificates" in line
     assert "verified" in line.split()
+
+
+def test_a_cap_says_what_it_is_now_and_why(sluice: Any, admin: Any) -> None:
+    whole = {"rule": "broker", "limit": "20000/s", "now": "20000/s", "reason": None}
+    admin.topics = [listener(caps=[whole])]
+    assert " 20000/s " in sluice("listeners").out.splitlines()[1]
+    admin.topics = [listener(caps=[whole | {"now": "16000/s", "reason": "blocked"}])]
+    assert " 16000/s of 20000/s (blocked) " in sluice("listeners").out.splitlines()[1]

@@ -11,8 +11,8 @@ from redis import Redis
 
 from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, whole_rate
 from limiter.algorithms.token_bucket import TokenBucket
+from limiter.lending import Owner
 from limiter.limits import SECOND, Limit, Rate
-from limiter.slices import Owner
 from support.redis_server import RedisServer
 
 START = 1_795_000_000_000_000  # microseconds since 1970: as large as Redis' own

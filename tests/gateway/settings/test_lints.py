@@ -104,7 +104,11 @@ def test_does_not_warn(write: Callable[..., Path], rules: str) -> None:
         ("match: {topic: 'shop%ord*', namespace: store}", "match.namespace", "is in namespace shop, not in store"),
         ("match: {topic: orders, namespace: 'st*'}", "match.namespace", "orders is in no namespace, not in st*"),
         ("match: {topic: '%RETRY%shop%billing', namespace: store}", "match.namespace", "is in namespace shop"),
-        ("match: {listener: rabbit, topic: orders}", "match.listener", "listener rabbit speaks amqp, and the rule is for rocketmq: it never matches"),
+        (
+            "match: {listener: rabbit, topic: orders}",
+            "match.listener",
+            "listener rabbit speaks amqp, and the rule is for rocketmq: it never matches",
+        ),
         ("match: {listener: rocket}, per: exchange", "match.listener", "listener rocket speaks rocketmq, and the rule is for amqp"),
     ],
 )
@@ -130,6 +134,24 @@ def test_warns_of_rules_that_never_match(write: Callable[..., Path], rule: str, 
 def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule: str) -> None:
     rocket = "  - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:3, upstream: 127.0.0.1:4}\n"
     assert load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n")).warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            "{name: a, algorithm: pacing, limit: {messages: 10/s}}",
+            "algorithm: pacing is not shared: each of 2 workers holds 1/2 of the limit",
+        ),
+        ("{name: a, per: listener, limit: {messages: 10/s}}", "a listener's limit is not shared: each of 2 workers holds 1/2 of the limit"),
+    ],
+)
+def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], rule: str, said: str) -> None:
+    def warned(workers: int) -> bool:
+        file = write(f"gateway: {{workers: {workers}}}\n{LISTENERS}rules:\n  - {rule}\n")
+        return any(said in str(warning) for warning in load(file, {}).warnings())
+
+    assert [warned(workers) for workers in (1, 2)] == [False, True]
 
 
 def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from gateway.settings import load
 from gateway.settings.types import RemoteAdmin
-from limiter.limits import Limit, Rate
+from limiter.limits import Limit, LimitChange, Rate
 from limiter.rule import Match, Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
@@ -33,6 +33,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
             }
         ],
         "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000},
+        "fleet": "off",
         "credit": {"initial": 400, "more_after": 200},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
         "disk": {"low_watermark": "200MiB"},
@@ -133,6 +134,22 @@ rules:
             place="sluice.yaml:4",
         ),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "candidate", "whole"),
+    [
+        ("{messages: 300/s}", LimitChange(messages=Rate(300)), Limit(messages=Rate(300), burst_ns=2_000_000_000)),
+        ("{bytes: 1MiB/s, burst: 1s}", LimitChange(bytes=Rate(1 << 20), burst_ns=1_000_000_000), Limit(Rate(500), Rate(1 << 20), burst_ns=1_000_000_000)),
+        ("{burst: {messages: 7}}", LimitChange(messages_burst=7), Limit(Rate(500), messages_burst=7, burst_ns=2_000_000_000)),
+    ],
+)
+def test_candidates(write: Callable[..., Path], text: str, candidate: LimitChange, whole: Limit) -> None:
+    settings = load(write(f"{LISTENERS}rules: [{{name: a, limit: {{messages: 500/s, burst: 2s}}, candidate: {text}}}]\n"))
+    (rule,) = settings.rules
+    assert (rule.candidate, rule.candidate_limit()) == (candidate, whole)
+    (again,) = load(write(yaml.safe_dump(settings.describe()))).rules
+    assert again.candidate == candidate
 
 
 def test_remote_admin(write: Callable[..., Path]) -> None:

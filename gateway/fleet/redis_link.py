@@ -1,0 +1,113 @@
+"""Connections to Redis: to one server, or to the nodes of a Redis Cluster.
+
+What is asked goes out in one round trip per node, in a second one to nodes that do not know the scripts (any more). Nothing is tried twice:
+that is what the next round is for. A cluster that has moved a slot is asked anew where its slots are, by a new connection.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import TYPE_CHECKING, Final
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.exceptions import NoScriptError
+from redis.retry import Retry
+
+from gateway.fleet.outages import DENIED, OwnerGoneError
+from gateway.fleet.script import PRESENCE, SCRIPT
+
+if TYPE_CHECKING:
+    from gateway.settings.types import FleetRedis
+
+Command = tuple[str | int, ...]
+
+SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
+LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE))
+KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
+
+
+class RedisLink:
+    """Connected from the beginning; after a fault it is to be closed, for what is still on its way must never be read."""
+
+    def __init__(self, settings: FleetRedis) -> None:
+        """Raises what redis-py raises, and OwnerGoneError."""
+        options = options_of(settings)
+        self._cluster: RedisCluster | None = None
+        self._client: Redis | None = None
+        if settings.cluster:
+            self._cluster = RedisCluster.from_url(settings.url, **options)
+        else:
+            self._client = Redis.from_url(settings.url, **options)
+
+    def answers(self, commands: list[Command]) -> list[object]:
+        """The answers to all commands; error replies are among them, faults of a connection are raised."""
+        if self._client is not None:
+            return answers_of(self._client, commands)
+        cluster = self._cluster
+        assert cluster is not None
+        found: list[object] = [None] * len(commands)
+        nodes: dict[str, list[int]] = {}
+        clients: dict[str, Redis] = {}
+        for number, command in enumerate(commands):
+            node = cluster.get_node_from_key(command[KEY])  # type: ignore[no-untyped-call]
+            nodes.setdefault(node.name, []).append(number)
+            if node.name not in clients:
+                clients[node.name] = cluster.get_redis_connection(node)
+        for name, numbers in nodes.items():
+            for number, answer in zip(numbers, answers_of(clients[name], [commands[number] for number in numbers]), strict=True):
+                found[number] = answer
+        return found
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def __repr__(self) -> str:
+        return f"<RedisLink {self._client or self._cluster}>"
+
+
+def options_of(settings: FleetRedis) -> dict[str, object]:
+    """redis-py's: it tries once, and at once. The password is read from its file each time, so that a changed one is found."""
+    timeout = settings.timeout_ns / 1e9
+    retry = Retry(NoBackoff(), 0)
+    options: dict[str, object] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": retry, "protocol": 2}
+    if settings.password_file is not None:
+        try:
+            options["password"] = settings.password_file.read_text().strip()
+        except (OSError, ValueError) as error:
+            raise OwnerGoneError(DENIED, f"{settings.password_file} cannot be read: {error}") from error
+    if settings.tls is not None:
+        tls = settings.tls
+        options |= {
+            "ssl_ca_certs": tls.ca and str(tls.ca),
+            "ssl_certfile": tls.certificate and str(tls.certificate),
+            "ssl_keyfile": tls.key and str(tls.key),
+            "ssl_cert_reqs": "none" if tls.verify == "none" else "required",
+            "ssl_check_hostname": tls.verify == "full",
+        }
+    return options
+
+
+def answers_of(client: Redis, commands: list[Command]) -> list[object]:
+    """One node's answers, in one round trip, or in two where it has forgotten the scripts."""
+    answers = together(client, commands)
+    unknown = [number for number, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+    if unknown:  # it was restarted, or somebody flushed them: nothing of those was done
+        again = together(client, [*LOAD, *(commands[number] for number in unknown)])
+        for number, answer in zip(unknown, again[len(LOAD) :], strict=True):
+            answers[number] = answer
+    return answers
+
+
+def together(client: Redis, commands: list[Command]) -> list[object]:
+    """The answers to commands sent in one go; error replies are among them, faults of the connection are raised."""
+    with client.pipeline(transaction=False) as pipeline:
+        for command in commands:
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+        answers: list[object] = pipeline.execute(raise_on_error=False)
+    return answers

@@ -1,0 +1,68 @@
+"""Three gateways in front of one broker, one limit: through a real Redis, also while that is killed and started again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients import go_publish
+from support.gateways import Gateway, amqp_listener
+from support.processes import wait_until
+from support.queues import Queue
+from support.rates import bounds
+from support.redis_server import RedisServer
+
+pytestmark = pytest.mark.rabbitmq
+
+RATE = 1000
+FLOOD_S = 8.0
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
+
+
+def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(
+    rabbitmq: RabbitMQ, start_gateway, redis_server: RedisServer
+) -> None:
+    listener = amqp_listener(f"127.0.0.1:{rabbitmq.port}")
+    rule = {"name": "limited", "match": {"protocol": "amqp", "routing_key": "limited*"}, "limit": {"messages": f"{RATE}/s"}}
+    fleet = {"redis": {"url": redis_server.url, "name": "end-to-end", "timeout": "200ms"}}
+    gateways: list[Gateway] = [start_gateway([listener], [rule], fleet=fleet) for _ in range(3)]
+    wait_until(lambda: all(state(each)["gateways"] == 3 for each in gateways), within=5, what="three gateways in the fleet")
+    with Queue(rabbitmq.url, "limited-fleet") as queue:
+        started = time.monotonic()
+        floods = [go_publish(each.amqp_url(), "", queue.name, f"flood{n}", seconds=FLOOD_S, rate=RATE) for n, each in enumerate(gateways)]
+        time.sleep(3)
+        assert all(state(each)["asks"] > 20 for each in gateways)
+        redis_server.kill()
+        wait_until(lambda: not any(state(each)["reachable"] for each in gateways), within=3, what="an outage")
+        time.sleep(1)
+        redis_server.start()
+        published = [flood.result() for flood in floods]
+        elapsed_s = time.monotonic() - started
+        arrived = queue.depth()
+    passed = [each.count("A") for each in published]
+    at_least, _ = bounds(RATE, FLOOD_S, RATE)
+    _, at_most = bounds(RATE, elapsed_s, RATE)
+    assert 0.95 * at_least <= sum(passed) <= 1.02 * at_most
+    assert arrived == sum(passed)
+    assert min(passed) > 0.15 * sum(passed), passed
+    for gateway in gateways:
+        assert state(gateway)["reachable"] is True
+        assert "fleet_lost" in gateway.log()
+        assert "fleet_back" in gateway.log()
+        samples = {(sample.name, sample.labels.get("reason")): sample.value for sample in gateway.samples()}
+        assert samples["sluice_fleet_failures_total", "unreachable"] >= 2
+        assert samples["sluice_fleet_outage_seconds_total", None] >= 1
+
+
+def state(gateway: Gateway) -> dict[str, object]:
+    found: dict[str, object] = gateway.get("/v1/status")["fleet"]
+    return found

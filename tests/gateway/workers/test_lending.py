@@ -1,0 +1,216 @@
+"""A worker's judge and its parent's, with the messages between them: one limit, counters that add up, and a worker that ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.workers.child import Child
+from gateway.workers.member import Numbers
+from gateway.workers.wire import Asks, Grants, Message, Told
+from limiter.judge import Judge
+from limiter.keys import Key, rocketmq_topic
+from limiter.lending import Owner
+from limiter.limits import Limit, LimitChange, Rate
+from limiter.request import Request
+from limiter.rule import Match, Rule
+from limiter.rules import RuleSet
+from limiter.slices import Lease
+from limiter.terms import Terms
+
+MS = 1_000_000
+BEGIN = 10**12
+
+
+def rules(rate: int, **more: object) -> RuleSet:
+    return RuleSet((Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(rate)), open_for_ns=0, **more),))  # type: ignore[arg-type]  # fields of a rule
+
+
+class Box:
+    """An outbox whose messages arrive at once."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def put(self, message: Message) -> None:
+        self.messages.append(message)
+
+    def take(self) -> list[Message]:
+        messages, self.messages = self.messages, []
+        return messages
+
+
+class Pair:
+    """One worker's judge, and what the parent has of it."""
+
+    def __init__(self, parent: Judge, owner: Owner, place: int, held: RuleSet) -> None:
+        self.judge = Judge(held)
+        self.judge.share(Terms(2, Lease(2)))
+        self.numbers = Numbers()
+        self.outbox = Box()
+        self.child = Child(place, 0, parent, owner)
+        self.child.outbox = Box()  # type: ignore[assignment]  # as far as it is used
+        self.key = key_of(self.judge)
+        self.passed = 0
+
+    def offer(self, count: int, now: int) -> None:
+        request = Request(self.key, count, 1, 100)
+        self.judge.decide([request], now)
+        self.passed += request.passed
+        for level in self.key.levels:
+            self.numbers.changed[level] = None
+
+    def exchange(self, now: int) -> None:
+        """Ask, and take the answers."""
+        asks = [(self.numbers.of(level, self.outbox), messages, size) for level, messages, size in self.judge.asks(now)]  # type: ignore[arg-type]
+        if asks:
+            self.outbox.put(Asks(asks))
+        self.deliver()
+        for message in self.child.outbox.take():  # type: ignore[attr-defined]
+            assert isinstance(message, Grants)
+            self.judge.granted([(self.numbers.levels[number], got, size) for number, got, size in message.grants], now)
+
+    def tell(self, now: int) -> None:
+        tried = self.numbers.tried(self.outbox)  # type: ignore[arg-type]
+        self.outbox.put(Told(1, {}, self.numbers.counts(self.outbox, now), tried))  # type: ignore[arg-type]
+        self.deliver()
+
+    def deliver(self) -> None:
+        for message in self.outbox.take():
+            self.child.take(message)  # type: ignore[arg-type]  # a message of the union, seen as any
+
+
+def key_of(judge: Judge) -> Key:
+    return judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"t", rocketmq_topic(b"t"))
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The clock by which the parent answers."""
+    clock = [BEGIN]
+    monkeypatch.setattr("gateway.workers.child.now_ns", lambda: clock[0])
+    return clock
+
+
+def world(held: RuleSet) -> tuple[Judge, Owner, list[Pair]]:
+    parent, owner = Judge(held), Owner()
+    parent.share(Terms(2, None))
+    return parent, owner, [Pair(parent, owner, place, held) for place in (1, 2)]
+
+
+def run(pairs: list[Pair], now: list[int], milliseconds: int, offers: tuple[int, int]) -> int:
+    before = sum(pair.passed for pair in pairs)
+    for _ in range(milliseconds):
+        for pair, offer in zip(pairs, offers, strict=True):
+            if offer:
+                pair.offer(offer, now[0])
+        now[0] += MS
+        if now[0] // MS % 10 == 0:
+            for pair in pairs:
+                pair.exchange(now[0])
+    return sum(pair.passed for pair in pairs) - before
+
+
+def test_two_workers_hold_one_limit_and_the_parent_knows_what_they_admitted(now: list[int]) -> None:
+    parent, _, pairs = world(rules(1000))
+    assert run(pairs, now, 1000, (5, 0)) <= 2000
+    for turn in range(4):
+        assert run(pairs, now, 1000, (0, 5) if turn % 2 else (5, 0)) == pytest.approx(1000, rel=0.02)
+    for pair in pairs:
+        pair.tell(now[0])
+    (state,) = parent.states(now[0])
+    assert (state.thing, state.admitted) == ("t", sum(pair.passed for pair in pairs))
+    assert state.over_limit == sum(level.over_limit for pair in pairs for level in pair.key.levels) > 0
+
+
+def test_told_twice_is_counted_once(now: list[int]) -> None:
+    parent, _, (pair, _other) = world(rules(1000))
+    pair.offer(10, now[0])
+    pair.tell(now[0])
+    pair.tell(now[0])
+    pair.offer(5, now[0])
+    pair.tell(now[0])
+    assert parent.states(now[0])[0].admitted == 15
+
+
+def test_candidates_are_tried_in_parts_and_their_counts_add_up(now: list[int]) -> None:
+    held = rules(1000, candidate=LimitChange(messages=Rate(100)))
+    parent, _, pairs = world(held)
+    for offer in (80, 30):  # each worker's part is 50
+        for pair in pairs:
+            pair.offer(offer, now[0])
+            pair.tell(now[0])
+            pair.tell(now[0])
+    counts = parent.candidates(now[0])["all"]
+    assert (counts.admitted, counts.refused, counts.clients) == (100, 120, {"10.0.0.7": 120})
+    (state,) = parent.states(now[0])
+    assert state.candidate is not None
+    assert (state.candidate.admitted, state.candidate.refused) == (100, 120)
+    changed = rules(1000, candidate=LimitChange(messages=Rate(60)))
+    now[0] += MS
+    parent.replace(changed, now[0])
+    pairs[0].offer(7, now[0])
+    pairs[0].tell(now[0])  # it has not heard yet: this is of the candidate before
+    assert parent.candidates(now[0])["all"].refused == 0
+    pairs[0].judge.replace(changed, now[0])
+    pairs[0].offer(7, now[0])
+    pairs[0].tell(now[0])
+    assert parent.candidates(now[0])["all"].refused == 7
+
+
+def test_a_changed_limit_holds_for_both_when_both_have_it(now: list[int]) -> None:
+    parent, _, pairs = world(rules(1000))
+    run(pairs, now, 2000, (5, 5))
+    for judge in (parent, *(pair.judge for pair in pairs)):
+        judge.replace(rules(200), now[0])
+    run(pairs, now, 500, (5, 5))
+    assert run(pairs, now, 4000, (5, 5)) == pytest.approx(800, rel=0.02)
+
+
+def test_a_limit_of_zero_admits_nothing_from_the_next_batch_on(now: list[int]) -> None:
+    parent, _, pairs = world(rules(1000))
+    run(pairs, now, 100, (1, 1))
+    for judge in (parent, *(pair.judge for pair in pairs)):
+        judge.replace(rules(0), now[0])
+    assert run(pairs, now, 500, (5, 5)) == 0
+
+
+def test_other_algorithms_are_divided_and_the_parent_has_the_workers_fill(now: list[int]) -> None:
+    parent, _, pairs = world(rules(1000, algorithm="pacing"))
+    run(pairs, now, 1000, (5, 5))
+    assert run(pairs, now, 2000, (5, 0)) == pytest.approx(1000, rel=0.02)
+    pairs[0].tell(now[0])
+    (level,) = pairs[0].key.levels
+    assert parent.states(now[0])[0].fill == pytest.approx(level.bucket.fill(now[0]), abs=0.01)
+
+
+def test_the_parents_fill_survives_what_its_workers_do_not(now: list[int]) -> None:
+    """A bucket that is used up stays so when the worker that has used it is replaced: at most its line is new."""
+    parent, owner, pairs = world(rules(1000))
+    run(pairs, now, 3000, (5, 0))
+    successor = Pair(parent, owner, 1, parent.rules)
+    assert run([successor, pairs[1]], now, 1000, (5, 0)) <= 1000 + 250 + 1
+
+
+def test_those_without_room_in_a_workers_ledger_share_an_overflow_there_and_are_counted_as_such_here(now: list[int]) -> None:
+    held = rules(100)
+    parent, owner = Judge(held), Owner()
+    parent.share(Terms(2, None))
+    pair = Pair(parent, owner, 1, held)
+    pair.judge = Judge(held, 1)
+    pair.judge.share(Terms(2, Lease(2)))
+    for topic in (b"t", b"u"):
+        pair.key = pair.judge.key(pair.judge.origin("rocketmq", "rocket", "10.0.0.7", None), topic, rocketmq_topic(topic))
+        pair.offer(500, now[0])
+    pair.tell(now[0])
+    states = {(state.overflow, state.thing): state.admitted for state in parent.states(now[0])}
+    assert states == {(False, "t"): 25, (True, ""): 50}
+
+
+def test_levels_that_the_worker_has_forgotten_are_forgotten_here(now: list[int]) -> None:
+    _, _, (pair, _other) = world(rules(1000))
+    pair.offer(1, now[0])
+    pair.tell(now[0])
+    for level in pair.key.levels:
+        level.state = 1  # as the ledger marks what it lets go
+    assert [pair.numbers.forget(), pair.numbers.forget()] == [[], [1]]
+    assert repr(pair.numbers) == "<Numbers of 0 levels, 0 changed>"

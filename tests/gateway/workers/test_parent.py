@@ -1,0 +1,136 @@
+"""The parent without processes: a change waits for every worker, and for nobody who is over or does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from admin.store import Store
+from gateway import log, supervisor
+from gateway.settings import load
+from gateway.workers.child import Child
+from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
+from gateway.workers.wire import Done, Ready, Told
+
+CONFIGURATION = """\
+gateway: {name: several, workers: 2, state_directory: state}
+listeners: [{name: rabbit, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
+rules: [{name: all, limit: {messages: 100/s}}]
+access_log: off
+"""
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[Parent]:
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION)
+    settings = load(file, {})
+    store = Store.open(settings.gateway.state_directory, settings.rules)
+    handler = log.QueueHandler(StringIO(), "json", {})
+    made = Parent(settings, store, handler, supervisor.Inheritance([]))
+    for worker in (1, 2):
+        child = made.children[worker] = Child(worker, 0, made.judge, made.owner)
+        child.take(Ready(4711))
+    yield made
+    store.close()
+    handler.close()
+
+
+def waiting(child: Child) -> list[int]:
+    """Numbers of what a worker has to answer."""
+    return list(child._waiting)
+
+
+async def test_a_change_is_in_force_when_every_worker_has_said_so(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    done = trio.Event()
+
+    async def change() -> None:
+        parent.enforce(parent.store.rules())
+        await parent.in_force()
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change)
+        await trio.sleep(0.1)
+        steps = []
+        for child in parent.children.values():
+            steps.append(done.is_set())
+            child.take(Done(waiting(child)[0]))
+            await trio.sleep(0.1)
+        steps.append(done.is_set())
+    assert steps == [False, False, True]
+
+
+async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
+    parent: Parent, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    killed = []
+
+    def kill(pid: int, number: int) -> None:
+        killed.append((pid, number))
+        parent.children[2].over.set()
+
+    monkeypatch.setattr("gateway.workers.child.os.kill", kill)
+    parent.children[2].pid = 4712
+    began = trio.current_time()
+    parent.enforce(parent.store.rules())
+    parent.children[1].take(Done(waiting(parent.children[1])[0]))
+    await parent.in_force()
+    assert (killed, trio.current_time() - began) == ([(4712, 9)], ANSWER_S)
+
+
+async def test_views_are_gathered_for_so_long_and_no_longer(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    began = trio.current_time()
+    await parent.gather("/v1/topics")
+    assert trio.current_time() - began == GATHER_S
+
+
+async def test_what_needs_no_worker_waits_for_none(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    began = trio.current_time()
+    await parent.gather("/v1/config")
+    assert trio.current_time() == began
+
+
+def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
+    text = b"# HELP a_total A.\n# TYPE a_total counter\na_total 3\n"
+    child = parent.children[1]
+    child.take(Told(1, {"metrics": text}, []))
+    before = "".join(parent.metrics()).count("a_total 3")
+    child.over.set()
+    parent.left_topics = child.leave(parent.left_topics, parent.left_families)
+    assert (before, "".join(parent.metrics()).count("a_total 3")) == (1, 1)
+
+
+def test_who_does_not_serve_is_named(parent: Parent) -> None:
+    parent.children[2].over.set()
+    assert parent.ready() == ["worker 2 is not running", "worker 1: has not told its state yet"]
+
+
+def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Parent) -> None:
+    parent._open()
+    try:
+        sockets = parent._sockets["rabbit"]
+        assert len({sock.getsockname() for sock in sockets}) == 1
+        assert len({sock.fileno() for sock in sockets}) == 2
+        assert parent._socket_numbers(1) != parent._socket_numbers(2)
+        with pytest.raises(OSError, match="cannot bind"):
+            parent.listening["rabbit"].__class__(
+                parent.listening["rabbit"].place, sockets[0].getsockname(), parent.listening["rabbit"].upstream
+            ).open()
+    finally:
+        for sock in parent._sockets["rabbit"]:
+            sock.close()
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with pytest.raises(OSError, match=r"listener rabbit: cannot bind 192\.0\.2\.1:1 for each worker"):
+        group_member("rabbit", 2, ("192.0.2.1", 1))

@@ -1,0 +1,63 @@
+"""Rule sets on their way to a worker: the same rules, live changes and quotas come out; evidence stays at home."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from typing import get_args, get_type_hints
+
+import pytest
+
+from gateway.workers.rules import TYPES, decode, encode, plain
+from limiter.keys import amqp_topic, rocketmq_topic
+from limiter.limits import Limit, Rate
+from limiter.rule import Match, Override, Rule
+from limiter.rules import RuleSet
+from limiter.snapshot import Quota
+
+RULES = (
+    Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1, 3_000_000_000), burst_ns=2_000_000_000), place="limits.yaml:2"),
+    Rule("some", Match(vhost="/", exchange="e", routing_key="a.#"), limit=Limit(bytes=Rate(5), bytes_burst=7), action="delay", weight=2.5),
+    Rule("few", Match(client="10.0.0.0/8"), per="client", limit=Limit(concurrent=5), algorithm="concurrency", open_for_ns=0),
+)
+
+
+def test_a_rule_set_comes_out_as_it_went_in() -> None:
+    topic = amqp_topic(b"\xff", b"", b"q")
+    rules = RuleSet(
+        RULES,
+        {"all": Override(messages=Rate(7), by="ann", at=1.5, reason="why", expires_at=10.0)},
+        {topic: Override(bytes=Rate(9), mode="shadow")},
+        {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3), None, {"days": 28})},
+        42,
+        5.0,
+    )
+    found = decode(encode(rules))
+    assert (found.file_rules, found.rules, found.revision) == (RULES, rules.rules, 42)
+    assert (found.rule_overrides, found.overrides) == (rules.rule_overrides, rules.overrides)
+    assert found.quotas == {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3))}
+
+
+def test_what_has_expired_does_not_go_over() -> None:
+    rules = RuleSet(RULES, {"all": Override(messages=Rate(7), expires_at=10.0)}, now_s=11.0)
+    assert decode(encode(rules)).rule_overrides == {}
+
+
+def test_a_type_that_nobody_knows_is_named() -> None:
+    with pytest.raises(TypeError, match="add its type to TYPES"):
+        plain(object())
+
+
+def types_in(cls: type, found: set[type]) -> set[type]:
+    """The dataclasses that `cls` is made of, itself included."""
+    if is_dataclass(cls) and cls not in found:
+        found.add(cls)
+        for hint in get_type_hints(cls).values():
+            for inner in (hint, *get_args(hint)):
+                if isinstance(inner, type):
+                    types_in(inner, found)
+    return found
+
+
+@pytest.mark.parametrize("cls", [Rule, Override])
+def test_every_type_that_a_rule_may_be_made_of_is_known(cls: type) -> None:
+    assert {each.__name__ for each in types_in(cls, set())} <= TYPES.keys()

@@ -1,0 +1,70 @@
+"""Several workers' views as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.workers import summing
+
+
+def topic(received: int, waiting: int = 0, **more: object) -> dict[str, Any]:
+    return {
+        "protocol": "amqp", "topic": "t", "operation": "produce", "group": None, "received": received, "forwarded": received - waiting,
+        "abandoned": 0, "waiting": waiting, "received_per_second": 1.5, "forwarded_per_second": 0.0, "refused_per_second": 0.0,
+        "bytes_per_second": 0.0, "idle_seconds": float(received), "clients": [], **more,
+    }  # fmt: skip
+
+
+def client(address: str, refused: int, rate: float) -> dict[str, Any]:
+    return {"client": address, "forwarded": 0, "refused": refused, "refused_per_second": rate}
+
+
+def test_a_topics_counts_are_added_and_the_shortest_idleness_counts() -> None:
+    (found,) = summing.topics([[topic(3)], [topic(5)]])
+    assert (found["topic"], found["received"], found["received_per_second"], found["idle_seconds"]) == ("t", 8, 3.0, 3.0)
+
+
+def test_topics_of_other_operations_stay_apart() -> None:
+    assert len(summing.topics([[topic(3)], [topic(5, operation="consume")]])) == 2
+
+
+def test_the_worst_clients_of_all_workers_are_shown() -> None:
+    one = [client("a", 5, 1.0), client("b", 9, 0.5)]
+    other = [client("b", 9, 0.6), client("c", 1, 0.1), client("d", 1, 0.0)]
+    (found,) = summing.topics([[topic(1, clients=one)], [topic(1, clients=other)]])
+    assert [(each["client"], each["refused"]) for each in found["clients"]] == [("b", 18), ("a", 5), ("c", 1)]
+
+
+def test_what_a_worker_leaves_has_no_rates_and_what_waited_is_abandoned() -> None:
+    (left,) = summing.ended([topic(5, waiting=2)])
+    assert (left["waiting"], left["abandoned"], left["received_per_second"]) == (0, 2, 0)
+    assert left["received"] == left["forwarded"] + left["abandoned"] + left["waiting"]
+
+
+def listener(opened: int, *, reachable: bool | None, **more: object) -> dict[str, Any]:
+    return {
+        "name": "rabbit", "bind": "127.0.0.1:1", "connections_opened": opened, "connections_closed": {"client": opened},
+        "upstream_reachable": reachable, "upstream_error": None, "max_connections": None, "max_connections_per_address": None,
+        "max_connections_per_user": None, "tls": None, "caps": [], **more,
+    }  # fmt: skip
+
+
+def test_a_listeners_connections_are_added() -> None:
+    (found,) = summing.listeners([[listener(2, reachable=True)], [listener(3, reachable=True, connections_closed={"drain": 1})]])
+    assert (found["connections_opened"], found["connections_closed"], found["bind"]) == (5, {"client": 2, "drain": 1}, "127.0.0.1:1")
+
+
+def test_each_worker_shows_its_own_part_of_a_cap() -> None:
+    views = [[listener(1, reachable=True, caps=[{"rule": "broker", "now": now}])] for now in ("500/s", "400/s")]
+    (found,) = summing.listeners(views)
+    assert [cap["now"] for cap in found["caps"]] == ["500/s", "400/s"]
+
+
+def test_each_workers_part_of_a_cap_is_shown() -> None:
+    (found,) = summing.listeners([[listener(1, reachable=True, caps=[{"worker": 1}])], [listener(1, reachable=True, caps=[{"worker": 2}])]])
+    assert found["caps"] == [{"worker": 1}, {"worker": 2}]
+
+
+def test_a_broker_is_reachable_where_every_worker_reaches_it() -> None:
+    reached = [[[listener(1, reachable=one)], [listener(1, reachable=other)]] for one, other in ((True, True), (True, False), (None, True))]
+    assert [summing.listeners(views)[0]["upstream_reachable"] for views in reached] == [True, False, None]

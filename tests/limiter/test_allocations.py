@@ -1,0 +1,52 @@
+"""What a decision allocates: compiled nothing, interpreted nothing that stays."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from gateway.build import build
+from limiter.judge import Judge
+from limiter.limits import Limit, Rate
+from limiter.request import Request
+from limiter.rules import Rule, RuleSet
+from support.asking import SECOND, key_of
+
+BATCH = 1000
+COMPILED = build().kind == "compiled"
+CALLS = 1000 if COMPILED else 20  # compiled, that is a million decisions
+
+BOTH = Limit(messages=Rate(2_000_003), bytes=Rate(400_000_009))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [(Rule("a", limit=Limit(messages=Rate(2_000_003))),), tuple(Rule(per, per=per, limit=BOTH) for per in ("topic", "client", "listener"))],
+    ids=["one level", "three levels"],
+)
+def test_a_million_decisions_keep_nothing(rules: tuple[Rule, ...]) -> None:
+    judge = Judge(RuleSet(rules))
+    key = key_of(judge, "orders")
+    requests = [Request(key, 1, 1, 200) for _ in range(BATCH)]
+    moments = [1000 * SECOND + number * 1_000_000 for number in range(CALLS + 20)]
+    decide = judge.decide
+    for now in moments[:10]:
+        decide(requests, now)
+    tracemalloc.start()
+    try:
+        for now in moments[10:20]:
+            decide(requests, now)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for now in moments[20:]:
+            decide(requests, now)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(request.passed for request in requests) == BATCH
+    assert after - before < (200 if COMPILED else 4000), (
+        "something is kept"
+    )  # interpreted, numbers are objects: as many as there are states
+    if COMPILED:
+        assert peak - before < 200, "a decision allocates"  # the loop of this test has an iterator and a number in hand
