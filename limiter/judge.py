@@ -280,8 +280,10 @@ class Judge:
     def _judge_counted(self, request: Request, levels: list[Level], now: int) -> None:
         """The same where a level counts what is in flight: who has taken slots gets a flight to give them back by (`limiter.flight`)."""
         holds: list[Hold] = []
+        counted: list[tuple[Level, int, int]] = []
         if request.prepaid:
             levels = [level for level in levels if level.bucket.slots() is not None]
+            counted = [(level, level.admitted, level.admitted_bytes) for level in levels]
         for level in levels:
             slots = level.bucket.slots()
             if slots is not None:
@@ -297,6 +299,9 @@ class Judge:
         finally:
             for hold in holds:
                 hold.slots.passing = hold.slots.prepaid = False
+        for level, admitted, admitted_bytes in counted:  # the first time
+            level.admitted = admitted
+            level.admitted_bytes = admitted_bytes
         for hold in holds:
             hold.left = hold.slots.taken - hold.left
         holds = [hold for hold in holds if hold.left > 0]

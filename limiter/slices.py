@@ -29,8 +29,8 @@ What this costs: a member alone passes at once no more than its line and slice, 
 milliseconds later. `wait_ns` is the truth only for a member whose owner is gone: else it is a guess from its share. A breaker closes when
 the member's part could be full again, which is earlier than the whole bucket could.
 
-Here is the member's side; `limiter.pocket` is one dimension of it, `limiter.lending` the owner's side. `limiter.terms` says which limits are
-shared.
+Here is the member's side; `limiter.pocket` is one dimension of it, `limiter.lending` the owner's side. `limiter.terms` says which limits
+are shared.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 IDLE_NS: Final = 200_000_000  # without a request for so long a member gives back what it has (a guess: twice a slice)
 AGAIN_NS: Final = 20_000_000  # after an answer that was short: what comes in meanwhile is worth a journey (a guess)
+MOST_ACTIVE: Final = 16_384  # buckets of a member that may have something to ask: some ms for all (a guess); more wait for their turn
 LOST_NS: Final = SECOND  # an ask without an answer for so long is asked again
 
 
@@ -172,7 +173,7 @@ class Sliced(Algorithm):
     def _use(self, now: int) -> None:
         if self._members != self._lease.members:
             self._count_members()
-        if not self.listed:
+        if not self.listed and len(self._lease.active) < MOST_ACTIVE:
             self.listed = True
             self._wished_at = now - 1
             self._lease.active.append(self)

@@ -24,12 +24,13 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from limiter.flight import ANSWERED, Ending, Flight, end  # noqa: E402  -- run as a script, the repository is not on the path before
+from limiter.backlog import Steering  # noqa: E402  -- run as a script, the repository is not on the path before
+from limiter.flight import ANSWERED, Ending, Flight, end  # noqa: E402
 from limiter.judge import Judge  # noqa: E402
 from limiter.keys import rocketmq_topic  # noqa: E402
-from limiter.limits import SECOND, Limit, Rate  # noqa: E402
+from limiter.limits import SECOND, Lag, Limit, Rate  # noqa: E402
 from limiter.request import Request  # noqa: E402
-from limiter.rules import Rule, RuleSet  # noqa: E402
+from limiter.rules import Match, Rule, RuleSet  # noqa: E402
 
 LIMIT: Final = 100  # messages per second, in all pictures
 LENGTH: Final = 40  # seconds
@@ -146,6 +147,34 @@ def answering(rule: Rule) -> Course:
     return course
 
 
+def following(rule: Rule) -> Course:
+    """In front of consumers that take LIMIT per second, looked at once a second; what is over the limit of the moment is refused."""
+    course = Course()
+    judge = Judge(RuleSet((rule,)))
+    key = judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"orders", rocketmq_topic(b"orders"))
+    steering = Steering(rule.limit)
+    steps = SECOND // STEP_NS  # a second has so many
+    backlog, able, taken = 0, 0, 0  # `able`: what consumers could have taken, in messages per steps
+    for step in range(LENGTH * steps):
+        now = BEGIN + step * STEP_NS
+        count = arriving(step)
+        course.count(course.offered, step, count)
+        if count:
+            request = Request(key, count, 1, 200)
+            judge.decide([request], now)
+            course.count(course.passed, step, request.passed)
+            course.count(course.refused, step, count - request.passed)
+            backlog += request.passed
+        able = min(able + LIMIT, steps)
+        while able >= steps and backlog:
+            able, backlog, taken = able - steps, backlog - 1, taken + 1
+        if step % steps == 0:
+            for level in judge.following():
+                judge.steer(level, steering.look(rule.limit, backlog, taken, 1.0), now)
+            taken = 0
+    return course
+
+
 # ---- the pictures ----------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +241,20 @@ PICTURES: Final = [
         Rule("adaptive", limit=Limit(concurrent=1000, at_least=4, start=20), algorithm="adaptive"),
         answering,
         "what the broker can serve before 30 s",
+    ),
+    Picture(
+        "lag",
+        "lag, in front of consumers that take 100 a second",
+        "limit: {messages: 300/s}, lag: {target: 100, slowest: 10/s}: nobody has said how fast the consumers are",
+        Rule(
+            "lag",
+            Match(protocol="rocketmq"),
+            limit=Limit(messages=Rate(300), burst_ns=SECOND // 10, lag=Lag(100, Rate(10), group="billing")),
+            algorithm="lag",
+            open_for_ns=0,
+        ),
+        following,
+        "what the consumers take",
     ),
 ]
 

@@ -24,6 +24,7 @@ def fleet_lines(fleet: Fleet, now: int) -> Iterator[str]:
         family("sluice_fleet_reachable", "gauge", "1 while Redis answers, 0 in an outage.", [(labels, int(fleet.reachable()))]),
         family("sluice_fleet_gateways", "gauge", "Gateways of the fleet, this one included, as Redis said last.", gateways),
         family("sluice_fleet_asks_total", "counter", "Slices of buckets that Redis was asked for, and answered.", [(labels, fleet.asks)]),
+        family("sluice_fleet_put_off_total", "counter", "Asks that waited for a later round.", [(labels, fleet.put_off)]),
         family("sluice_fleet_failures_total", "counter", "Rounds that Redis did not answer, by reason.", reasons),
         family("sluice_fleet_orphaned_buckets", "gauge", "Buckets in use that go on with their last share.", [(labels, fleet.orphaned())]),
         family("sluice_fleet_outage_seconds_total", "counter", "How long this gateway was without Redis.", [(labels, seconds)]),

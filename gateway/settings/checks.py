@@ -252,11 +252,7 @@ CAPS: Final = ("max_connections", "max_connections_per_address", "max_connection
 
 def workers(reading: Reading) -> None:
     """What several workers cannot have together is refused, never counted by each alone."""
-    several = next(
-        (path for path, value in reading.sections if isinstance(value, Gateway) and value.workers > 1 and _both_read(reading, path, "workers")),
-        None,
-    )
-    if several is None:
+    if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
         return
     remedy = "set gateway.workers: 1, or leave this out"
     for path, value in reading.sections:

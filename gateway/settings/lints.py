@@ -17,7 +17,7 @@ from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
 from limiter.limits import Limit, Rate
 from limiter.matching import SPOKEN_BY
-from limiter.rule import DEFAULT_MAX_DELAY_NS
+from limiter.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.terms import is_shared
 from limiter.units import format_rate
 
@@ -93,6 +93,15 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )
+
+
+def impatient_pacing(settings: Settings) -> Iterator[ConfigProblem]:
+    """Pacing where nothing waits: of what arrives in a bunch nearly all is refused."""
+    for number, rule in enumerate(settings.rules):
+        holds = rule.action in PATIENT or rule.match.operation == "consume"
+        if rule.algorithm == "pacing" and not holds and rule.mode == "enforce":
+            message = f"pacing with action: {rule.action} refuses most of what arrives in a bunch, as most traffic does"
+            yield settings.problem(f"rules[{number}].algorithm", message, "set action: delay, or use algorithm: token_bucket")
 
 
 def no_rules(settings: Settings) -> Iterator[ConfigProblem]:
@@ -219,7 +228,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
     caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, divided_rules,
-    *RULE_LINTS,
+    *RULE_LINTS, impatient_pacing,
 )  # fmt: skip
 
 

@@ -104,6 +104,23 @@ async def test_draining_must_be_meant(api: Control) -> None:
     assert api.gateway.drains == 1
 
 
+async def test_what_others_tell_is_gathered_before_each_answer(api: Control) -> None:
+    await api.ask("GET", "/v1/topics")
+    await api.ask("GET", "/v1/limits/rocketmq/orders")
+    assert api.gateway.gathered == ["/v1/topics", "/v1/limits/rocketmq/{topic}"]
+
+
+async def test_a_change_is_answered_when_it_is_in_force_everywhere(api: Control) -> None:
+    await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "5/s"})
+    await api.ask("POST", "/v1/config:reload")
+    assert api.gateway.waits == 2
+
+
+async def test_a_dry_run_waits_for_nobody(api: Control) -> None:
+    await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1&dry_run=1", {"messages": "5/s"})
+    assert api.gateway.waits == 0
+
+
 async def test_connections(api: Control) -> None:
     api.gateway.open_connections = [{"id": number, "client": f"10.0.0.{number}:1", "protocol": "amqp"} for number in range(1, 6)]
     page = (await api.ask("GET", "/v1/connections?limit=2")).json()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from limiter.judge import Judge
 from limiter.keys import Key
+from limiter.limits import NEVER
 from limiter.sharing import MOST_SHARES, SharedBucket
 from limiter.water_level import HEIGHTS
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders
@@ -399,6 +400,25 @@ def test_made_up_topics_that_found_no_room_in_the_ledger_have_one_share_together
     bucket = bucket_of(keys[0])
     assert bucket.others is not None
     assert {key.share for key in keys[-10:]} == {bucket.others}
+
+
+def test_a_cap_of_nothing_lets_nothing_pass() -> None:
+    judge = judge_of(cap(0), topic("p", protected=True))
+    for name in ("a", "p"):
+        request = ask(judge, key_of(judge, name), BEGIN, count=5)
+        assert (request.passed, request.wait_ns >= NEVER) == (0, True)
+
+
+def test_a_cap_of_bytes_alone_is_shared_by_bytes() -> None:
+    judge = judge_of(Rule("cap", per="listener", limit=Limit(bytes=Rate(1_000_000))))
+    keys = {size: key_of(judge, f"of-{size}") for size in (0, 100, 1000)}
+    passed = dict.fromkeys(keys, 0)
+    for ms in range(0, 8000, 4):
+        for size, key in keys.items():
+            found = ask(judge, key, BEGIN + ms * MS, count=200, size=size).passed
+            passed[size] += found * size if ms >= 2000 else 0
+    assert within(passed[100], 6_000_000, 0.5)
+    assert within(passed[1000], 6_000_000, 0.5)
 
 
 # ---- where it holds ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from threading import Thread
 
@@ -51,7 +52,8 @@ class Broker:
                         connection.sendall(one if isinstance(one, bytes) else frame.marshal(one[1], one[0]))
 
     def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)  # which wakes who waits in accept
+        with contextlib.suppress(OSError):  # closed before
+            self._listening.shutdown(socket.SHUT_RDWR)  # which wakes who waits in accept
         self._listening.close()
 
 

@@ -1,13 +1,17 @@
 """The publishes of one AMQP channel that hold slots until their confirm comes (`limiter/flight.py`).
 
-By the broker's delivery tag, one entry for each: bounded by the limits that count them. On a channel without such a limit nothing is
+By the broker's delivery tag, one entry for each, at most MOST_COUNTED: what is beyond holds no slot. On a channel without such a limit nothing is
 kept and nothing is looked at. What a `multiple` confirms is found by counting from the tag up to which all was confirmed before, so each
 tag is looked at once.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from limiter.flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
+
+MOST_COUNTED: Final = 65_536  # publishes of one channel, 100 bytes each, to a broker that confirms nothing (a guess)
 
 
 class ConfirmFlights:
@@ -22,8 +26,10 @@ class ConfirmFlights:
 
     def forward(self, flight: Flight, first: int) -> None:
         """The next publishes go to the broker, the first with the tag `first`."""
-        for tag in range(first, first + flight.left):
+        count = min(flight.left, MOST_COUNTED - len(self._flights))
+        for tag in range(first, first + count):
             self._flights[tag] = flight
+        end(self._endings, flight, flight.left - count, GIVEN_UP)
 
     def confirm(self, tag: int, forwarded: int, *, multiple: bool, acked: bool) -> None:
         """The broker confirms `tag`, of `forwarded` publishes."""

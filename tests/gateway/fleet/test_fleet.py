@@ -31,8 +31,9 @@ def limited(rate: int, burst: int | None = None, **more: object) -> Rule:
 def world(redis_server: RedisServer) -> Iterator[World]:
     made: list[FleetWorld] = []
 
-    def make(members: int, *rules: Rule, server: RedisServer = redis_server, timeout_ms: int = 1000) -> FleetWorld:
-        made.append(FleetWorld(fleet_settings(server.url, f"fleet-{next(NAMES)}", timeout_ms), members, *rules))
+    def make(members: int, *rules: Rule, server: RedisServer | None = None, timeout_ms: int = 1000) -> FleetWorld:
+        url = (server or redis_server).url
+        made.append(FleetWorld(fleet_settings(url, f"fleet-{next(NAMES)}", timeout_ms), members, *rules))
         return made[-1]
 
     yield make
@@ -252,6 +253,21 @@ def test_who_starts_without_redis_reckons_with_as_many_as_it_is_told() -> None:
     keys = [key_of(judge, "orders") for judge in judges]
     passed = sum(ask(judge, key, START + n * MS, 5).passed for n in range(5000) for judge, key in zip(judges, keys, strict=True))
     assert 0.9 * 5000 <= passed <= 5000 + 500
+
+
+def test_made_up_topics_take_no_share_of_those_in_use(world: World) -> None:
+    """3,000 new topics between any two rounds: more than a round asks for."""
+    gateways = world(1, limited(1000, open_for_ns=0), server=None)
+    gateways.run(3000, [2])
+    member, passed = gateways.members[0], 0
+    for n in range(30):
+        for number in range(3000):
+            member.offer(f"made-up-{n}-{number}", 1, gateways.now)
+        member.keys = {"orders": member.keys["orders"]}
+        passed += gateways.run(50, [2])
+    assert member.fleet.put_off > 10_000
+    assert passed == pytest.approx(1500, rel=0.05)
+    assert len(member.fleet.lease.active) <= 16_384
 
 
 def test_made_up_topics_in_an_outage_take_no_memory_for_good(world: World, own_server: RedisServer) -> None:

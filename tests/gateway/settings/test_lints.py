@@ -52,6 +52,7 @@ LINTED = [
     ("- {name: a, limit: {messages: 5/s}, weight: 3}", 4, 45, "rules[0].weight", "no rule caps a listener"),
     ("- {name: a, limit: {messages: 5/s}, protected: true}", 4, 48, "rules[0].protected", "no rule caps a listener"),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
+    ("- {name: a, limit: {messages: 1/s}, algorithm: pacing}", 4, 48, "rules[0].algorithm", "refuses most of what arrives in a bunch"),
     ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, action: block, max_delay: 2s}", 4, 63, "rules[0].max_delay", "no effect with action: block"),
     ("- {name: a, match: {queue: q, operation: consume}, limit: {messages: 1/s}, max_delay: 2s}", 4, 87, "rules[0].max_delay",

@@ -1,0 +1,31 @@
+"""Sends that hold slots, by opaque: bounded, and in the order in which they went where nobody answers."""
+
+from __future__ import annotations
+
+from gateway.protocols.rocketmq.outstanding import LATE_NS, MOST_COUNTED, Outstanding
+from limiter.flight import GIVEN_UP, Flight
+
+
+def flying(count: int, since: int) -> Flight:
+    flight = Flight([], count)
+    flight.since = since
+    return flight
+
+
+def test_what_a_broker_never_answers_is_bounded() -> None:
+    outstanding = Outstanding()
+    outstanding.send(flying(MOST_COUNTED + 3, 1), list(range(MOST_COUNTED + 3)))
+    assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(3, GIVEN_UP)]
+
+
+def test_only_what_is_late_is_given_up() -> None:
+    outstanding = Outstanding()
+    outstanding.send(flying(2, 1000), [1, 2])
+    outstanding.send(flying(1, 2000), [3])
+    outstanding.send(flying(1, 0), [4])  # not forwarded yet
+    outstanding.give_up_late(1000 + LATE_NS)
+    assert outstanding.endings == []
+    outstanding.give_up_late(1001 + LATE_NS)
+    assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(2, GIVEN_UP)]
+    outstanding.give_up_late(10 * LATE_NS)
+    assert list(outstanding.sends) == [4]
