@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 BATCH = 1000
 STEP_NS = 1_000_000  # between two calls
 BEGIN = 1000 * 10**9
-ALLOCATING = 1_000_000  # decisions under tracemalloc
+ALLOCATING = 20_000  # decisions under tracemalloc
 
 ENOUGH = Limit(messages=Rate(2_000_003))  # of a million a second; primes, so that nothing is reduced to small numbers
 ENOUGH_OF_BOTH = Limit(messages=Rate(2_000_003), bytes=Rate(400_000_009))
@@ -80,54 +80,47 @@ WORKS = [
 ]
 
 
-def asking(work: Work) -> Callable[[list[int]], int]:
-    """A function that asks one batch at each of these moments and tells how many passed of the last."""
+def judged(work: Work) -> tuple[Callable[[list[Request], int], None], list[Request]]:
+    """What to call, and the batch to call it with."""
     judge = Judge(RuleSet(work.rules))
     origin = judge.origin("rocketmq", "rocket", "10.0.0.7", None)
     keys = [judge.key(origin, b"topic-%d" % number, rocketmq_topic(b"topic-%d" % number)) for number in range(work.keys)]
-    requests = [Request(keys[number % work.keys], 1, 1, 200) for number in range(BATCH)]
-    decide = judge.decide
-
-    def ask(moments: list[int]) -> int:
-        for now in moments:
-            decide(requests, now)
-        return sum(request.passed for request in requests)
-
-    return ask
+    return judge.decide, [Request(keys[number % work.keys], 1, 1, 200) for number in range(BATCH)]
 
 
 def measured(work: Work, decisions: int, warm_up: int, rounds: int) -> dict[str, object]:
-    ask = asking(work)
+    decide, requests = judged(work)
     calls = decisions // BATCH
     found = []
-    passed = 0
     for turn in range(warm_up + rounds):
         moments = [BEGIN + (turn * calls + number) * STEP_NS for number in range(calls)]
         before = time.perf_counter_ns()
-        passed = ask(moments)
+        for now in moments:
+            decide(requests, now)
         after = time.perf_counter_ns()
         if turn >= warm_up:
             found.append((after - before) / decisions)
+    admitted = sum(request.passed for request in requests) / BATCH
     moments = [BEGIN + ((warm_up + rounds) * calls + number) * STEP_NS for number in range(ALLOCATING // BATCH + 1)]
-    kept, in_hand = allocated(ask, moments)
-    return {"name": work.name, "ns": found, "admitted": passed / BATCH, "goals": work.goals, "kept_bytes": kept, "in_hand_bytes": in_hand}
+    nothing = allocated(decide, requests, moments[:1])
+    kept, in_hand = (much - floor for much, floor in zip(allocated(decide, requests, moments), nothing, strict=True))
+    return {"name": work.name, "ns": found, "admitted": admitted, "goals": work.goals, "kept_bytes": kept, "in_hand_bytes": in_hand}
 
 
-def allocated(ask: Callable[[list[int]], int], moments: list[int]) -> tuple[int, int]:
-    """Bytes that a million decisions have kept, and the most they had at any moment. The first batch under tracing does not count."""
-    first, rest = moments[:1], moments[1:]
+def allocated(decide: Callable[[list[Request], int], None], requests: list[Request], moments: list[int]) -> tuple[int, int]:
+    """Bytes that these decisions have kept, and the most they had at any moment; the first batch does not count. Measures itself, too."""
+    following = iter(moments)
     tracemalloc.start()
     try:
-        ask(first)
-        tracemalloc.clear_traces()
-        ask([])
+        decide(requests, next(following))
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        ask(rest)
-        now, peak = tracemalloc.get_traced_memory()
+        for now in following:
+            decide(requests, now)
+        after, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return now - before, peak - before
+    return after - before, peak - before
 
 
 def of_the_jvm(decisions: int, warm_up: int, rounds: int) -> list[dict[str, object]]:

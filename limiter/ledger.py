@@ -160,6 +160,12 @@ class Level:
         """The true time until one such request would pass this level; 0: now."""
         return max(self.breaker.remaining_ns(now), self.bucket.wait_ns(messages, size, now))
 
+    def peek_ns(self, now: int) -> int:
+        """The wait of one message (of no bytes), for those who only look."""
+        bucket = self.bucket
+        wait = bucket.peek_ns(1, 0, now) if isinstance(bucket, Sliced) else bucket.wait_ns(1, 0, now)
+        return max(self.breaker.remaining_ns(now), wait)
+
     def refuse(self, count: int, messages: int, size: int, now: int) -> None:
         """Count `count` requests over the limit here, and let the breaker open."""
         if self.shadow:

@@ -73,7 +73,7 @@ class LimitState:
         self.in_flight = None if slots is None else slots.taken  # requests the broker has not answered; None: the limit does not count them
         self.concurrent = None if slots is None else slots.most  # how many may be in flight now
         self.breaker = "open" if level.breaker.is_open(now) else "closed"
-        self.wait_ns = level.wait_ns(1, 0, now)  # until one message (of no bytes) would pass
+        self.wait_ns = level.peek_ns(now)  # until one message (of no bytes) would pass
         bucket = level.bucket
         self.rate_now = bucket.limit if isinstance(bucket, Following) else None  # the limit as it follows its consumers' backlog now
         cap = cap_of(level)

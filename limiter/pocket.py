@@ -89,6 +89,11 @@ class Pocket:
             return max(0, -self._level)
         return max(0, need - self._line - self._level)
 
+    def want(self, cost: int) -> None:
+        """Somebody waits for one of `cost`."""
+        if self.missing(cost) > 0:
+            self._hungry = True
+
     def wait_ns(self, cost: int, lease: Lease, now: int) -> int:
         if self._full == 0:
             return NEVER

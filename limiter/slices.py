@@ -221,7 +221,20 @@ class Sliced(Algorithm):
             self._bytes.settle(size, debt_ns)
 
     def wait_ns(self, messages: int, size: int, now: int) -> int:
-        """While there is an owner: a guess, from the member's share."""
+        """While there is an owner: a guess, from the member's share. Who asks wants it: reservations ask for nothing else."""
+        self._used_at = now
+        if not self.listed:
+            self._use(now)
+        wait = self.peek_ns(messages, size, now)
+        if wait > 0:
+            if self._messages is not None:
+                self._messages.want(messages)
+            if self._bytes is not None:
+                self._bytes.want(size)
+        return wait
+
+    def peek_ns(self, messages: int, size: int, now: int) -> int:
+        """As `wait_ns`, for one who only looks: nothing is asked of the owner for it."""
         if self._lease.gone_at != 0:
             self._refill(now)
         wait = 0

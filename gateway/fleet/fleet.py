@@ -48,7 +48,7 @@ MOST_ASKS: Final = 1024  # per round, some 40 ms of it (measured 2026-11): more 
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
 AGAIN_S: Final = 0.1
 MOST_AGAIN_S: Final = 1.0  # what a try costs is one connection
-HANGS_NS: Final = 250_000_000  # beyond two time-outs (connect, answer): then nobody waits for it any more (a guess)
+HANGS_NS: Final = 250_000_000  # beyond four time-outs (connect, show, two asks): then nobody waits for it any more (a guess)
 REMEMBERED_NS: Final = 10 * SECOND  # for so long at least a gateway knows where a bucket was that it does not ask for any more
 MOST_REMEMBERED: Final = 50_000  # buckets, twice: 20 MB (a guess)
 SHORTEST_OUTAGE: Final = 2  # rounds without an answer, from which on the log says so
@@ -122,7 +122,8 @@ class Fleet:
         finally:
             self._begun_at = 0
         took_s = (time.monotonic_ns() - now) / 1e9 if self._thread is not None else 0.0
-        return max(ROUND_S * random.uniform(0.8, 1.2) - took_s, took_s)  # at most half of one core  # noqa: S311  -- so that gateways do not ask in step
+        pause_s = ROUND_S * random.uniform(0.8, 1.2)  # noqa: S311  -- so that gateways do not ask in step
+        return max(pause_s - took_s, took_s)  # at most half of one core, however much there is to ask
 
     def _count_gateways(self, there: int, now: int) -> None:
         """Who joins counts at once, who is missed only after SEEN_S: a Redis that was restarted has seen nobody yet."""
@@ -216,7 +217,7 @@ class Fleet:
     def watch(self, now: int) -> None:
         """On the loop: a round that hangs is an outage, and so is a thread that has died."""
         begun_at = self._begun_at
-        if begun_at != 0 and now - begun_at > 2 * self._timeout_ns + HANGS_NS and self.lease.gone_at == 0:
+        if begun_at != 0 and now - begun_at > 4 * self._timeout_ns + HANGS_NS and self.lease.gone_at == 0:
             self.reason, self.detail = "timeout", "a round does not end"
             self.lease.orphan(now)
 

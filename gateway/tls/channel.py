@@ -70,7 +70,7 @@ class TlsChannel(Channel):
         return bytes(buffer[:count]) if count else b""
 
     def receive(self, buffer: memoryview, offset: int) -> int:
-        """Decrypt into `buffer[offset:]`: how many bytes. As in Channel.read, but `readable` also says that there is more without the socket."""
+        """Decrypt into `buffer[offset:]`: how many bytes. As Channel.read, but `readable` also says that more is here already."""
         view = buffer[offset:] if offset else buffer
         size = len(view)
         count = self._take_aside(view, size) if self._aside is not None else 0

@@ -52,8 +52,9 @@ SMOOTHING: Final = 0.2  # Gradient2's
 WINDOW_NS: Final = 100_000_000  # a guess: short enough to follow a broker within a second
 SAMPLES: Final = 10  # Gradient2's least number of samples of a window ...
 LONGEST_WINDOW_NS: Final = 1_000_000_000  # ... unless so much time has passed
-FOLLOW_DOWN: Final = 0.2  # of `long` per window: half way in three windows, so that one lucky window is not believed (a guess)
+FOLLOW_DOWN: Final = 0.1  # of `long` per window: half way in seven, so that lucky windows are not believed (a guess)
 FOLLOW_UP: Final = 0.1  # while the limit is not in use
+SETTLE: Final = 3  # times the latency for which nothing is measured after a cut: the quick answers come first, the slow ones are missing
 PROBE_NS: Final = 5_000_000_000  # a guess: one window in fifty
 AT_REST: Final = 0.02  # a change per window within which the limit rests: while it falls, what half of it sees is not the broker's own
 BUSY_FACTOR: Final = 0.7  # as TCP CUBIC's answer to a loss
@@ -80,7 +81,7 @@ class Gradient:
         self._limit = self._start
         self._long_ns = 0.0  # 0: not known yet
         self._cut_at = now  # what was forwarded before says nothing about the limit that holds now
-        self._window_at = now
+        self._window_at = -1  # when the window begins, or began; -1: SETTLE latencies after the next answer
         self._samples = 0
         self._total_ns = 0
         self._probed_at = now
@@ -99,7 +100,7 @@ class Gradient:
             if quiet > SILENCE_NS and self._limit > self._at_least:
                 self._set(slots, self._at_least)
                 self._begin(slots, now)
-        elif quiet > STALE_NS and self._long_ns > 0:
+        elif quiet > STALE_NS and (self._long_ns > 0 or self._limit < self._start):
             self._long_ns = 0.0
             self._set(slots, max(self._limit, self._start))
             self._begin(slots, now)
@@ -112,9 +113,14 @@ class Gradient:
             self._set(slots, max(self._limit, self._returns_to) * BUSY_FACTOR)
             self._begin(slots, now)
         elif outcome == ANSWERED:
-            self._total_ns += max(now - since, 0) * count
-            self._samples += count
+            latency = max(now - since, 0)
+            if self._window_at < 0:
+                self._window_at = now + SETTLE * max(latency, min(int(slots.latency_ns), LONGEST_WINDOW_NS))
             age = now - self._window_at
+            if age < 0:
+                return
+            self._total_ns += latency * count
+            self._samples += count
             if age >= WINDOW_NS and (self._samples >= SAMPLES or age >= LONGEST_WINDOW_NS):
                 self._close_window(slots, now)
 
@@ -151,9 +157,9 @@ class Gradient:
         self._returns_to = kept
 
     def _begin(self, slots: Slots, now: int) -> None:
-        """A window of its own for what is forwarded from now on."""
+        """A window of its own for what is forwarded from now on, once that is answered as it comes."""
         self._cut_at = now
-        self._window_at = now
+        self._window_at = -1
         self._samples = 0
         self._total_ns = 0
         self._probed_at = now

@@ -108,6 +108,13 @@ def test_nothing_is_asked_for_before_the_answer() -> None:
     assert len(lease.asks(START + 3 * MS + AGAIN_NS)) == 1
 
 
+def test_who_only_looks_asks_for_nothing_and_who_waits_does() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(1000), START, lease)
+    assert (sliced.peek_ns(1, 0, START), lease.active) == (0, [])
+    assert (sliced.wait_ns(1, 0, START), lease.active) == (0, [sliced])
+
+
 def test_unanswered_ask_is_asked_again() -> None:
     lease = Lease(2)
     sliced = Sliced(messages(1000), START, lease)

@@ -16,6 +16,7 @@ from limiter.flight import ANSWERED, BUSY
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
+STEP: Final = 2 * MS
 
 
 class ModelBroker:
@@ -39,14 +40,14 @@ class ModelBroker:
         self._queue: deque[int] = deque()  # when each was forwarded
         self._serving: list[tuple[int, int]] = []  # when it will be done, when it was forwarded
 
-    def run(self, seconds: float, each_ms: Callable[[int], None] | None = None) -> None:
-        """`seconds` of simulated time, in steps of 1 ms: what is done is answered, then as much is sent as may be."""
-        for _ in range(int(seconds * 1000)):
-            self.now += MS
+    def run(self, seconds: float, each_step: Callable[[int], None] | None = None) -> None:
+        """`seconds` of simulated time, in steps of 2 ms: what is done is answered, then as much is sent as may be."""
+        for _ in range(int(seconds * SECOND) // STEP):
+            self.now += STEP
             self._answer()
             self._send()
-            if each_ms is not None:
-                each_ms(self.now)
+            if each_step is not None:
+                each_step(self.now)
 
     def forget(self) -> None:
         """Begin to count anew."""
@@ -72,6 +73,8 @@ class ModelBroker:
     def _end(self, since: int, outcome: int) -> None:
         self.slots.taken -= 1
         self.slots.heard_at = self.now
+        if outcome == ANSWERED:
+            self.slots.hear(self.now - since)
         self.bucket.heard(outcome, 1, since, self.now)
 
     def _send(self) -> None:

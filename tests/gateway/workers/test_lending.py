@@ -12,6 +12,7 @@ from limiter.keys import Key, rocketmq_topic
 from limiter.lending import Owner
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
+from limiter.reservation import Reservation
 from limiter.rule import Match, Rule
 from limiter.rules import RuleSet
 from limiter.slices import Lease
@@ -214,3 +215,38 @@ def test_levels_that_the_worker_has_forgotten_are_forgotten_here(now: list[int])
         level.state = 1  # as the ledger marks what it lets go
     assert [pair.numbers.forget(), pair.numbers.forget()] == [[], [1]]
     assert repr(pair.numbers) == "<Numbers of 0 levels, 0 changed>"
+
+
+def test_what_consumers_get_is_one_limit_too(now: list[int]) -> None:
+    """Reservations ask for their wait alone; guards a bucket that never asked its owner for more when it was only reserved from."""
+    held = RuleSet((Rule("c", Match(protocol="rocketmq", operation="consume"), limit=Limit(messages=Rate(200))),))
+    _, _, pairs = world(held)
+    for pair in pairs:
+        origin = pair.judge.origin("rocketmq", "rocket", "10.0.0.7", None)
+        pair.key = pair.judge.key(origin, b"c", rocketmq_topic(b"t"), b"g", "consume")
+
+    waiting: dict[int, Request] = {}
+
+    def second(place: int) -> int:
+        """One consumer at that worker asks for 8 messages at a time, and again while it is kept waiting."""
+        came = 0
+        for _ in range(1000):
+            request = waiting.pop(place, None)
+            if request is None:
+                request = Request(pairs[place].key, 1, 8, 800)
+                request.reservation = Reservation(8, 800)
+            pairs[place].judge.decide([request], now[0])
+            if request.passed:
+                came += 8
+                pairs[place].judge.decide([request], now[0])  # its answer brought what was expected
+            else:
+                waiting[place] = request
+            now[0] += MS
+            if now[0] // MS % 10 == 0:
+                for pair in pairs:
+                    pair.exchange(now[0])
+        return came
+
+    for turn in range(3):
+        second(turn % 2)
+    assert sum(second(turn % 2) for turn in range(10)) == pytest.approx(2000, rel=0.02)
