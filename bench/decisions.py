@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 BATCH = 1000
 STEP_NS = 1_000_000  # between two calls
 BEGIN = 1000 * 10**9
-ALLOCATING = 20_000  # decisions under tracemalloc
+ALLOCATING = 1_000_000  # decisions under tracemalloc
 
 ENOUGH = Limit(messages=Rate(2_000_003))  # of a million a second; primes, so that nothing is reduced to small numbers
 ENOUGH_OF_BOTH = Limit(messages=Rate(2_000_003), bytes=Rate(400_000_009))

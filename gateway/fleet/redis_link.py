@@ -26,6 +26,7 @@ Command = tuple[str | int, ...]
 SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
 LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE))
+CONNECT_S: Final = 0.5  # a connection may take longer than an answer: nothing has an owner meanwhile anyhow (a guess)
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 
 
@@ -75,7 +76,12 @@ def options_of(settings: FleetRedis) -> dict[str, object]:
     """redis-py's: it tries once, and at once. The password is read from its file each time, so that a changed one is found."""
     timeout = settings.timeout_ns / 1e9
     retry = Retry(NoBackoff(), 0)
-    options: dict[str, object] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": retry, "protocol": 2}
+    options: dict[str, object] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": max(timeout, CONNECT_S),
+        "retry": retry,
+        "protocol": 2,
+    }
     if settings.password_file is not None:
         try:
             options["password"] = settings.password_file.read_text().strip()

@@ -14,7 +14,7 @@ is then smoothed into `long`, which lets the limit grow, which makes the queue l
 broker's own after a minute and goes on growing (`tests/limiter/algorithms/test_adaptive.py`). Here
 
 * `long` follows a shorter latency within a few windows;
-* it follows a longer one only while the limit is not in use: that queue is not ours;
+* it follows a longer one while the limit is not in use, for that queue is not ours; else hardly, or noise would pull it down for good;
 * while the limit is in use and at rest, and latency above `long`, every PROBE_NS the limit is halved for one window (a **probe**), and
   `long` becomes what is measured then. If the queue was ours, it is gone with half the load and `long` is the broker's own latency; if
   the broker has become slower by itself, half the load has the same latency, and the limit may grow again. Costs under 1 % of the
@@ -54,6 +54,7 @@ SAMPLES: Final = 10  # Gradient2's least number of samples of a window ...
 LONGEST_WINDOW_NS: Final = 1_000_000_000  # ... unless so much time has passed
 FOLLOW_DOWN: Final = 0.1  # of `long` per window: half way in seven, so that lucky windows are not believed (a guess)
 FOLLOW_UP: Final = 0.1  # while the limit is not in use
+DRIFT: Final = 0.02  # while it is, and latency is within TOLERANCE: else only the luckiest windows would count (a guess)
 SETTLE: Final = 3  # times the latency for which nothing is measured after a cut: the quick answers come first, the slow ones are missing
 PROBE_NS: Final = 5_000_000_000  # a guess: one window in fifty
 AT_REST: Final = 0.02  # a change per window within which the limit rests: while it falls, what half of it sees is not the broker's own
@@ -142,6 +143,8 @@ class Gradient:
             self._long_ns += (short - self._long_ns) * FOLLOW_DOWN
         elif not in_use:
             self._long_ns += (short - self._long_ns) * FOLLOW_UP
+        elif short <= TOLERANCE * self._long_ns:
+            self._long_ns += (short - self._long_ns) * DRIFT
         if not in_use:
             return
         before = self._limit

@@ -4,7 +4,7 @@ An algorithm decides for one thing (a topic, a client, ...) about messages and b
 in two steps, because a message must pass several levels and a refusal at one must spend nothing at the others. It holds no clock: `now`
 is nanoseconds, monotonic; a clock that steps back by up to `JITTER_NS` (threads that read it at the same time) counts as standing still.
 
-Contract, tested for every member of `ALGORITHMS` in `tests/contracts/test_algorithms.py`:
+Contract, tested for every member of `ALGORITHMS` in `tests/contracts/test_algorithms.py`, of rates in `test_rates.py`:
 
 * `take(n)` after `available(n, ...) == n` admits as many as n times one.
 * After exactly `wait_ns` (and nobody else took) the cost is available; one nanosecond earlier it is not.

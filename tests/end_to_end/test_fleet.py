@@ -28,9 +28,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(
-    rabbitmq: RabbitMQ, start_gateway, redis_server: RedisServer
-) -> None:
+def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(rabbitmq: RabbitMQ, start_gateway, redis_server: RedisServer) -> None:
     listener = amqp_listener(f"127.0.0.1:{rabbitmq.port}")
     rule = {"name": "limited", "match": {"protocol": "amqp", "routing_key": "limited*"}, "limit": {"messages": f"{RATE}/s"}}
     fleet = {"redis": {"url": redis_server.url, "name": "end-to-end", "timeout": "200ms"}}

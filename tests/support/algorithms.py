@@ -1,6 +1,6 @@
 """What the algorithms of the limiter differ in, as tests need it: one entry for each whose limit is a rate.
 
-All else that is promised of a rate is the same for all of them (`contracts/test_algorithms.py`). Numbers are exact: fractions, not floats.
+All else that is promised of a rate is the same for all of them (`contracts/test_rates.py`). Numbers are exact: fractions, not floats.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The publishes of one AMQP channel that hold slots until their confirm comes (`limiter/flight.py`).
 
 By the broker's delivery tag, one entry for each, at most MOST_COUNTED: what is beyond holds no slot. On a channel without such a limit
-nothing is kept and nothing is looked at. What a `multiple` confirms is found by counting from the tag up to which all was confirmed before, so each
-tag is looked at once.
+nothing is kept and nothing is looked at. What a `multiple` confirms is found by counting from the tag up to which all was confirmed
+before, so each tag is looked at once.
 """
 
 from __future__ import annotations

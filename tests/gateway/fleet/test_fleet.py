@@ -9,8 +9,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.outages import REASONS
+from gateway.fleet.scraped import fleet_lines
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
@@ -304,3 +307,37 @@ def test_the_thread_starts_asks_and_stops(redis_server: RedisServer) -> None:
     fleet.stop()
     assert not thread.is_alive()
     assert redis_server.client().zcard("sluice:{thread}:gateways:v1") == 0
+
+
+# ---- what operators see -----------------------------------------------------------------------------------------------
+
+
+def test_an_outage_is_told_with_its_reason_and_the_way_it_goes_on(world: World, own_server: RedisServer) -> None:
+    gateways = world(1, limited(1000), server=own_server)
+    fleet = gateways.members[0].fleet
+    gateways.run(1000, [1])
+    assert fleet.describe(gateways.now)["reachable"] is True
+    assert repr(fleet) == f"<Fleet {fleet.name!r} 1 gateways, {fleet.asks} asks>"
+    own_server.fill_up()
+    gateways.run(1000, [1])
+    told = fleet.describe(gateways.now)
+    assert (told["reachable"], told["reason"], told["orphaned"]) == (False, "full", 1)
+    assert 0.9 <= float(str(told["outage_seconds"])) <= 1.1
+    assert fleet.warning() == (
+        f"fleet: no answer from {own_server.url}: full, {fleet.detail}; limits hold by this gateway's last share (1 in use)"
+    )
+    assert repr(fleet) == f"<Fleet {fleet.name!r} without Redis (full), {fleet.asks} asks>"
+
+
+def test_a_scrape_tells_of_every_reason_from_the_beginning(redis_server: RedisServer) -> None:
+    fleet = Fleet(fleet_settings(redis_server.url, "scraped"), Judge(RuleSet((limited(1),)), 10), "a")
+    samples = {
+        (sample.name, sample.labels.get("reason")): sample.value
+        for family in text_string_to_metric_families("".join(fleet_lines(fleet, START)))
+        for sample in family.samples
+        if "bucket" not in sample.name
+    }
+    assert {reason for _, reason in samples if reason} == set(REASONS)
+    assert samples["sluice_fleet_reachable", None] == 0
+    assert samples["sluice_fleet_gateways", None] == 1
+    assert sum(samples.values()) == 1

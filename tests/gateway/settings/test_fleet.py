@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.settings import ConfigError, load
+from gateway.settings import ConfigError, lints, load
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"
 FLEET = "fleet: {redis: {url: redis://127.0.0.1:6379/0, name: orders}}\n"
@@ -53,7 +53,13 @@ def test_what_is_wrong_is_said(write: Callable[..., Path], text: str, line: int,
 
 @pytest.mark.parametrize(
     "url",
-    ["redis://127.0.0.1", "redis://sluice@redis.example:6380/3", "rediss://[::1]:6379/0", "unix:///run/redis/redis.sock?db=2", "redis://a/"],
+    [
+        "redis://127.0.0.1",
+        "redis://sluice@redis.example:6380/3",
+        "rediss://[::1]:6379/0",
+        "unix:///run/redis/redis.sock?db=2",
+        "redis://a/",
+    ],
 )
 def test_urls(write: Callable[..., Path], url: str) -> None:
     fleet = load(write(LISTENERS + f"fleet: {{redis: {{url: '{url}', name: a}}}}\n")).fleet
@@ -62,7 +68,10 @@ def test_urls(write: Callable[..., Path], url: str) -> None:
 
 
 def test_from_the_environment(write: Callable[..., Path]) -> None:
-    settings = load(write(LISTENERS), {"SLUICE_FLEET__REDIS__URL": "redis://a", "SLUICE_FLEET__REDIS__NAME": "b", "SLUICE_FLEET__REDIS__TIMEOUT": "30ms"})
+    settings = load(
+        write(LISTENERS),
+        {"SLUICE_FLEET__REDIS__URL": "redis://a", "SLUICE_FLEET__REDIS__NAME": "b", "SLUICE_FLEET__REDIS__TIMEOUT": "30ms"},
+    )
     assert settings.fleet is not None
     assert (settings.fleet.redis.url, settings.fleet.redis.name, settings.fleet.redis.timeout_ns) == ("redis://a", "b", 30_000_000)
 
@@ -80,3 +89,11 @@ def test_a_change_of_the_fleet_needs_a_restart_and_one_of_a_scope_does_not(write
     old = load(write(LISTENERS + FLEET + "rules: [{name: a, limit: {messages: 1/s}}]\n"))
     new = load(write(LISTENERS + FLEET.replace("orders", "others") + "rules: [{name: a, limit: {messages: 1/s}, scope: gateway}]\n"))
     assert old.diff(new) == {"in_force": ["rule a: scope: (none) -> gateway"], "needs_restart": ["fleet.redis.name: orders -> others"]}
+
+
+def test_where_redis_client_is_not_installed_the_check_warns(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(write(LISTENERS + FLEET))
+    assert [warning.path for warning in settings.warnings() if "redis" in warning.message] == []
+    monkeypatch.setattr(lints, "find_spec", lambda name: None)
+    warning = next(each for each in settings.warnings() if each.path == "fleet")
+    assert (warning.line, warning.remedy) == (3, "pip install 'sluice-gateway[redis]'")

@@ -1,4 +1,4 @@
-"""Pacing: evenly, without a burst. The properties every rate has are in contracts/test_algorithms.py."""
+"""Pacing: evenly, without a burst. The properties every rate has are in contracts/test_rates.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token bucket: exact, in integers. The properties every algorithm has are in contracts/test_algorithms.py."""
+"""The token bucket: exact, in integers. The properties every rate has are in contracts/test_rates.py."""
 
 from __future__ import annotations
 

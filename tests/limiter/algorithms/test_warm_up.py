@@ -1,4 +1,4 @@
-"""Warm-up: a third of the limit after idleness. The properties every rate has are in contracts/test_algorithms.py."""
+"""Warm-up: a third of the limit after idleness. The properties every rate has are in contracts/test_rates.py."""
 
 from __future__ import annotations
 
