@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
 LAG_PROBE_S: Final = 0.05
+FILLS_S: Final = 0.8  # from one write's beginning to the next: what a SIGKILL leaves is at most 1 s old, the write included
 FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
 REDIAL_S: Final = 0.25  # how often it is asked whether an unreachable broker's next probe is due (`upstream.py`)
 EXPIRY_S: Final = 0.25  # how late, at most, a live change ceases to hold
@@ -128,13 +129,13 @@ async def expire_changes(gateway: Gateway) -> None:
 
 
 async def keep_fills(gateway: Gateway) -> None:
-    """Write the fill levels once a second, on a thread; less often where there are so many that it takes a noticeable part of that."""
+    """Write the fill levels every FILLS_S, on a thread; less often where there are so many that it takes a noticeable part of that."""
     rounds = Rounds("fill levels")
     while True:
         started = trio.current_time()
         with rounds:
             await trio.to_thread.run_sync(gateway.fills.save)
-        await trio.sleep(max(1.0, FILLS_REST * (trio.current_time() - started)))
+        await trio.sleep_until(started + max(FILLS_S, FILLS_REST * (trio.current_time() - started)))
 
 
 async def probe_lag(gateway: Gateway) -> None:

@@ -215,7 +215,9 @@ class Rule:
         if self.scope is not None:
             check_choice("scope", self.scope, SCOPES)
         if self.scope == "fleet" and not self.is_fleets():
-            what = "per: connection" if self.per == "connection" else "a listener's cap" if self.is_cap() else f"algorithm: {self.algorithm}"
+            what = "a listener's cap" if self.is_cap() else f"algorithm: {self.algorithm}"
+            if self.per == "connection":
+                what = "per: connection"
             raise RuleError("scope", f"{what} is each gateway's own, a fleet shares token buckets; leave scope out")
 
     def is_fleets(self) -> bool:

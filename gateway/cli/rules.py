@@ -22,6 +22,7 @@ RULES: Final[list[Column]] = [
     column("per", "per"),
     column("key words", "routing_key_words"),
     column("messages", "limit.messages"),
+    column("concurrent", "limit.concurrent"),
     column("bytes", "limit.bytes"),
     column("action", "action"),
     column("fallback", "fallback"),

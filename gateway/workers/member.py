@@ -29,6 +29,7 @@ from gateway.supervisor import Inheritance
 from gateway.sweep import now_ns
 from gateway.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
+from gateway.workers.numbers import Numbers
 from gateway.workers.wire import (
     FOR_WORKERS,
     HEAD,
@@ -39,7 +40,6 @@ from gateway.workers.wire import (
     Drain,
     Grants,
     Left,
-    Met,
     NewRules,
     Outbox,
     Ready,
@@ -48,8 +48,8 @@ from gateway.workers.wire import (
     Told,
     listen,
 )  # fmt: skip
-from limiter.ledger import IN_USE, OVERFLOW, Level
-from limiter.slices import Lease, Sliced
+from limiter.ledger import Level
+from limiter.slices import Lease
 from limiter.terms import Terms
 
 if TYPE_CHECKING:
@@ -57,23 +57,15 @@ if TYPE_CHECKING:
 
     from admin.store import Store
     from gateway.workers.wire import AnyMessage
-    from limiter.keys import Key, Tally
     from limiter.rules import RuleSet
 
 ASK_S: Final = 0.01  # limiter.slices: slices are for 75 ms, so that asking and answering may take a few of these
-STAYING: Final = (IN_USE, OVERFLOW)
 FORGET_S: Final = 10.0  # how often levels that the ledger has let go are looked for
 MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
 NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
 MOST_WORKERS: Final = 1024  # as the settings allow
 
 PARENTS: Final = (expire_changes, keep_fills)  # tasks that there can be only one of
-
-# Bucket; admitted, their bytes, over the limit, held, refused, shadow refused (all since it was made); last refused, breaker open until
-# (monotonic ns); how full, in millionths, where this worker's is all there is or a part that is divided, else -1.
-Counts = tuple[int, int, int, int, int, int, int, int, int, int]
-# Bucket; what its candidate would have admitted and refused, since when, and of which clients.
-Tried = tuple[int, int, int, int, dict[str, int]]
 
 
 class Mirror:
@@ -94,79 +86,6 @@ class Mirror:
 
     def __repr__(self) -> str:
         return f"<Mirror revision={self.revision}>"
-
-
-class Numbers:
-    """What this worker calls its levels towards the parent."""
-
-    def __init__(self) -> None:
-        self.by_level: dict[Level, int] = {}
-        self.levels: dict[int, Level] = {}
-        self.changed: dict[Level, None] = {}  # whose counters may differ from what was told last
-        self._last = 0
-        self._leaving: set[int] = set()  # had been let go when that was looked for last
-
-    def of(self, level: Level, outbox: Outbox) -> int:
-        """The level's number; the parent is told at its first use."""
-        number = self.by_level.get(level)
-        if number is None:
-            self._last += 1
-            number = self.by_level[level] = self._last
-            self.levels[number] = level
-            outbox.put(introduction(number, level))
-        return number
-
-    def note(self, key: Key, tally: Tally) -> None:
-        """An `Accounts` listener."""
-        del tally
-        for level in key.levels:
-            self.changed[level] = None
-
-    def counts(self, outbox: Outbox, now: int) -> list[Counts]:
-        """The counters of all levels that were used since this was called before."""
-        changed, self.changed = self.changed, {}
-        return [
-            (
-                self.of(level, outbox), level.admitted, level.admitted_bytes, level.over_limit, level.held, level.refused,
-                level.shadow_refused, level.last_refused_at, level.breaker.open_until,
-                -1 if isinstance(level.bucket, Sliced) else round(1e6 * level.bucket.fill(now)),
-            )
-            for level in changed
-        ]  # fmt: skip
-
-    def tried(self, outbox: Outbox) -> list[Tried]:
-        """What their candidates have counted, of those of them that have one. Asked before `counts`."""
-        found: list[Tried] = []
-        for level in self.changed:
-            if level.candidate is not None:
-                counts = level.candidate.counts
-                found.append((self.of(level, outbox), counts.admitted, counts.refused, counts.since, dict(counts.clients)))
-        return found
-
-    def forget(self) -> list[int]:
-        """The numbers of levels that the ledger has let go, as it had when this was called before; they are no longer known here either.
-
-        Not at once: what was let go comes back where something in flight still holds it, and its counters go on.
-        """
-        gone = {number for number, level in self.levels.items() if level.state not in STAYING and level not in self.changed}
-        forgotten = sorted(gone & self._leaving)
-        self._leaving = gone.difference(forgotten)
-        for number in forgotten:
-            self.by_level.pop(self.levels.pop(number))
-        return forgotten
-
-    def __repr__(self) -> str:
-        return f"<Numbers of {len(self.levels)} levels, {len(self.changed)} changed>"
-
-
-def introduction(number: int, level: Level) -> Met:
-    subject = level.subject
-    name = subject.name
-    group = None if subject.group is None else subject.group.encode()
-    return Met(
-        number, level.effective.identity, name.protocol, name.vhost, name.exchange, name.topic, subject.text, subject.listener,
-        subject.client, subject.user, group, subject.operation, subject.connection, level.state == OVERFLOW,
-    )  # fmt: skip
 
 
 class Member(Gateway):

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import secrets
 import signal
 import socket
@@ -43,8 +42,8 @@ from gateway.fills import Fills
 from gateway.housekeeping import Rounds, expire_changes, keep_fills
 from gateway.sweep import now_ns
 from gateway.tls.certificates import TlsFileError
+from gateway.workers import overview, scrapes, summing
 from gateway.workers import rules as rule_sets
-from gateway.workers import scrapes, summing
 from gateway.workers.child import Child
 from gateway.workers.member import described
 from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
@@ -118,7 +117,7 @@ class Parent:
 
     async def _gather(self, what: list[str]) -> None:
         number = next(self._numbers)
-        answers = [child.ask(number, what) for child in self._serving()]
+        answers = [child.ask(number, what) for child in self.serving()]
         with trio.move_on_after(GATHER_S):
             for answer in answers:
                 await answer.wait()
@@ -135,46 +134,14 @@ class Parent:
                     child.kill(f"it has not put a change in force within {ANSWER_S:g} s")
                     await child.over.wait()
 
-    def _serving(self) -> list[Child]:
+    def serving(self) -> list[Child]:
         return [child for child in self.children.values() if child.serves]
 
-    def _views(self, name: str) -> list[Any]:
-        return [child.told[name] for child in self._serving() if name in child.told]
+    def views(self, name: str) -> list[Any]:
+        return [child.told[name] for child in self.serving() if name in child.told]
 
     def status(self) -> dict[str, object]:
-        facts = build()
-        views: list[dict[str, Any]] = self._views("status")
-        loops = [each["event_loop"] for each in views]
-        return {
-            "name": self.settings.gateway.name,
-            "version": facts.version,
-            "build": facts.kind,
-            "python": facts.python,
-            "boot": self.boot,
-            "pid": os.getpid(),
-            "uptime_seconds": round(time.monotonic() - self.started, 3),
-            "ready": not self.ready(),
-            "not_ready_because": self.ready(),
-            "draining": self.draining,
-            "connections": sum(each["connections"] for each in views),
-            "revision": self.store.revision,
-            "config_last_reload_successful": self.last_reload_ok,
-            "event_loop": {
-                "sweeps": sum(each["sweeps"] for each in loops),
-                "submissions": sum(each["submissions"] for each in loops),
-                "lag_ms": max((each["lag_ms"] for each in loops), default=0.0),
-            },
-            "fleet": None,
-            "memory_full": any(each["memory_full"] for each in views),
-            "warnings": self.warnings(),
-            "access_log": None if self.settings.access_log is None else summing.logs([each["access_log"] for each in views]),
-            "limits": {
-                **self.judge.usage(),
-                **{name: sum(each["limits"][name] for each in views) for name in ("keys", "origins")},
-            },
-            "workers": [self.children[place].describe() for place in sorted(self.children)],
-            "workers_replaced": self.replaced,
-        }
+        return overview.status(self)
 
     def ready(self) -> list[str]:
         if self.draining:
@@ -184,24 +151,24 @@ class Parent:
             for place in range(1, self.settings.gateway.workers + 1)
             if place not in self.children or not self.children[place].serves
         ]
-        for child in self._serving():
+        for child in self.serving():
             status = child.told.get("status")
             told = ["has not told its state yet"] if status is None else status["not_ready_because"]
             reasons += [f"worker {child.worker}: {reason}" for reason in told]
         return reasons
 
     def warnings(self) -> list[str]:
-        told = [(child.worker, child.told.get("status") or {}) for child in self._serving()]
+        told = [(child.worker, child.told.get("status") or {}) for child in self.serving()]
         return [f"worker {worker}: {warning}" for worker, status in told for warning in status.get("warnings", [])]
 
     def listeners(self) -> list[dict[str, object]]:
-        return summing.listeners(self._views("listeners"))
+        return summing.listeners(self.views("listeners"))
 
     def connections(self) -> list[dict[str, object]]:
-        return [each for view in self._views("connections") for each in view]
+        return [each for view in self.views("connections") for each in view]
 
     def close_connection(self, connection: int, reason: str) -> bool:
-        for child in self._serving():
+        for child in self.serving():
             for each in child.told.get("connections", []):
                 if each["id"] == connection:
                     child.say(Close(connection, reason))
@@ -209,31 +176,11 @@ class Parent:
         return False
 
     def topics(self) -> list[dict[str, object]]:
-        return summing.topics([self.left_topics, *(child.topics() for child in self._serving())])
+        return summing.topics([self.left_topics, *(child.topics() for child in self.serving())])
 
     def metrics(self) -> Iterator[str]:
-        living = [(str(child.worker), child.families) for child in self._serving()]
-        return metrics.pieces(chain(scrapes.lines(scrapes.merged(living, self.left_families)), self._own_lines()))
-
-    def _own_lines(self) -> Iterator[str]:
-        family = metrics.family
-        asks = [((("result", "full"),), self.owner.granted), ((("result", "short"),), self.owner.refused)]
-        rates = [
-            ((("rule", rule.name), ("dimension", dimension)), rate.per_second)
-            for rule in self.store.rules().rules
-            for dimension, rate in (("messages", rule.limit.messages), ("bytes", rule.limit.bytes))
-            if rate is not None
-        ]
-        parts = [
-            family("sluice_workers", "gauge", "Worker processes that serve now.", [((), len(self._serving()))]),
-            family("sluice_workers_replaced_total", "counter", "Workers that ended and were replaced.", [((), self.replaced)]),
-            family("sluice_slices_total", "counter", "Slices workers asked for; short: there was less than they asked for.", asks),
-            family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates),
-            family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(self.last_reload_ok))]),
-            family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), self.last_reload_at)]),
-            family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), self.store.revision)]),
-        ]
-        return chain.from_iterable(parts)
+        living = [(str(child.worker), child.families) for child in self.serving()]
+        return metrics.pieces(chain(scrapes.lines(scrapes.merged(living, self.left_families)), overview.metric_lines(self)))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
@@ -262,7 +209,7 @@ class Parent:
         self.enforce(self.store.rules())
         difference["in_force"] += put_tls(self.listening, protection)
         number = next(self._numbers)
-        for child in self._serving():
+        for child in self.serving():
             self._enforced.append((child, child.expect(number)))  # what is done leaves the list at the next change
             child.say(Reload(number, described(merged)))
         self.last_reload_ok = True
@@ -395,7 +342,7 @@ class Parent:
             with rounds:
                 self.owner.sweep(now_ns())
                 await self._gather(list(GATHERED))
-                for child in self._serving():
+                for child in self.serving():
                     silent = time.monotonic() - child.heard
                     if child.outbox.overfull or silent > SILENT_S:
                         child.kill(f"it has said nothing for {silent:.0f} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.workers.child import Child
-from gateway.workers.member import Numbers
+from gateway.workers.numbers import Numbers
 from gateway.workers.wire import Asks, Grants, Message, Told
 from limiter.judge import Judge
 from limiter.keys import Key, rocketmq_topic
