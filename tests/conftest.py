@@ -36,7 +36,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast first: what fails soonest is said soonest. Of two processes (`-n 2 --dist loadgroup`) one has the brokers, the other the rest."""
+    """Fast first: what fails soonest is said soonest. Of two processes (`-n 2 --dist loadgroup`) one has all the brokers."""
 
     def lateness(item: pytest.Item) -> int:
         return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)

@@ -78,8 +78,8 @@ def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptur
             "limit_reached",
             {
                 "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "per": "topic", "thing": "%2F/orders/created",
-                "rule": "orders", "place": "limits.yaml:7", "origin": "default", "limit": "500/s, 10MiB/s", "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0,
-                "clients": 1, "client_refused": 200,
+                "rule": "orders", "place": "limits.yaml:7", "origin": "default", "limit": "500/s, 10MiB/s",
+                "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0, "clients": 1, "client_refused": 200,
                 "client": "10.0.0.7", "user": "shop", "operation": "produce",
             },
         )

@@ -51,8 +51,8 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
     ):
         assert name in head
     assert line.split() == [
-        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "900", "12", "77", "-", "41", "127.0.0.1:5673",
-        "-", "v2", "reachable",
+        "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "900", "12", "77", "-", "41",
+        "127.0.0.1:5673", "-", "v2", "reachable",
     ]  # fmt: skip
 
 

@@ -140,7 +140,11 @@ rules:
     ("text", "candidate", "whole"),
     [
         ("{messages: 300/s}", LimitChange(messages=Rate(300)), Limit(messages=Rate(300), burst_ns=2_000_000_000)),
-        ("{bytes: 1MiB/s, burst: 1s}", LimitChange(bytes=Rate(1 << 20), burst_ns=1_000_000_000), Limit(Rate(500), Rate(1 << 20), burst_ns=1_000_000_000)),
+        (
+            "{bytes: 1MiB/s, burst: 1s}",
+            LimitChange(bytes=Rate(1 << 20), burst_ns=1_000_000_000),
+            Limit(Rate(500), Rate(1 << 20), burst_ns=1_000_000_000),
+        ),
         ("{burst: {messages: 7}}", LimitChange(messages_burst=7), Limit(Rate(500), messages_burst=7, burst_ns=2_000_000_000)),
     ],
 )
