@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admin.bodies import pointer
 from admin.changes import Author, Plan, WriteFailedError
+from admin.limit_views import levels_of
 from admin.problems import Fault, ProblemError, invalid
 from admin.state import key_of
-from admin.views import Preview, TopicChange, levels_of
+from admin.views import Preview, TopicChange
 from limiter.rule import RuleError
 
 if TYPE_CHECKING:

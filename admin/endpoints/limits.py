@@ -11,13 +11,14 @@ import trio
 from admin.auth import Role
 from admin.bodies import Circumstances, LimitBody, decode, override
 from admin.context import Context
+from admin.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, in_use, level_of, usage_of
 from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
 from admin.ports import JSONObject
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
-from admin.views import Explained, KeyLimit, Level, LimitInUse, LimitPage, Preview, explained, in_use, level_of, usage_of
+from admin.views import Preview
 from limiter.explanation import explain
 from limiter.keys import TopicName, amqp_topic, rocketmq_topic
 from limiter.matching import Subject

@@ -9,12 +9,14 @@ from msgspec.structs import replace as with_fields
 from admin.auth import Role
 from admin.bodies import Circumstances, LimitBody, ReasonBody, decode, override
 from admin.context import Context
+from admin.limit_views import candidate_usage
 from admin.preconditions import etag, require_match
 from admin.problems import ProblemError, not_found
 from admin.promotion import promoted
 from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.rule_views import RuleList, RuleView, rule_view
 from admin.state import StoredOverride, rule_target
-from admin.views import Preview, RuleList, RuleView, candidate_usage, rule_view
+from admin.views import Preview
 
 
 def name_of(context: Context) -> str:

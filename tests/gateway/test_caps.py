@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from admin.limit_views import usage_of
 from admin.store import Store
-from admin.views import usage_of
 from gateway import housekeeping
 from gateway.app import Gateway
 from gateway.broker_flow import BrokerFlow

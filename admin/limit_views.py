@@ -1,0 +1,300 @@
+"""Views of limits: what holds for a key, how much of it is used, and why it is that limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from admin.state import StoredOverride, format_time, key_target
+from limiter.algorithms.fit import has_burst
+from limiter.algorithms.warm_up import DEFAULT_OVER_NS
+from limiter.units import format_byte_rate, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from limiter.candidate import CandidateCounts
+    from limiter.explanation import Explanation
+    from limiter.limit_state import LimitState
+    from limiter.limits import Limit
+    from limiter.rule import Rule
+    from limiter.rules import Effective
+
+
+class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A limit as people write it, and as numbers. Absent: unlimited. Bursts are in tokens: what may pass at once.
+
+    With algorithm pacing there are none. `warm_up`: with that algorithm, how long the rate takes to rise.
+    `concurrent`: how many requests may be in flight; with algorithm adaptive the most that may be found.
+    """
+
+    messages: str | None = None
+    bytes: str | None = None
+    messages_per_second: float | None = None
+    bytes_per_second: float | None = None
+    messages_burst: int | None = None
+    bytes_burst: int | None = None
+    concurrent: int | None = None
+    warm_up: str | None = None
+
+
+class RefusedClient(msgspec.Struct, frozen=True):
+    """A client address, and how many messages a candidate would have refused it, at most."""
+
+    client: str
+    refused: int
+
+
+class CandidateUsage(msgspec.Struct, frozen=True):
+    """What a candidate would have done with the messages that arrived, `since` then (null: none yet). Nothing of it was enforced.
+
+    `clients` are at most eight, the one refused most first: whoever has more than an eighth of the refusals is among them.
+    """
+
+    would_admit: int
+    would_refuse: int
+    since: str | None
+    clients: list[RefusedClient]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """A limit in use, now. Rates are those of the topic (null at other levels); totals count messages since the limit came into use.
+
+    `over_limit`: found it used up, each once, whatever became of them. `held`: waited for it at least once. `refused`: did not pass
+    because of it (told so, dropped, or their channel or connection was closed). `shadow_refused`: would have been over it, were it not in
+    shadow mode. A message over several limits is held or refused by the one that it would have to wait for longest. `last_refused`: when a
+    message was over it last. `in_flight`, `concurrent_now`: with algorithms concurrency and adaptive, how many requests are in flight, and
+    how many may be now. `rate_now`: with algorithm lag, what holds now. `cap_now`, `cap_reason`: of a listener's cap, what holds and why
+    while that is less than the rule says.
+    """
+
+    fill: float
+    breaker: str
+    wait_ms: float
+    admitted: int
+    admitted_bytes: int
+    over_limit: int
+    held: int
+    refused: int
+    shadow_refused: int
+    last_refused: str | None
+    received_per_second: float | None = None
+    forwarded_per_second: float | None = None
+    refused_per_second: float | None = None
+    bytes_per_second: float | None = None
+    candidate: CandidateUsage | None = None
+    cap_now: LimitText | None = None
+    rate_now: LimitText | None = None
+    cap_reason: str | None = None
+    in_flight: int | None = None
+    concurrent_now: int | None = None
+
+
+class Level(msgspec.Struct, frozen=True):
+    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default. `operation`: produce or consume.
+
+    `candidate`: the limit that is tried beside it; `usage.candidate` what that would have done.
+    """
+
+    per: str
+    thing: str
+    origin: str
+    rule: str
+    place: str
+    limit: LimitText
+    action: str
+    reply: str
+    mode: str
+    open_for: str
+    max_delay: str
+    fallback: str
+    by: str = ""
+    at: str | None = None
+    reason: str = ""
+    expires: str | None = None
+    usage: Usage | None = None
+    operation: str = "produce"
+    algorithm: str = "token_bucket"
+    candidate: LimitText | None = None
+    weight: float = 1
+    protected: bool = False
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """What matches and does not hold: a live change, a rule (origin file or default) or a quota; `reason` says to what it lost."""
+
+    origin: str
+    rule: str
+    place: str
+    limit: LimitText
+    reason: str
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """A rule that would match but for the sender; `reason` says what it asks for."""
+
+    rule: str
+    place: str
+    reason: str
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """Why a level is as it is. `holds` null: nothing does. `rules` are for the key's protocol and `operation`; `more` are left out here."""
+
+    operation: str
+    per: str
+    holds: Level | None
+    lost: list[Lost]
+    missed: list[Missed]
+    rules: int
+    more: int
+
+
+class KeyLimit(msgspec.Struct, frozen=True):
+    """The limits of one key: what holds per level (of an AMQP queue also for consuming), and its live change if there is one.
+
+    `explanation` (asked for with `explain=1`): each level, with what lost and why, and levels on which nothing holds.
+    `topic` ends in `.#` where that is a group of keys (a rule's routing_key_words): the key's own, or the one the path names with `.%23`.
+    """
+
+    protocol: str
+    topic: str
+    path: str
+    revision: int
+    override: StoredOverride | None
+    levels: list[Level]
+    explanation: list[Explained] | None = None
+
+
+class LimitInUse(msgspec.Struct, frozen=True):
+    """An item of the list: one limit in use, or changed live. `path` leads to the key (null where the level is no topic's)."""
+
+    protocol: str
+    path: str | None
+    overflow: bool
+    level: Level
+    operation: str = "produce"
+
+
+class LimitPage(msgspec.Struct, frozen=True):
+    """One page; `next` is the cursor of the following one."""
+
+    items: list[LimitInUse]
+    next: str | None
+    total: int
+
+
+# ---- making them ----------------------------------------------------------------------------------------------------
+
+
+def rule_limit(rule: Rule) -> LimitText:
+    """The limit of a rule: what its algorithm makes of it, too."""
+    told = limit_text(rule.limit)
+    if not has_burst(rule.algorithm):
+        return msgspec.structs.replace(told, messages_burst=None, bytes_burst=None)
+    if rule.algorithm == "warm_up":
+        return msgspec.structs.replace(told, warm_up=format_duration(rule.limit.warm_up_ns or DEFAULT_OVER_NS))
+    return told
+
+
+def limit_text(limit: Limit) -> LimitText:
+    messages, size = limit.messages, limit.bytes
+    return LimitText(
+        messages=None if messages is None else format_rate(messages),
+        bytes=None if size is None else format_byte_rate(size),
+        messages_per_second=None if messages is None else messages.per_second,
+        bytes_per_second=None if size is None else size.per_second,
+        messages_burst=None if messages is None else limit.messages_capacity(),
+        bytes_burst=None if size is None else limit.bytes_capacity(),
+        concurrent=limit.concurrent,
+    )
+
+
+def level_of(effective: Effective, usage: Usage | None = None, operation: str = "produce") -> Level:
+    rule = effective.rule
+    return Level(
+        per=effective.per,
+        thing=effective.thing,
+        origin=effective.origin,
+        rule=rule.name,
+        place=effective.place,
+        limit=rule_limit(rule),
+        action=rule.action,
+        reply=rule.reply,
+        mode=rule.mode,
+        open_for=format_duration(rule.breaker_ns()),
+        max_delay=format_duration(rule.max_delay_ns),
+        fallback=rule.fallback,
+        by=effective.by,
+        at=format_time(effective.at) if effective.at else None,
+        reason=effective.reason,
+        expires=None if effective.expires_at is None else format_time(effective.expires_at),
+        usage=usage,
+        operation=operation,
+        algorithm=rule.algorithm,
+        candidate=candidate_text(rule),
+        weight=rule.weight,
+        protected=rule.protected,
+    )
+
+
+def explained(found: Explanation, operation: str, holds: Level | None) -> Explained:
+    return Explained(
+        operation=operation,
+        per=found.per,
+        holds=holds,
+        lost=[Lost(loss.origin, loss.rule, loss.place, limit_text(loss.limit), loss.reason) for loss in found.losses],
+        missed=[Missed(miss.rule, miss.place, miss.reason) for miss in found.misses],
+        rules=found.rules,
+        more=found.more,
+    )
+
+
+def candidate_text(rule: Rule) -> LimitText | None:
+    limit = rule.candidate_limit()
+    return None if limit is None else limit_text(limit)
+
+
+def candidate_usage(counts: CandidateCounts, time_of: Callable[[int], float]) -> CandidateUsage:
+    return CandidateUsage(
+        would_admit=counts.admitted,
+        would_refuse=counts.refused,
+        since=None if counts.since < 0 else format_time(time_of(counts.since)),
+        clients=[RefusedClient(client, refused) for client, refused in counts.clients.items()],
+    )
+
+
+def levels_of(effectives: Iterable[Effective]) -> list[Level]:
+    return [level_of(effective) for effective in effectives]
+
+
+def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[[int], float]) -> Usage:
+    """`rates` is the topic's item of the gateway's own list; `time_of` tells the time of day at a monotonic moment."""
+    told = rates or {}
+    return Usage(
+        fill=round(state.fill, 4),
+        breaker=state.breaker,
+        wait_ms=round(state.wait_ns / 1e6, 3),
+        admitted=state.admitted,
+        admitted_bytes=state.admitted_bytes,
+        over_limit=state.over_limit,
+        held=state.held,
+        refused=state.refused,
+        shadow_refused=state.shadow_refused,
+        rate_now=None if state.rate_now is None else limit_text(state.rate_now),
+        cap_now=None if state.cap_now is None else limit_text(state.cap_now),
+        cap_reason=state.cap_reason or None,
+        in_flight=state.in_flight,
+        concurrent_now=state.concurrent,
+        last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
+        received_per_second=told.get("received_per_second"),
+        forwarded_per_second=told.get("forwarded_per_second"),
+        refused_per_second=told.get("refused_per_second"),
+        bytes_per_second=told.get("bytes_per_second"),
+        candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
+    )
+
+
+def in_use(state: LimitState, usage: Usage) -> LimitInUse:
+    path = None if state.name is None else f"/v1/{key_target(state.name)}"
+    return LimitInUse(state.protocol, path, state.overflow, level_of(state.effective, usage, state.operation), state.operation)

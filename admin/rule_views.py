@@ -1,0 +1,113 @@
+"""Views of rules: as they hold, as the file has them, and what was changed live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from admin.limit_views import CandidateUsage, LimitText, candidate_text, rule_limit
+from admin.state import StoredOverride
+from limiter.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from limiter.limits import Adapt
+    from limiter.rule import Rule
+
+
+class Adaptation(msgspec.Struct, frozen=True):
+    """How a listener's cap follows what its broker shows of its load; parts of the whole cap, from 0 to 1."""
+
+    floor: float
+    tighten: float
+    every: str
+    recover: float
+
+
+class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose backlog the rule's rate follows: a RocketMQ group's or an AMQP queue's."""
+
+    target: int
+    slowest: str
+    group: str = ""
+    queue: str = ""
+
+
+class RuleView(msgspec.Struct, frozen=True):
+    """A rule: as it holds, as the file has it, and its live change. `unfit` says why a live change does not hold.
+
+    `candidate`: the limit that is tried beside it; `candidate_usage` what that would have done, over all its buckets. `scope`: whose its
+    buckets are in a fleet, where the rule says that.
+    """
+
+    name: str
+    place: str
+    per: str
+    match: dict[str, str]
+    algorithm: str
+    limit: LimitText
+    action: str
+    reply: str
+    mode: str
+    open_for: str
+    max_delay: str
+    fallback: str
+    file_limit: LimitText
+    origin: str
+    routing_key_words: int | None = None
+    ipv6_prefix: int | None = None
+    override: StoredOverride | None = None
+    unfit: str | None = None
+    candidate: LimitText | None = None
+    candidate_usage: CandidateUsage | None = None
+    weight: float = 1
+    protected: bool = False
+    adapt: Adaptation | None = None
+    lag: Followed | None = None
+    scope: str | None = None
+
+
+class RuleList(msgspec.Struct, frozen=True):
+    """All rules in file order, and live changes whose rule is gone."""
+
+    items: list[RuleView]
+    orphans: dict[str, StoredOverride]
+    revision: int
+
+
+def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit: str | None) -> RuleView:
+    match = rule.match
+    return RuleView(
+        name=rule.name,
+        place=rule.place,
+        per=rule.per,
+        match={name: str(getattr(match, name)) for name in match.given()},
+        algorithm=rule.algorithm,
+        limit=rule_limit(rule),
+        action=rule.action,
+        reply=rule.reply,
+        mode=rule.mode,
+        open_for=format_duration(rule.breaker_ns()),
+        max_delay=format_duration(rule.max_delay_ns),
+        fallback=rule.fallback,
+        file_limit=rule_limit(file_rule),
+        origin="override" if stored is not None and unfit is None else "file",
+        routing_key_words=rule.routing_key_words,
+        ipv6_prefix=rule.ipv6_prefix,
+        override=stored,
+        unfit=unfit,
+        candidate=candidate_text(rule),
+        weight=rule.weight,
+        protected=rule.protected,
+        adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),
+        lag=None if rule.limit.lag is None else followed(rule.limit.lag),
+        scope=rule.scope,
+    )
+
+
+def adaptation(adapt: Adapt) -> Adaptation:
+    return Adaptation(adapt.floor / 1000, adapt.tighten / 1000, format_duration(adapt.every_ns), adapt.recover / 1000)
+
+
+def followed(lag: Lag) -> Followed:
+    return Followed(lag.target, format_rate(lag.slowest), lag.group, lag.queue)
