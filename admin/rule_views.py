@@ -11,7 +11,7 @@ from admin.state import StoredOverride
 from limiter.units import format_duration, format_rate
 
 if TYPE_CHECKING:
-    from limiter.limits import Adapt
+    from limiter.limits import Adapt, Lag
     from limiter.rule import Rule
 
 
