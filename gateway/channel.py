@@ -82,7 +82,7 @@ class Channel:
             if not self.hung_up:
                 self.readable = False
         else:
-            self._most = most
+            self._most = max(most, READ)
         self.received += count
         return data
 

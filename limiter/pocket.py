@@ -66,9 +66,9 @@ class Pocket:
         self._hungry = True
         if self._full == 0:
             return 0
-        if room >= need > 0:
-            return room // need
-        return 1 if need > self._line and self._level >= 0 else 0  # it would never fit: into debt for it, as a bucket does
+        if need > self._line:  # it would never fit: into debt for it, as a bucket does
+            return min(count, self._level // need + 1) if self._level >= 0 else 0
+        return room // need if room >= need > 0 else 0
 
     def take(self, count: int, cost: int) -> None:
         units = count * cost * self._per_ns

@@ -360,11 +360,12 @@ class Override:
 
     def over(self, rule: Rule) -> Rule:
         """`rule` with this change."""
-        limit = self.limit_over(rule.limit)
+        algorithm, limit = following(rule.algorithm, self.limit_over(rule.limit))
         mode = rule.mode if self.mode is None else self.mode
         return replace(
             rule,
             limit=limit,
+            algorithm=algorithm,
             action=rule.action if self.action is None else self.action,
             reply=rule.reply if self.reply is None else self.reply,
             open_for_ns=rule.open_for_ns if self.open_for_ns is None else self.open_for_ns,
@@ -386,6 +387,14 @@ def with_concurrent(limit: Limit, concurrent: int) -> Limit:
     at_least = None if limit.at_least is None else min(limit.at_least, concurrent)
     start = None if limit.start is None else min(limit.start, concurrent)
     return replace(limit, concurrent=concurrent, at_least=at_least, start=start)
+
+
+def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
+    """Algorithm and limit of a rule whose limit was changed: what is below the slowest rate of `lag` follows nothing, and holds as it is."""
+    lag = limit.lag
+    if lag is None or limit.messages is None or lag.slowest.per_second <= limit.messages.per_second:
+        return algorithm, limit
+    return "token_bucket", replace(limit, lag=None)
 
 
 def fitting(change: Override, rule: Rule) -> Override:
@@ -411,7 +420,8 @@ def quota_over(rule: Rule, quota: Quota) -> Rule:
         )
     tried = rule.candidate_limit()
     candidate = None if tried is None else as_change(quota_limit(tried, quota))  # a quota would hold over a promoted candidate too
-    return replace(rule, limit=quota_limit(rule.limit, quota), candidate=candidate)
+    algorithm, limit = following(rule.algorithm, quota_limit(rule.limit, quota))
+    return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
 
 
 def quota_limit(limit: Limit, quota: Quota) -> Limit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final
 
 import trio
@@ -64,13 +65,28 @@ ANYBODY: Final = Sender()
 
 
 def sender_of_request(context: Context) -> Sender:
-    """The sender that the query names; raises ProblemError 422 for a listener that there is none of."""
+    """The sender that the query names; raises ProblemError 422 for a listener that there is none of, a client that is no address."""
     query = context.request.query
+    faults = []
     listener = query.get("listener")
     known = [str(each["name"]) for each in context.gateway.listeners()]
     if listener is not None and known and listener not in known:
-        raise invalid("there is no such sender", [Fault("?listener", f"there is no listener {listener!r}; known: {', '.join(known)}")])
-    return Sender(listener, query.get("client"), query.get("user"), query.get("group"), query.get("operation"))
+        faults.append(Fault("?listener", f"there is no listener {listener!r}; known: {', '.join(known)}"))
+    client = query.get("client")
+    if client is not None and not is_address(client):
+        faults.append(Fault("?client", f"{client!r} is no address; give one without its port, e.g. 10.0.0.7"))
+    if faults:
+        raise invalid("there is no such sender", faults)
+    return Sender(listener, client, query.get("user"), query.get("group"), query.get("operation"))
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IPv4 or IPv6 address; a scope (`%eth0`) may follow."""
+    try:
+        ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def holding(context: Context, name: TopicName, sender: Sender = ANYBODY) -> list[tuple[str, Effective]]:

@@ -33,7 +33,9 @@ async def status(context: Context) -> Answer:
         "write_failures": store.write_failures,
     }
     warnings = [*context.gateway.warnings(), *store.warnings, *context.tokens.warnings]
-    return Answer({"limits": context.gateway.judge.usage(), **context.gateway.status(), "state": state, "warnings": warnings})
+    found = context.gateway.status()
+    found.setdefault("limits", context.gateway.judge.usage())
+    return Answer({**found, "state": state, "warnings": warnings})
 
 
 async def configuration(context: Context) -> Answer:

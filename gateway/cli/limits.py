@@ -189,6 +189,13 @@ def _preview(body: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def told_replaced(change: Change, seen: Reply) -> None:
+    """Say which live change the new one replaces, if there was one."""
+    earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
+    if isinstance(earlier, dict):
+        talk(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {brief(earlier)}")
+
+
 @click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
 def limits() -> None:
     """The limit of each topic: what holds, why, and how full; change it live."""
@@ -257,9 +264,7 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -
     reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     show_key(remote, reply)
     said(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
-    earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
-    if isinstance(earlier, dict):
-        talk(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {brief(earlier)}")
+    told_replaced(change, seen)
 
 
 @limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'")

@@ -12,7 +12,7 @@ import click
 from gateway.cli.client import AdminClient, Reply, listed, path
 from gateway.cli.exits import NOT_FOUND, CommandError
 from gateway.cli.explain import tried
-from gateway.cli.limits import change_body, limit_options, show
+from gateway.cli.limits import change_body, limit_options, show, told_replaced
 from gateway.cli.output import Column, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
 
@@ -55,15 +55,18 @@ def list_rules(remote: Remote) -> None:
 @changing
 @remote
 def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
-    """Change a rule's limit live. Live changes of keys stay as they are."""
+    """Change a rule's limit live. What is not said is as the file says; an earlier live change of the rule is replaced, a promoted
+    candidate too. Live changes of keys stay as they are.
+    """
     body = change_body(change, options)
     client = remote.client
     target = path("rules", name)
     with _naming(client, name):
-        seen = client.ask("GET", target) if change.if_version is None else None
+        seen = client.ask("GET", target)
         reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
     said(change, f"rule {name} changed", f"change rule {name}")
+    told_replaced(change, seen)
 
 
 @rules.command(example="sluice rules promote orders --dry-run\nsluice rules promote orders --reason 'a week without refusals'")

@@ -308,6 +308,8 @@ def without(text: RuleText, error: RuleError) -> RuleText:
         text = replace(text, limit=SOME_LIMIT, adaptive=None)  # which are said of that algorithm
     if outer == "limit":
         return replace(text, limit=some_limit(text))
+    if outer == "lag":
+        return replace(text, algorithm="token_bucket", lag=None)  # half of it would be a fault of its own
     match = text.match
     if outer == "match" and inner != "client" and match.protocol is None and {match.topic, match.group, match.namespace} != {None}:
         text = replace(

@@ -76,7 +76,7 @@ def misfit_in_flight(algorithm: str, limit: Limit, operation: str | None) -> tup
         if concurrent is not None:
             return "limit.concurrent", f"is for algorithm: concurrency or adaptive, and this rule's is {algorithm}; set one of them"
         if limit.at_least is not None or limit.start is not None:
-            return "adaptive", f"is for algorithm: adaptive, and this rule's is {algorithm}; leave it out"
+            return "adaptive", f"is for algorithm: adaptive, and this rule's is {algorithm}; set algorithm: adaptive, or leave it out"
         return None
     if operation == "consume":
         return "algorithm", f"{algorithm} counts what publishers wait for, and this rule is for consumers; use algorithm: token_bucket"

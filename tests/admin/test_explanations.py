@@ -105,3 +105,8 @@ async def test_wrong_parameters_are_named(tmp_path: Path) -> None:
         assert (answer.status, answer.json()["errors"]) == (
             422, [{"pointer": "?listener", "message": "there is no listener 'nowhere'; known: rocket"}],
         )  # fmt: skip
+        for client in ("10.0.0.7:5672", "shop", ""):
+            answer = await api.ask("GET", f"{ORDERS}?client={client}")
+            message = f"{client!r} is no address; give one without its port, e.g. 10.0.0.7"
+            assert (answer.status, answer.json()["errors"]) == (422, [{"pointer": "?client", "message": message}])
+        assert (await api.ask("GET", f"{ORDERS}?client=2001:db8::7")).status == 200

@@ -22,7 +22,7 @@ BOTH = Limit(messages=Rate(2_000_003), bytes=Rate(400_000_009))
 
 @pytest.mark.parametrize(
     "rules",
-    [(Rule("a", limit=Limit(messages=Rate(2_000_003))),), tuple(Rule(per, per=per, limit=BOTH) for per in ("topic", "client", "listener"))],
+    [(Rule("a", limit=Limit(messages=Rate(2_000_003))),), tuple(Rule(per, per=per, limit=BOTH) for per in ("topic", "client", "user"))],
     ids=["one level", "three levels"],
 )
 def test_a_million_decisions_keep_nothing(rules: tuple[Rule, ...]) -> None:
@@ -30,16 +30,17 @@ def test_a_million_decisions_keep_nothing(rules: tuple[Rule, ...]) -> None:
     key = key_of(judge, "orders")
     requests = [Request(key, 1, 1, 200) for _ in range(BATCH)]
     moments = [1000 * SECOND + number * 1_000_000 for number in range(CALLS + 20)]
+    first, then, at_last = moments[:10], moments[10:20], moments[20:]
     decide = judge.decide
-    for now in moments[:10]:
+    for now in first:
         decide(requests, now)
     tracemalloc.start()
     try:
-        for now in moments[10:20]:
+        for now in then:
             decide(requests, now)
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        for now in moments[20:]:
+        for now in at_last:
             decide(requests, now)
         after, peak = tracemalloc.get_traced_memory()
     finally:

@@ -218,6 +218,11 @@ def test_a_rule_is_changed_and_returned(sluice: Any, admin: Any) -> None:
     assert admin.writes()[1].method == "DELETE"
 
 
+def test_the_earlier_change_of_a_rule_is_told(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/rules/orders"] = (200, {"name": "orders", "override": {"messages": "300/s", "by": "admin"}})
+    assert sluice("rules", "set", "orders", "--messages", "9/s").err == "rule orders changed\nreplaced the earlier change: messages 300/s\n"
+
+
 def test_a_rule_that_is_not_there_is_not_found(sluice: Any, admin: Any) -> None:
     ran = sluice("rules", "set", "ordres", "--messages", "9/s")
     assert (ran.code, ran.err) == (7, "sluice: there is no rule ordres; did you mean `orders`?\n")

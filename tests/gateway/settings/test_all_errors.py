@@ -43,6 +43,12 @@ def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> 
     assert all(words in each.message for words, each in zip(said, problems, strict=True))
 
 
+def test_a_backlog_of_the_other_protocol_is_one_fault(faults: Faults) -> None:
+    lag = "limit: {messages: 5/s}, algorithm: lag, lag: {group: g, target: 10, slowest: 1/s}"
+    (problem,) = faults(LISTENERS + f"rules: [{{name: a, match: {{protocol: amqp}}, {lag}}}]\n")
+    assert (problem.path, problem.message) == ("rules[0].lag.group", "is RocketMQ's")
+
+
 def test_a_name_given_twice_does_not_hide_an_empty_limit(faults: Faults) -> None:
     problems = faults(
         LISTENERS + "rules:\n"
