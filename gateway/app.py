@@ -119,7 +119,7 @@ class Gateway:
         self.shared = Shared(
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
         )
-        self.memory = MemoryWatch(settings.memory.high_watermark // settings.gateway.workers, self.shared)
+        self.memory = MemoryWatch(settings.memory.high_watermark, self.shared)
         self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
         self.shared.take_errand = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead.observe)

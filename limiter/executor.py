@@ -8,9 +8,10 @@ What can go wrong, and what happens then (`limiter.md` 5). Whatever it is, a sub
 * **The queue is full**: run-inline rejection. The submission is settled at once on the caller's thread: passed unlimited (`on_rejection`
   "pass"), as long as what passes like that is within its bound (`bypass.py`), or judged ("judge", and beyond the bound). A judge that is
   asked there may keep the caller waiting: that is the price of limits that hold.
-* **The judge fails**: the requests it failed on pass, the rest of a long submission is judged, and the thread lives on. There is nothing
-  to judge them with, and refusing everything would make a fault of the limiter an outage of the broker: so neither the bound nor
-  `on_rejection` holds them back. They count as bypassed and towards the bound; the first failure is told, all are counted.
+* **The judge fails**: the request it failed on passes, and those behind it in the same slice; what was judged before keeps its verdict,
+  the other slices of a long submission are judged, and the thread lives on. There is nothing to judge them with, and refusing everything
+  would make a fault of the limiter an outage of the broker: so neither the bound nor `on_rejection` holds them back. They count as
+  bypassed and towards the bound; the first failure is told, all are counted.
 * **Closed**: as a full queue.
 
 What passed like that says so (`Request.bypassed`).
@@ -41,7 +42,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from limiter.bypass import Bypass
-from limiter.request import Request
+from limiter.request import Request, UnjudgedError
 
 INLINE: Final = -1  # `fileno` of an executor without threads
 INLINE_REQUESTS: Final = 128  # 40 to 100 ns each: what the caller's thread may be kept for (measured 2026-11)
@@ -314,10 +315,15 @@ class Executor:
         try:
             self._judge(requests, submission.now)
         except BaseException as error:
-            submission.unjudged += bypass(requests)
+            judged = 0
+            cause: BaseException = error
+            if isinstance(error, UnjudgedError):
+                judged = error.at  # those were charged, and hold what they have taken: their verdict stands
+                cause = error.__cause__ or error
+            submission.unjudged += bypass(requests[judged:])
             if self._on_error is not None and self._told.acquire(blocking=False):
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
-                    self._on_error(error)
+                    self._on_error(cause)
             return False
         return True
 

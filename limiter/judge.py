@@ -26,6 +26,7 @@ from limiter.lending import Lent, Owner
 from limiter.limit_state import LimitState
 from limiter.limits import SECOND
 from limiter.matching import Subject
+from limiter.request import UnjudgedError
 from limiter.reservation import Reservation, reserve, settle
 from limiter.slices import Sliced
 from limiter.terms import Terms
@@ -204,7 +205,8 @@ class Judge:
         return self._lock.locked()
 
     def decide(self, requests: list[Request], now: int) -> None:
-        """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe."""
+        """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe. Raises UnjudgedError."""
+        at = 0
         self._lock.acquire()
         try:
             if self._finished:
@@ -212,7 +214,7 @@ class Judge:
             if self._rules is not self._in_force:
                 self._adopt(now)
             generation = self._generation
-            for request in requests:
+            for at, request in enumerate(requests):  # noqa: B007  -- for the failure
                 key = request.key
                 request.wait_ns = 0
                 request.rule = None
@@ -238,7 +240,7 @@ class Judge:
                             share = key.share = take_turns(levels, key.text, now)
                             assert share is not None
                         share.cap.turn = share
-                    if key.counted:
+                    if key.counted or request.prepaid:
                         self._judge_counted(request, levels, now)
                     else:
                         self._judge(request, levels, now)
@@ -246,8 +248,18 @@ class Judge:
                         share.cap.turn = None
                 else:
                     request.passed = request.count
+        except BaseException as error:
+            self._end_turn(requests[at:])
+            raise UnjudgedError(at) from error
         finally:
             self._lock.release()
+
+    def _end_turn(self, failed: list[Request]) -> None:
+        """Whoever's turn it was at a cap when the judge failed, it is over."""
+        for request in failed[:1]:
+            key = request.key
+            if key is not None and key.share is not None:
+                key.share.cap.turn = None
 
     def _judge(self, request: Request, levels: list[Level], now: int) -> None:
         count = request.count
@@ -414,8 +426,10 @@ class Judge:
 
     def _follow(self, levels: list[Level]) -> None:
         for level in levels:
-            if isinstance(level.bucket, Following) and level.state == IN_USE and len(self._following) < MOST_FOLLOWING:
-                self._following[level.effective.identity] = level
+            if isinstance(level.bucket, Following) and level.state == IN_USE:
+                identity = level.effective.identity
+                if len(self._following) < MOST_FOLLOWING or identity in self._following:
+                    self._following[identity] = level
 
     def following(self) -> list[Level]:
         """The levels in use whose rate is to be steered."""
@@ -519,7 +533,9 @@ class Judge:
             if effective.identity != lent.identity or effective.rule.mode == "off":
                 continue
             if lent.overflow:
-                lent.level = self._ledger.overflow(effective, lent.subject, self._generation, now)
+                lent.level = shared = self._ledger.overflow(effective, lent.subject, self._generation, now)
+                if shared.generation != self._generation:
+                    shared.adopt(effective, self._generation, self._since)
             else:
                 lent.level = self._ledger.level(effective, lent.subject, self._generation, self._since, now, self._before(lent.identity))
         return lent.level

@@ -47,6 +47,8 @@ LIVE: Final = 50_000  # levels at hand, of 0.9 kB each: with as many keys half o
 LIVE_SHARE: Final = 20  # where more are to be remembered one in so many is at hand: by default, of a million, LIVE
 UNTOLD_NS: Final = 3_600_000_000_000  # 1 h, a guess: how long a fill is kept over a restart where nobody can say when it is full
 
+CHANGED: Final = ("override", "quota")  # origins of limits that are not their rule's own
+
 IN_USE: Final = 0
 FORGOTTEN: Final = 1  # no longer in the ledger: whoever holds it must match again
 OVERFLOW: Final = 2  # shared by those that found no room; they try again later
@@ -117,7 +119,10 @@ class Level:
         """Go on under what holds since `since`; the fill keeps its proportion. A changed limit closes the breaker: the bucket decides."""
         old, new = self.rule, effective.rule
         if new.algorithm != old.algorithm or new.scope != old.scope:
-            fill = self.bucket.fill(since)
+            before = self.bucket
+            fill = before.fill(since)
+            if isinstance(before, Sliced):
+                before.left = True
             self.bucket = self._made(new, since, apart=self.state == OVERFLOW)
             self.bucket.set_fill(fill, since)
             if self.slots is None:
@@ -264,8 +269,13 @@ class Ledger:
         return level
 
     def overflow(self, effective: Effective, subject: Subject, generation: int, now: int) -> Level:
-        """What those share that find no room, one for each rule and level."""
+        """What those share that find no room, one for each rule and level; apart from those whose limit was published or set live.
+
+        Live changes are few and made by hand: each has its own, or one name's limit would be that of all.
+        """
         identity = (effective.per, effective.rule.name, "", "")
+        if effective.origin in CHANGED:
+            identity = (effective.per, effective.rule.name, effective.origin, effective.thing if effective.origin == "override" else "")
         level = self._overflow.get(identity)
         if level is None:
             level = self._overflow[identity] = Level(effective, subject, generation, now, self.terms, OVERFLOW)
@@ -302,7 +312,7 @@ class Ledger:
         """Let the longest idle level go; False where none of the first few can be forgotten or shelved."""
         for _ in range(min(PROBES, len(self._levels))):
             identity, level = self._levels.popitem(last=False)
-            if level.touched < now and self.let_go(level, since if level.generation != generation else now, now):
+            if level.touched != now and self.let_go(level, since if level.generation != generation else now, now):
                 level.state = FORGOTTEN
                 return True
             self._levels[identity] = level  # perhaps touched now: the key being matched is about to draw from it
@@ -342,10 +352,11 @@ class Ledger:
             self._levels.pop(level.effective.identity, None)
 
     def new_rules(self, rules: RuleSet) -> None:
-        """Drop the overflow of rules that are gone."""
-        for identity in list(self._overflow):
-            if rules.rule(identity[1]) is None:
-                self._overflow.pop(identity).state = GONE
+        """Drop the overflow of rules, and of live changes, that are gone."""
+        for identity, level in list(self._overflow.items()):
+            if rules.rule(identity[1]) is None or (identity[2] == "override" and level.subject.name not in rules.overrides):
+                del self._overflow[identity]
+                level.state = GONE
 
     # ---- over a restart --------------------------------------------------------------------------------------------
 

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from limiter.rules import Rule
 
 
+class UnjudgedError(Exception):
+    """The judge has failed, for the reason that is the cause: the requests before number `at` have their verdict, no others."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(f"the judge failed on request number {at}")
+        self.at = at
+
+
 class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from limiter.request import Request
 
 DEBT_NS: Final = 10_000_000_000  # 10 s: about as long as a consumer is kept waiting before it is answered (a guess of what is bearable)
-GONE_NS: Final = 500_000_000  # who has not asked for so long has gone; what is held asks every 100 ms (`gateway/actions/wait.py`)
+GONE_NS: Final = 500_000_000  # who has not asked for so long, before or after, has gone; what is held asks every 100 ms (`actions/wait.py`)
 BEHIND_NS: Final = 10_000_000  # when to ask again, at the earliest, where only somebody older is in the way
 
 
@@ -85,7 +85,7 @@ def wait_for(level: Level, reservation: Reservation, now: int) -> int:
     first = level.first
     if first is None or first is reservation or wait >= BEHIND_NS:
         return wait
-    if now - first.asked_at > GONE_NS:
+    if abs(now - first.asked_at) > GONE_NS:
         level.first = None
         return wait
     since = reservation.since
@@ -112,7 +112,7 @@ def stand_in_line(request: Request, reservation: Reservation, levels: list[Level
                 request.wait_ns = wait
                 request.level = level
                 request.rule = level.rule
-            if first is None or first.since >= reservation.since or now - first.asked_at > GONE_NS:
+            if first is None or first.since >= reservation.since or abs(now - first.asked_at) > GONE_NS:
                 level.first = reservation
         elif first is reservation:  # it could pass here and waits elsewhere: nobody is kept for its sake
             level.first = None

@@ -390,7 +390,7 @@ def with_concurrent(limit: Limit, concurrent: int) -> Limit:
 
 
 def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
-    """Algorithm and limit of a rule whose limit was changed: what is below the slowest rate of `lag` follows nothing, and holds as it is."""
+    """Algorithm and limit of a rule whose limit was changed: below the slowest rate of its `lag` it follows nothing, and holds as it is."""
     lag = limit.lag
     if lag is None or limit.messages is None or lag.slowest.per_second <= limit.messages.per_second:
         return algorithm, limit

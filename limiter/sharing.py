@@ -114,7 +114,7 @@ class SharedBucket(Algorithm):
     def _make_room(self, now: int) -> None:
         for _ in range(min(2, len(self._shares))):
             text, share = self._shares.popitem(last=False)
-            if now - share.seen > IDLE_NS:
+            if not -JITTER_NS <= now - share.seen <= IDLE_NS:
                 share.gone = True
             else:
                 self._shares[text] = share

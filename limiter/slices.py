@@ -70,6 +70,8 @@ class Lease:
         found: list[tuple[Sliced, int, int]] = []
         kept: list[Sliced] = []
         for sliced in self.active:
+            if sliced.left:
+                continue
             messages, size = sliced.wish(now)
             if messages != 0 or size != 0:
                 found.append((sliced, messages, size))
@@ -96,14 +98,15 @@ class Sliced(Algorithm):
     """What one member has of a bucket of messages and bytes; decides without its owner."""
 
     __slots__ = (
-        "_asked_at", "_bytes", "_lease", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "limit", "listed",
-        "whose",
+        "_asked_at", "_bytes", "_lease", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "left", "limit",
+        "listed", "whose",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: int, lease: Lease) -> None:
         self.limit = limit
         self.whose: object = None  # whatever its member knows it by
         self.listed = False  # in `lease.active`
+        self.left = False  # another bucket has taken its place, and its debt: it asks for nothing any more
         self._lease = lease
         self._members = lease.members
         self._used_at = now

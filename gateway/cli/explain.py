@@ -105,6 +105,8 @@ def used(usage: JSONObject) -> str:
     parts.append(f"{round(usage.get('fill', 0) * 100)} % full, breaker {usage.get('breaker')}")
     if usage.get("cap_now") is not None:
         parts.append(f"tightened to {limit(usage['cap_now'])} ({usage.get('cap_reason')})")
+    if usage.get("rate_now") is not None:
+        parts.append(f"{limit(usage['rate_now'])} by the backlog")
     if usage.get("in_flight") is not None:
         parts.append(f"{in_flight(usage)} in flight")
     parts.append(f"{usage.get('admitted', 0):,} admitted, {usage.get('refused', 0):,} refused, {usage.get('held', 0):,} held")

@@ -165,7 +165,11 @@ def listeners(remote: Remote) -> None:
 @click.command(cls=Verb, example="sluice status -o json")
 @remote
 def status(remote: Remote) -> None:
-    """What runs and how it is: build, uptime, connections, memory, and the fleet that the gateway shares its limits with."""
+    """What runs and how it is: build, uptime, connections, memory, and the fleet that the gateway shares its limits with.
+
+    Limits: keys and origins (senders) known to open connections; levels: buckets at hand, at most max_keys. Since the start: forgotten
+    (they were full), shelved (kept small until they are), overflowed (shared one bucket).
+    """
     remote.emit(remote.client.ask("GET", "/v1/status").body)
 
 

@@ -250,7 +250,7 @@ class Fleet:
 
     def warning(self) -> str:
         """What an outage means, and what to look at."""
-        why = f": {self.reason}, {self.detail}" if self.reason else " yet"
+        why = f": {self.reason}, {self.detail.rstrip('.')}" if self.reason else " yet"
         return f"fleet: no answer from {self.url}{why}; limits hold by this gateway's last share ({self.orphaned()} in use)"
 
     def outage_ns(self, now: int) -> int:

@@ -121,6 +121,21 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
 
 
+def password_files(settings: Settings) -> Iterator[ConfigProblem]:
+    """A password's file that is not there. They are read at each login, so it may come later."""
+    files = [(f"listeners[{number}].own_login", each.own_login) for number, each in enumerate(settings.listeners)]
+    redis = None if settings.fleet is None else settings.fleet.redis
+    for path, place in (*files, ("fleet.redis", redis)):
+        if place is None or place.password_file is None:
+            continue
+        try:
+            with place.password_file.open("rb"):
+                pass
+        except OSError as error:
+            message = f"{place.password_file} cannot be read: {error.strerror}"
+            yield settings.problem(f"{path}.password_file", message, "check the name, or write the password into it")
+
+
 def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a listener that its protocol has no use for."""
     for number, listener in enumerate(settings.listeners):
@@ -215,9 +230,13 @@ def divided_rules(settings: Settings) -> Iterator[ConfigProblem]:
     for number, rule in enumerate(settings.rules):
         if is_shared(rule) or rule.per == "connection" or rule.mode == "off" or rule.limit.limits_nothing():
             continue
-        what = "a listener's limit" if rule.is_cap() else f"algorithm: {rule.algorithm}"
-        path, remedy = f"rules[{number}].algorithm", "spread clients evenly, use algorithm: token_bucket, or set gateway.workers: 1"
-        yield settings.problem(path, f"{what} is not shared: each of {workers} workers holds 1/{workers} of the limit", remedy)
+        message = f"is not shared: each of {workers} workers holds 1/{workers} of the limit"
+        if rule.is_cap():
+            path, what, remedy = "per", "a listener's limit", "spread clients evenly, or set gateway.workers: 1"
+        else:
+            remedy = "spread clients evenly, use algorithm: token_bucket, or set gateway.workers: 1"
+            path, what = "algorithm", f"algorithm: {rule.algorithm}"
+        yield settings.problem(f"rules[{number}].{path}", f"{what} {message}", remedy)
 
 
 def _room(settings: Settings, descriptors: int) -> int:
@@ -226,7 +245,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, idle_words, token_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
+    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
     caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, divided_rules,
     *RULE_LINTS, impatient_pacing,
 )  # fmt: skip

@@ -18,7 +18,8 @@ LONGEST_LINE: Final = 120  # characters of a source line around the column
 
 _SECRET: Final = re.compile(
     r"""(?ix)
-    (\b (?: [\w-]*(?:password|passwd|secret|credential)[\w-]* | (?:[\w-]+[_-])?tokens? | (?:access|private|api)[_-]?keys? )
+    (\b (?! [\w-]*_file\b )                             # but for names of files
+     (?: [\w-]*(?:password|passwd|secret|credential)[\w-]* | (?:[\w-]+[_-])?tokens? | (?:access|private|api)[_-]?keys? )
      ["']? \s* [:=] \s* )                              # the key
     (?! [\[{] ) ( "[^"]*"? | '[^']*'? | [^\s,\]}\#]+ )   # its value, where it is a word"""
 )

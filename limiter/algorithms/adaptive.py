@@ -96,7 +96,9 @@ class Gradient:
         """What time alone changes: nothing answers, or nothing was asked for long."""
         quiet = now - slots.heard_at
         if quiet < -JITTER_NS:
-            slots.heard_at = now  # the clock was set back
+            slots.heard_at = now  # the clock was set back: what is forwarded from now on is measured anew
+            self._set(slots, max(self._limit, self._returns_to))
+            self._begin(slots, now)
         elif slots.taken > 0:
             if quiet > SILENCE_NS and self._limit > self._at_least:
                 self._set(slots, self._at_least)

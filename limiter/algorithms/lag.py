@@ -28,7 +28,10 @@ class Following(TokenBucket):
         self.configured = limit
 
     def steer(self, rate: Rate, now: int) -> None:
-        """Let so many messages per second pass from `now` on. The caller keeps it within what the rule allows."""
+        """Let so many messages per second pass from `now` on; no more than the rule allows, which may allow less since `rate` was found."""
+        fastest = self.configured.messages
+        if fastest is not None and rate.per_second > fastest.per_second:
+            rate = fastest
         super().change(replace(self.configured, messages=rate), now)
 
     def change(self, limit: Limit, now: int) -> None:

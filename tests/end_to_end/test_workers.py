@@ -144,6 +144,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_other_goes_on(rabbitmq: Rab
         gateway.process.wait_until(lambda: is_whole(gateway), within=10.0, what="a worker in the place of the killed one")
         after = gateway.messages_by_fate("amqp", topic)
         status = gateway.get("/v1/status")
+        assert [each["memory"]["high_watermark"] for each in status["workers"]] == [(256 << 20) // 2] * 2  # an even part of the mark
         gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "0/s"})
         assert {each["worker"] for each in gateway.get("/v1/connections")["items"]} == {2}
         replacement = spread()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from limiter.algorithms.lag import Following
 from limiter.backlog import Steering
 from limiter.limits import SECOND, Lag, Limit, Rate
+from limiter.rules import Override
+from limiter.snapshot import Quota
+from support.asking import Match, Rule, RuleSet, ask, judge_of, key_of, rocketmq_topic
 
 FASTEST, SLOWEST, TARGET = 1000, 20, 500
 LIMIT = Limit(messages=Rate(FASTEST), lag=Lag(TARGET, Rate(SLOWEST), group="billing"))
@@ -86,3 +91,30 @@ def test_another_limit_leaves_the_rate_where_it_is_as_far_as_it_allows() -> None
     assert bucket.limit.messages == Rate(50)
     bucket.change(Limit(messages=Rate(900), lag=Lag(TARGET, Rate(300), group="billing")), 0)
     assert bucket.limit.messages == Rate(300)
+
+
+def test_a_limit_that_was_lowered_while_the_broker_was_asked_holds() -> None:
+    bucket = Following(LIMIT, 0)
+    bucket.change(Limit(messages=Rate(50), lag=Lag(TARGET, Rate(SLOWEST), group="billing")), 0)
+    bucket.steer(Rate(900), 0)
+    assert bucket.limit.messages == Rate(50)
+
+
+@pytest.mark.parametrize("where", ["live", "quota", "rule"])
+def test_a_limit_set_below_the_slowest_holds_as_it_is(where: str) -> None:
+    """It fits no `lag`; found out by the judge only, message by message, it would limit nothing."""
+    rule = Rule("followed", Match(protocol="rocketmq"), limit=LIMIT, algorithm="lag")
+    name, override = rocketmq_topic(b"orders"), Override(messages=Rate(0))
+    if where == "live":
+        rules = RuleSet((rule,), None, {name: override})
+    elif where == "quota":
+        rules = RuleSet((rule,), None, None, {name: Quota("rocketmq", "orders", messages=(0, 0))})
+    else:
+        rules = RuleSet((rule,), {"followed": override})
+    (effective,) = rules.effective(name)
+    assert (effective.rule.algorithm, effective.limit) == ("token_bucket", Limit(messages=Rate(0)))
+    judge = judge_of(rule)
+    key = key_of(judge, "orders")
+    assert ask(judge, key, 0).passed == 1
+    judge.replace(rules, 0)
+    assert ask(judge, key, 10 * SECOND).passed == 0

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limiter.executor import Executor, Submission
 from limiter.flight import ANSWERED, BUSY, FAILED, GIVEN_UP, LEAST_WAIT_NS, MOST_WAIT_NS, Ending, Flight, end
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limit_state import LimitState
-from limiter.request import Request
+from limiter.request import Request, UnjudgedError
 from support.asking import SECOND, Limit, Rate, Rule, RuleSet, ask, judge_of, key_of
 from support.builds import build_of
 
@@ -229,9 +230,40 @@ def test_where_the_judge_fails_nothing_stays_taken() -> None:
     key = key_of(judge, "orders")
     broken = Request(key, 2, 1, 0)
     broken.count = "two"  # type: ignore[assignment]  # whatever goes wrong in the middle
-    with pytest.raises(TypeError):
+    with pytest.raises(UnjudgedError) as failure:
         judge.decide([broken], BEGIN)
+    assert isinstance(failure.value.__cause__, TypeError)
     assert ask(judge, key, BEGIN, count=9).passed == 3
+
+
+def test_where_the_judge_fails_what_was_judged_before_keeps_its_verdict_and_its_slots() -> None:
+    """It had been charged; passed whole without a verdict, more would be in flight than slots are held."""
+    judge = judge_of(at_most(3))
+    key = key_of(judge, "orders")
+    broken_key = key_of(judge, "broken")
+    ask(judge, broken_key, BEGIN)
+    broken_key.levels = ["no level"]  # type: ignore[list-item]  # whatever goes wrong in the middle
+    requests = [Request(key, 5, 1, 0), Request(broken_key, 2, 1, 0), Request(key, 4, 1, 0)]
+    executor = Executor(judge.decide, threads=0)
+    executor.submit(Submission(requests, BEGIN, None))
+    (submission,) = executor.collect()
+    assert [(request.passed, request.bypassed) for request in requests] == [(3, False), (2, True), (4, True)]
+    assert (submission.unjudged, executor.failed) == (6, 1)
+    land(judge, requests[0].flight, 3, BEGIN)
+    assert ask(judge, key, BEGIN, count=9).passed == 3
+
+
+def test_what_has_been_paid_for_and_waits_for_slots_alone_is_not_charged_again_under_rules_without_slots() -> None:
+    judge = judge_of(at_most(3))
+    key = key_of(judge, "orders")
+    waiting = ask(judge, key, BEGIN)
+    land(judge, waiting.flight, 1, BEGIN)
+    waiting.flight = None
+    waiting.again = waiting.prepaid = True
+    judge.replace(RuleSet((Rule("rate", limit=Limit(messages=Rate(5))),)), BEGIN)
+    assert ask(judge, key, BEGIN, count=5).passed == 5
+    judge.decide([waiting], BEGIN)
+    assert waiting.passed == 1
 
 
 SOME_RULES = [

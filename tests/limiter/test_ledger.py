@@ -6,7 +6,9 @@ import pytest
 
 from limiter.judge import Judge
 from limiter.keys import Key
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
+from limiter.rules import Override
+from limiter.snapshot import Quota
+from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic, rocketmq_topic
 
 BEGIN = 100 * SECOND
 
@@ -31,6 +33,16 @@ def test_overflow_is_apart_for_each_rule_and_level() -> None:
     ask(judge, key_of(judge, "a0"), BEGIN, count=1)
     assert ask(judge, key_of(judge, "a1"), BEGIN, count=50).passed == 10
     assert ask(judge, key_of(judge, "b1"), BEGIN, count=50).passed == 4
+
+
+def test_a_live_change_of_one_name_is_not_the_limit_of_all_on_the_overflow() -> None:
+    judge = judge_of(per_topic(10), max_keys=1)
+    ask(judge, key_of(judge, "first"), BEGIN, count=5)
+    changed = {rocketmq_topic(b"changed"): Override(messages=Rate(2))}
+    published = {rocketmq_topic(b"published"): Quota("rocketmq", "published", messages=(3, 3))}
+    judge.replace(RuleSet((per_topic(10),), None, changed, published), BEGIN)
+    passed = [ask(judge, key_of(judge, name), BEGIN, count=50).passed for name in ("first", "changed", "published", "made-up", "too")]
+    assert passed == [5, 2, 3, 10, 0]
 
 
 def test_the_longest_idle_goes_first_when_it_is_full() -> None:
@@ -128,3 +140,11 @@ def test_twenty_thousand_made_up_topics_leave_the_ledger_at_its_size() -> None:
         passed += ask(judge, Key(origin, name, None, "produce"), BEGIN + number * 1000, count=5).passed
     assert levels(judge) == 500
     assert passed <= 500 * 5 + 5 + 5 * 20_000 * 1000 // SECOND + 5  # a burst each for those with a bucket, one for all others
+
+
+def test_room_is_made_after_the_clock_was_set_back() -> None:
+    judge = judge_of(per_topic(10), max_keys=1)
+    ask(judge, key_of(judge, "before"), BEGIN)
+    ask(judge, key_of(judge, "before"), 2 * SECOND)  # the new time
+    ask(judge, key_of(judge, "after"), 4 * SECOND)
+    assert [state.thing for state in judge.states(4 * SECOND)] == ["after"]

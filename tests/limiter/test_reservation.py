@@ -257,3 +257,11 @@ def test_a_rule_of_another_group_is_not_touched() -> None:
     assert reserve(judge, key_of(judge, "orders"), BEGIN, 99).passed == 1, "that is for who produces"
     assert reserve(judge, key_of(judge, "orders", operation="consume"), BEGIN, 99).passed == 1
     assert reserve(judge, key_of(judge, "orders", operation="consume"), BEGIN, 1).passed == 0
+
+
+def test_who_was_first_before_the_clock_was_set_back_keeps_nobody_waiting() -> None:
+    judge = judge_of(per_topic(10))
+    key = key_of(judge, "orders")
+    reserve(judge, key, 3600 * SECOND, 10)
+    assert reserve(judge, key, 3600 * SECOND, 10).passed == 0  # it waits first, and goes away
+    assert reserve(judge, key, SECOND, 0).passed == 1

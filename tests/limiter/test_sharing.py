@@ -489,3 +489,10 @@ def test_repr_says_who_shares_it() -> None:
         "<SharedBucket topics=1 <Tier free active=1 hungry=0> <Tier free active=0 hungry=0> <Tightening 100%>"
     )
     assert repr(key.share) == "<Share satisfied protected 'p' weight=1 taken=1000000 ns>"
+
+
+def test_topics_from_before_the_clock_was_set_back_are_forgotten() -> None:
+    bucket = SharedBucket(Limit(messages=Rate(10)), 0)
+    before = bucket.share("before", None, 3600 * SECOND)
+    bucket.share("after", None, SECOND)
+    assert (before.gone, bucket.topics()) == (True, 1)

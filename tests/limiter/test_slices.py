@@ -11,7 +11,8 @@ from limiter.lending import Owner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.pocket import SLICE_NS, line_of
 from limiter.slices import AGAIN_NS, IDLE_NS, LOST_NS, Lease, Sliced
-from limiter.terms import fraction
+from limiter.terms import Terms, fraction
+from support.asking import RuleSet, ask, judge_of, key_of, per_topic
 
 MS = 1_000_000
 START = 10**12
@@ -140,6 +141,32 @@ def test_oversized_request_passes_for_who_owes_nothing_and_is_paid_for() -> None
     sliced.take(1, 50, 0)
     assert sliced.available(1, 1, 0, START) == 0
     assert sliced.wish(START + MS)[0] > 50
+
+
+def test_a_run_of_oversized_requests_passes_as_its_requests_one_by_one_do() -> None:
+    """Else one is refused although it would pass: a refusal by no rule."""
+    sliced, single = Sliced(messages(8, 8), START, Lease(2)), Sliced(messages(8, 8), START, Lease(2))  # lines of 2
+    for each in (sliced, single):
+        each.grant(10, 0, START)
+    assert sliced.available(100, 5, 0, START) == 3  # the third goes into debt, as it may
+    passed = 0
+    while single.available(1, 5, 0, START):
+        single.take(1, 5, 0)
+        passed += 1
+    assert passed == 3
+
+
+def test_a_bucket_whose_place_another_has_taken_asks_for_nothing_any_more() -> None:
+    """Its grants would go to the other one, so it would ask for the same debt for ever."""
+    judge = judge_of(per_topic(10))
+    lease = Lease(2)
+    judge.share(Terms(2, lease))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, START, count=2).passed == 2
+    judge.replace(RuleSet((per_topic(10, algorithm="pacing"),)), START + MS)
+    ask(judge, key, START + MS)
+    assert judge.asks(START + 2 * MS) == []
+    assert lease.active == []
 
 
 def test_breaker_never_waits_longer_than_the_line_needs() -> None:

@@ -141,6 +141,11 @@ def test_a_topics_part_of_a_cap_and_a_cap_that_is_tightened() -> None:
     assert "; tightened to 16000/s (burst 16000) (blocked); " in said
 
 
+def test_a_rate_that_follows_a_backlog() -> None:
+    said = used({"fill": 1, "breaker": "closed", "rate_now": {"messages": "80/s", "messages_burst": 8}})
+    assert "; 80/s (burst 8) by the backlog; " in said
+
+
 def test_limits_and_moments_in_words() -> None:
     assert limit({}) == "unlimited"
     assert limit({"messages": "0/s", "messages_burst": 0}) == "0/s (burst 0)"

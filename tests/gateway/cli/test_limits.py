@@ -219,7 +219,7 @@ def test_a_rule_is_changed_and_returned(sluice: Any, admin: Any) -> None:
 
 
 def test_the_earlier_change_of_a_rule_is_told(sluice: Any, admin: Any) -> None:
-    admin.answers["GET /v1/rules/orders"] = (200, {"name": "orders", "override": {"messages": "300/s", "by": "admin"}})
+    admin.rules["orders"]["override"] = {"messages": "300/s", "by": "admin"}
     assert sluice("rules", "set", "orders", "--messages", "9/s").err == "rule orders changed\nreplaced the earlier change: messages 300/s\n"
 
 

@@ -324,7 +324,7 @@ def test_an_outage_is_told_with_its_reason_and_the_way_it_goes_on(world: World, 
     assert (told["reachable"], told["reason"], told["orphaned"]) == (False, "full", 1)
     assert 0.9 <= float(str(told["outage_seconds"])) <= 1.1
     assert fleet.warning() == (
-        f"fleet: no answer from {own_server.url}: full, {fleet.detail}; limits hold by this gateway's last share (1 in use)"
+        f"fleet: no answer from {own_server.url}: full, {fleet.detail.rstrip('.')}; limits hold by this gateway's last share (1 in use)"
     )
     assert repr(fleet) == f"<Fleet {fleet.name!r} without Redis (full), {fleet.asks} asks>"
 

@@ -227,9 +227,11 @@ def test_secrets_are_masked_in_messages(faults: Faults, text: str) -> None:
 
 
 def test_names_keep_their_masks_off(faults: Faults) -> None:
-    """`routing_key` is no secret."""
+    """`routing_key` is no secret, nor is the name of a file with one."""
     (problem,) = faults(LISTENERS + "rules: [{name: a, match: {routing_key: orders, topic: x}, limit: {messages: 1/s}}]\n")
     assert "routing_key: orders" in str(problem)
+    (problem,) = faults(LISTENERS.replace("amqp,", "rocketmq, own_login: {user: u, password_file: secrets/rabbit.password},"))
+    assert "password_file: secrets/rabbit.password" in str(problem)
 
 
 @pytest.mark.parametrize(

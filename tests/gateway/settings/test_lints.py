@@ -155,6 +155,24 @@ def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], r
     assert [warned(workers) for workers in (1, 2)] == [False, True]
 
 
+def test_warns_of_password_files_that_are_not_there(write: Callable[..., Path], tmp_path: Path) -> None:
+    own = LISTENERS.replace("127.0.0.1:2}", "127.0.0.1:2, own_login: {user: u, password_file: rabbit}}")
+    file = write(
+        f"{own}fleet: {{redis: {{url: redis://a, name: n, password_file: redis}}}}\nrules: [{{name: a, limit: {{messages: 1/s}}}}]\n"
+    )
+
+    def said() -> list[tuple[str, str]]:
+        return [(each.path, each.message) for each in load(file, {}).warnings()]
+
+    assert said() == [
+        ("listeners[0].own_login.password_file", f"{tmp_path / 'rabbit'} cannot be read: No such file or directory"),
+        ("fleet.redis.password_file", f"{tmp_path / 'redis'} cannot be read: No such file or directory"),
+    ]
+    (tmp_path / "rabbit").touch()
+    (tmp_path / "redis").touch()
+    assert said() == []
+
+
 def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
     (warning,) = load(write(LISTENERS)).warnings()
     assert warning.message == "there are no rules: nothing is limited"

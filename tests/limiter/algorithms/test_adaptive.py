@@ -257,3 +257,13 @@ def test_a_probe_costs_one_window_in_fifty() -> None:
 
     model.run(4 * PROBE_NS / SECOND, look)
     assert 0 < halved[0] < 4 * 125  # steps of 2 ms
+
+
+def test_after_the_clock_was_set_back_it_goes_on_measuring() -> None:
+    bucket = ALGORITHMS["adaptive"](Limit(concurrent=1000), 3600 * SECOND)
+    slots = bucket.slots()
+    assert slots is not None
+    bucket.take(bucket.available(1, 1, 0, SECOND), 1, 0)
+    before = slots.most
+    bucket.heard(BUSY, 0, SECOND, SECOND + MS)
+    assert slots.most == int(before * BUSY_FACTOR)
