@@ -130,4 +130,18 @@ def idle_weights(settings: Settings) -> Iterator[ConfigProblem]:
                 yield settings.problem(f"rules[{number}].{field}", message, "add a rule with per: listener, or remove it")
 
 
-RULE_LINTS: Final = (contradictions, deaf_rules, covered_rules, idle_candidates, idle_weights)
+def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
+    """Rules that say only what a topic gets of a cap, and so take their topics out of a general limit: one rule of each level holds."""
+    general = [rule for rule in settings.rules if rule.per == "topic" and rule.mode != "off" and not rule.limit.limits_nothing()]
+    for number, rule in enumerate(settings.rules):
+        if rule.mode == "off" or not rule.limit.limits_nothing() or not (rule.protected or rule.weight != 1):
+            continue
+        for other in general:
+            same_protocol = other.match.spoken() in {None, rule.match.spoken()}
+            if same_protocol and other.match.operation == rule.match.operation and Matcher(other.match, "topic").bare:
+                message = f"has no limit, and its topics are not under rule {other.name} ({other.place}) any more, for one rule per topic holds"
+                yield settings.problem(f"rules[{number}].limit", message, "give it a limit of its own; a very high one where none is meant")
+                break
+
+
+RULE_LINTS: Final = (contradictions, deaf_rules, covered_rules, idle_candidates, idle_weights, lifted_limits)
