@@ -139,7 +139,7 @@ def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
         for other in general:
             same_protocol = other.match.spoken() in {None, rule.match.spoken()}
             if same_protocol and other.match.operation == rule.match.operation and Matcher(other.match, "topic").bare:
-                message = f"has no limit, and its topics are not under rule {other.name} ({other.place}) any more, for one rule per topic holds"
+                message = f"has none, and its topics are not under rule {other.name} ({other.place}) any more: of each level one rule holds"
                 yield settings.problem(f"rules[{number}].limit", message, "give it a limit of its own; a very high one where none is meant")
                 break
 

@@ -51,8 +51,8 @@ LINTED = [
     ("- {name: a, limit: {messages: 1000/s}, candidate: {burst: 5ms}}", 4, 59, "rules[0].candidate.burst", "below 20 ms of 1000/s"),
     ("- {name: a, limit: {messages: 5/s}, weight: 3}", 4, 45, "rules[0].weight", "no rule caps a listener"),
     ("- {name: a, limit: {messages: 5/s}, protected: true}", 4, 48, "rules[0].protected", "no rule caps a listener"),
-    ("- {name: all, match: {protocol: amqp}, limit: {messages: 5/s}}\n- {name: vips, match: {queue: vips}, protected: true}\n"
-     "- {name: cap, per: listener, limit: {messages: 9/s}}", 5, 5, "rules[1].limit", "not under rule all (sluice.yaml:4) any more"),
+    ("- {name: all, match: {protocol: amqp}, limit: {messages: 5/s}}\n- {name: vips, match: {queue: vips}, protected: true}\n- {name: cap, per: listener, limit: {messages: 9/s}}", 5, 3,
+     "rules[1].limit", "not under rule all (sluice.yaml:4) any more"),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
     ("- {name: a, limit: {messages: 1/s}, algorithm: pacing}", 4, 48, "rules[0].algorithm", "refuses most of what arrives in a bunch"),
     ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
