@@ -37,7 +37,12 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
         flood = go_publish(
             gateway.amqp_url(), "", queue.name, "flood", connections=PUBLISHERS, seconds=6, rate=200, size=BODY, window=0, patience=60
         )
-        wait_until(lambda: queue.depth() > 21 * PUBLISHERS, within=10, what="the flood's first messages")
+
+        def all_under_way() -> bool:
+            items = gateway.get("/v1/connections")["items"]
+            return len(items) == PUBLISHERS and all(item["messages_forwarded"] > 0 for item in items)
+
+        wait_until(all_under_way, within=10, what="the first messages of every connection")
         rabbitmq.pause()
         try:
             sizes = []
