@@ -15,7 +15,8 @@ from support.asking import SECOND, key_of
 
 BATCH = 1000
 COMPILED = build().kind == "compiled"
-CALLS = 1000 if COMPILED else 20  # compiled, that is a million decisions
+ROUNDS = 5
+CALLS = 200 if COMPILED else 5  # in a round; compiled, that is a million decisions
 
 BOTH = Limit(messages=Rate(2_000_003), bytes=Rate(400_000_009))
 
@@ -29,25 +30,25 @@ def test_a_million_decisions_keep_nothing(rules: tuple[Rule, ...]) -> None:
     judge = Judge(RuleSet(rules))
     key = key_of(judge, "orders")
     requests = [Request(key, 1, 1, 200) for _ in range(BATCH)]
-    moments = [1000 * SECOND + number * 1_000_000 for number in range(CALLS + 20)]
-    first, then, at_last = moments[:10], moments[10:20], moments[20:]
+    moments = [1000 * SECOND + number * 1_000_000 for number in range(CALLS * (ROUNDS + 1))]
     decide = judge.decide
-    for now in first:
+    rounds = [moments[begin : begin + CALLS] for begin in range(0, len(moments), CALLS)]
+    for now in rounds[0]:
         decide(requests, now)
+    measured = []
     tracemalloc.start()
     try:
-        for now in then:
-            decide(requests, now)
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        for now in at_last:
-            decide(requests, now)
-        after, peak = tracemalloc.get_traced_memory()
+        for moments in rounds[1:]:
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            for now in moments:
+                decide(requests, now)
+            after, peak = tracemalloc.get_traced_memory()
+            measured.append((after - before, peak - before))
     finally:
         tracemalloc.stop()
+    kept, in_hand = min(kept for kept, _ in measured), min(most for _, most in measured)  # other threads of the process allocate, too
     assert sum(request.passed for request in requests) == BATCH
-    assert after - before < (200 if COMPILED else 4000), (
-        "something is kept"
-    )  # interpreted, numbers are objects: as many as there are states
+    assert kept < (200 if COMPILED else 4000), "something is kept"  # interpreted, numbers are objects: as many as there are states
     if COMPILED:
-        assert peak - before < 200, "a decision allocates"  # the loop of this test has an iterator and a number in hand
+        assert in_hand < 200, "a decision allocates"  # the loop of this test has an iterator and a number in hand

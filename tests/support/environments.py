@@ -6,11 +6,14 @@ newer packages than it was pinned to: each gets a virtual environment.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +32,15 @@ def _pip(python: Path | str, *words: str, what: str) -> None:
         raise PackagesUnreachableError(f"{what}: pip ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-1500:]}")
 
 
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Whoever comes second, on another thread or in another process, waits until the first has made `folder`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def environment(name: str, *requirements: str | Path) -> Path:
     """The Python of the environment `name`, with `requirements` (pinned words for pip, or source folders) installed.
 
@@ -38,21 +50,24 @@ def environment(name: str, *requirements: str | Path) -> Path:
     python = folder / "bin" / "python"
     stamp = folder / "requirements"
     wanted = "\n".join([sys.version, *map(str, requirements)])
-    if stamp.exists() and stamp.read_text() == wanted:
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
-    _pip(python, "install", *map(str, requirements), what=f"the environment {name} ({' '.join(map(str, requirements))})")
-    stamp.write_text(wanted)
+    with one_at_a_time(folder):
+        if stamp.exists() and stamp.read_text() == wanted:
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+        _pip(python, "install", *map(str, requirements), what=f"the environment {name} ({' '.join(map(str, requirements))})")
+        stamp.write_text(wanted)
     return python
 
 
 def source(project: str, version: str) -> Path:
     """The unpacked source distribution of `project` at exactly `version`, as PyPI has it. Raises PackagesUnreachableError."""
     folder = SOURCES / f"{project}-{version}"
-    if folder.exists():
-        return folder
+    with one_at_a_time(folder):
+        return folder if folder.exists() else _fetched(project, version, folder)
+
+
+def _fetched(project: str, version: str, folder: Path) -> Path:
     scratch = SOURCES / f"{project}-{version}.{os.getpid()}"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
