@@ -53,7 +53,7 @@ def extensions() -> list[Any]:
     built = mypycify([*hot_modules()], opt_level="3", group_name="sluice")
     for extension in built:
         # All modules are one library: without this the compiler must call its own functions through the linker's table and may inline none.
-        extension.extra_compile_args.append("-fno-semantic-interposition")
+        extension.extra_compile_args = [*extension.extra_compile_args, "-fno-semantic-interposition"]  # mypycify gives all of them one list
     return list(built)
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
 IOV: Final = 64  # slices per writev; Linux allows 1,024, beyond 64 no gain was measured (a guess kept small)
 READ: Final = 65_536  # bytes asked for while less comes: what is not filled is given back at once, but it has to be there first
+FEW: Final = 479  # the same where only as much has come for some time: with Python's header it is the most that its own allocator serves
+LATELY: Final = 8  # reads; a longer message than FEW costs a second one, so it must be rare (a guess)
 
 # The system's calls, looked up once: compiled code would look in two dictionaries each time.
 read: Final = os.read
@@ -32,6 +34,7 @@ class Channel:
         sock.setblocking(False)
         self.sock = sock
         self.fd = sock.fileno()
+        self._handle: Any = self.fd  # the same as the system's calls take it: compiled code would make an object of it each time
         self.readable = True
         self.writable = True
         self.hung_up = False  # the kernel announced the peer's FIN or an error: read until it shows
@@ -50,6 +53,10 @@ class Channel:
         self.blocked_at = 0  # monotonic ns since when the backlog waits for the socket; 0: it does not
         self.blocked_ns = 0  # all such waits that are over
         self._most: i64 = READ  # to be asked for by the next `read`
+        self._few: i64 = 0  # reads in a row that brought FEW bytes at most
+        self._first: memoryview | bytes | None = (
+            None  # what is queued, where that is one piece: nearly always; the rest is never without it
+        )
         self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
 
     @property
@@ -65,7 +72,7 @@ class Channel:
         """
         asked: i64 = min(most, self._most)
         try:
-            data = read(self.fd, asked)
+            data = read(self._handle, READ) if asked == READ else read(self._handle, asked)
         except BlockingIOError:
             self.readable = False
             return b""
@@ -78,11 +85,13 @@ class Channel:
             self.readable = False
             return b""
         if count < asked:
-            self._most = READ
+            self._few = self._few + 1 if count <= FEW else 0
+            self._most = READ if self._few < LATELY else FEW
             if not self.hung_up:
                 self.readable = False
         else:
-            self._most = max(most, READ)
+            self._few = 0
+            self._most = READ if asked == FEW else max(most, READ)
         self.received += count
         return data
 
@@ -90,37 +99,37 @@ class Channel:
         """Put `data[start:end]` behind the backlog; nothing is copied."""
         if start == end or self.cut is not None:
             return
-        if start == 0 and end == len(data):
-            self._backlog.append(data)
-        elif not self.writable and (end - start) * 2 < len(data):
-            self._backlog.append(data[start:end])  # it has to wait: a small slice must not keep a whole read alive
+        piece: memoryview | bytes = data
+        if end - start != len(data):
+            waits = not self.writable and (end - start) * 2 < len(data)  # then a small slice must not keep a whole read alive
+            piece = data[start:end] if waits else memoryview(data)[start:end]
+        if self.queued == self.sent:
+            self._first = piece
         else:
-            self._backlog.append(memoryview(data)[start:end])
+            self._backlog.append(piece)
         self.queued += end - start
 
     def flush(self, now: int) -> None:
         """Send as much of the backlog as the socket takes."""
-        backlog = self._backlog
-        if not backlog or not self.writable or self.cut is not None:
+        if self.queued == self.sent or not self.writable or self.cut is not None:
             return
         if self.blocked_at:
             self.blocked_ns += now - self.blocked_at
             self.blocked_at = 0
         before = self.sent
         try:
-            while backlog:
-                if len(backlog) == 1:
-                    head = backlog[0]
-                    taken = write(self.fd, head)
-                    self.sent += taken
-                    if taken == len(head):
-                        backlog.clear()
-                        break
-                    backlog[0] = memoryview(head)[taken:]
+            first = self._first
+            if first is not None and not self._backlog:
+                taken = write(self._handle, first)
+                self.sent += taken
+                if self.sent == self.queued:
+                    self._first = None
                 else:
-                    taken = write_all(self.fd, backlog if len(backlog) <= IOV else backlog[:IOV])
-                    self.sent += taken
-                    self._consume(taken)
+                    self._first = memoryview(first)[taken:]
+            while self.sent != self.queued:
+                taken = write_all(self._handle, self._lined_up()[:IOV])
+                self.sent += taken
+                self._consume(taken)
         except BlockingIOError:
             self.writable = False
             self.blocked_at = now
@@ -130,9 +139,16 @@ class Channel:
         if self.sent != before:
             self.sent_at = now
 
+    def _lined_up(self) -> list[memoryview | bytes]:
+        """All that is queued, in order, in `_backlog`."""
+        if self._first is not None:
+            self._backlog.insert(0, self._first)
+            self._first = None
+        return self._backlog
+
     def _detach(self) -> None:
         """What has to wait keeps its own bytes only: a small slice must not keep a whole read alive."""
-        backlog = self._backlog
+        backlog = self._lined_up()
         for index, view in enumerate(backlog):
             if isinstance(view, memoryview) and isinstance(view.obj, bytes) and len(view) * 2 < len(view.obj):
                 backlog[index] = bytes(view)
@@ -177,6 +193,7 @@ class Channel:
         self.hung_up = True
         self.readable = self.error is None and not self.eof
         self.writable = False
+        self._first = None
         self._backlog.clear()
         self.queued = self.sent
 
@@ -197,6 +214,7 @@ class Channel:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            self._first = None
             self._backlog.clear()
             self.sock.close()
 

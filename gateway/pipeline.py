@@ -25,7 +25,7 @@ class Batch:
         self.data = data
         self.now = now
         self.parts: list[Part] = []
-        self.requests: list[Part] = []  # those of `parts` that need a verdict
+        self.requests: list[Part] = self.parts  # those of them that need a verdict, once RateLimit has looked; the same list where all do
 
     def __repr__(self) -> str:
         return f"<Batch {len(self.parts)} parts, {len(self.requests)} to judge, {len(self.data)} bytes>"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway import log
+from gateway.judged import batches_of
 from gateway.messages import NEVER, ProtocolError
 from gateway.pipeline import Batch
 from gateway.session import Session
@@ -36,7 +37,10 @@ VERDICT_WAIT_S: Final = (
 LINGER_S: Final = 0.001  # epoll counts in milliseconds
 TURN_NS: Final = 4_000_000  # of sweeping, then trio's turn, some 50 µs: admin and timers lag at most that (goal: p99 under 5 ms)
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
-GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+# What the kernel announces, as the numbers epoll_ctl(2) has for it: compiled code would look `select`'s names up for each event.
+WRITABLE: Final = 0x004  # EPOLLOUT
+FAILED: Final = 0x008  # EPOLLERR
+GONE: Final = 0x2018  # EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 
 class Sweeper:
@@ -52,7 +56,7 @@ class Sweeper:
         self.sweeps = 0
         self.submissions = 0
         self._epoll = select.epoll()
-        self._by_descriptor: dict[int, Session] = {}  # of either of its sockets
+        self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
         self._ready: list[Session] = []
         self._timers: list[tuple[int, int]] = []  # (due, session number); stale entries are skipped
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -70,8 +74,8 @@ class Sweeper:
         for channel in (session.client, session.upstream):
             channel.received_at = channel.sent_at = now
         self.sessions[session.number] = session
-        self._by_descriptor[session.client.fd] = session
-        self._by_descriptor[session.upstream.fd] = session
+        self._enter(session.client.fd, session)
+        self._enter(session.upstream.fd, session)
         try:
             self._epoll.register(session.client.fd, EDGE)
             self._epoll.register(session.upstream.fd, EDGE)
@@ -79,6 +83,12 @@ class Sweeper:
             self._crashed(session, error)
             return
         self.wake(session)
+
+    def _enter(self, descriptor: int, session: Session | None) -> None:
+        missing = descriptor + 1 - len(self._by_descriptor)
+        if missing > 0:
+            self._by_descriptor.extend([None] * missing)
+        self._by_descriptor[descriptor] = session
 
     def wake(self, session: Session) -> None:
         """Let `session` take a turn in the next sweep."""
@@ -131,21 +141,23 @@ class Sweeper:
             for resumed in self._collect(now):
                 self.end(resumed)
             return
-        session = self._by_descriptor.get(descriptor)
+        session = self._by_descriptor[descriptor]
         if session is None:
             return
         channel = session.client
         if channel.fd != descriptor:
             channel = session.upstream
-        if mask & select.EPOLLOUT:
+        if mask & WRITABLE:
             channel.writable = channel.error is None
         if mask & GONE:
             channel.hung_up = True
-        if mask & select.EPOLLERR and channel is session.client and (channel.eof or session.withheld()):
-            channel.check()
-        if mask & ~select.EPOLLOUT and not channel.eof:
+            if mask & FAILED and channel is session.client and (channel.eof or session.withheld()):
+                channel.check()
+        if mask != WRITABLE and not channel.eof:
             channel.readable = channel.error is None
-        self.wake(session)
+        if not session.queued and not session.over:
+            session.queued = True
+            self._ready.append(session)
 
     def _take_timers(self, now: int) -> None:
         timers = self._timers
@@ -175,7 +187,8 @@ class Sweeper:
     def _submit(self, batches: list[Batch], now: int) -> None:
         requests: list[Request] = []
         for batch in batches:
-            requests.extend(batch.requests)
+            for request in batch.requests:  # one by one: most batches have one, and `extend` is made for more
+                requests.append(request)  # noqa: PERF402
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
             for session in self._collect(now):  # those of this submission, and of an earlier one that a thread has just finished
@@ -188,9 +201,7 @@ class Sweeper:
         """Resume every session whose verdicts are there; they are to be settled."""
         resumed: list[Session] = []
         for submission in self.executor.collect():
-            batches = submission.owner
-            assert isinstance(batches, list)
-            for batch in batches:
+            for batch in batches_of(submission):
                 session = batch.owner
                 assert isinstance(session, Session)
                 deliveries = session.deliveries.batch is batch
@@ -279,8 +290,8 @@ class Sweeper:
     def _remove(self, session: Session, error: BaseException | None) -> None:
         if self.sessions.pop(session.number, None) is None:
             return
-        self._by_descriptor.pop(session.client.fd, None)
-        self._by_descriptor.pop(session.upstream.fd, None)
+        self._enter(session.client.fd, None)
+        self._enter(session.upstream.fd, None)
         try:
             session.close()  # closing a descriptor takes it out of the epoll set
         except Exception as fault:  # it is out of the set all the same, and nobody waits for it

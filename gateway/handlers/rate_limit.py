@@ -25,10 +25,16 @@ class RateLimit(Handler):
         self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
 
     def carry(self, batch: Batch) -> bool:
-        for part in batch.parts:
+        parts = batch.parts
+        asking = 0
+        for part in parts:
             if part.kind == REQUEST and not part.paid:
-                batch.requests.append(part)
-        if batch.requests:
+                asking += 1
+        if asking == len(parts):
+            batch.requests = parts
+        else:
+            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid]
+        if asking:
             return False
         self._settle(batch)
         return True

@@ -208,7 +208,7 @@ class TlsChannel(Channel):
 
     def _encrypt(self) -> bool:
         """Make the next ciphertext, in records as large as they may be; whether there is any. Raises OSError."""
-        backlog = self._backlog
+        backlog = self._lined_up()
         outgoing = self._outgoing
         records = [outgoing.read()]
         self._encrypted += len(records[0])

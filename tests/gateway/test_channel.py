@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.channel import READ, Channel
+from gateway.channel import FEW, LATELY, READ, Channel
 
 BUFFER = memoryview(bytearray(262_144))
 
@@ -63,6 +66,55 @@ def test_a_full_read_is_followed_by_a_larger_one(pair: tuple[Channel, socket.soc
     assert len(channel.read(len(BUFFER), BUFFER)) == READ
     assert channel.readable
     assert len(channel.read(len(BUFFER), BUFFER)) > READ
+
+
+def test_a_longer_message_after_many_short_ones_comes_whole_in_two_reads(pair: tuple[Channel, socket.socket]) -> None:
+    channel, peer = pair
+    for number in range(LATELY + 2):
+        peer.sendall(b"%03d" % number)
+        assert channel.read(len(BUFFER), BUFFER) == b"%03d" % number
+    message = bytes(range(256)) * 8
+    peer.sendall(message)
+    channel.readable = True  # what the loop does on EPOLLIN
+    first = channel.read(len(BUFFER), BUFFER)
+    assert len(first) == FEW
+    assert channel.readable
+    assert first + channel.read(len(BUFFER), BUFFER) == message
+    assert not channel.readable
+
+
+@given(st.lists(st.tuples(st.sampled_from(["queue", "flush", "take"]), st.integers(0, 600_000)), max_size=40))
+def test_what_is_queued_arrives_in_order_however_the_socket_takes_it(steps: list[tuple[str, int]]) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    channel = Channel(ours)
+    said = bytearray()
+    heard = bytearray()
+
+    def take(most: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            heard.extend(theirs.recv(most))
+            channel.writable = True  # what the loop does on EPOLLOUT
+
+    for what, much in steps:
+        if what == "queue":
+            data = (len(said) % 251).to_bytes() * much
+            channel.queue(data, much // 3, much)
+            said += data[much // 3 :]
+        elif what == "flush":
+            channel.flush(1)
+        else:
+            take(max(much, 1))
+        assert channel.backlog == len(said) - channel.sent
+    while channel.backlog:
+        channel.flush(2)
+        take(1 << 20)
+    take(1 << 20)
+    while len(heard) < len(said):
+        take(1 << 20)
+    channel.close()
+    theirs.close()
+    assert bytes(heard) == bytes(said)
 
 
 def test_reading_goes_on_after_a_short_read_when_the_peer_has_hung_up(pair: tuple[Channel, socket.socket]) -> None:
