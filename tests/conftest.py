@@ -1,23 +1,39 @@
-"""For the whole suite: the right build is under test, and the fast tests come first.
+"""For the whole suite: the right build is under test, the fast tests come first, and what they write is written to memory.
 
 `SLUICE_EXPECT_BUILD=compiled|python` (set by the Makefile) makes the run fail at once when the modules found are of the other build:
 a suite that was meant for the compiled wheel but imported the source tree would prove nothing.
+
+A run's folders are in memory where there is room (`support/in_memory.py`), unless `--basetemp` says otherwise: gone at its end, and kept
+until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
+at the end as well.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.builds import build_of
+from support.in_memory import folder_for_a_run
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
+IN_MEMORY = pytest.StashKey[Path]()
 WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session", "gateway.protocols.amqp.conversation")
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        folder = folder_for_a_run()
+        if folder is not None:
+            config.option.basetemp = config.stash[IN_MEMORY] = folder
     expected = os.environ.get("SLUICE_EXPECT_BUILD")
     if not expected:
         return
@@ -36,12 +52,33 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast first: what fails soonest is said soonest. Of two processes (`-n 2 --dist loadgroup`) one has all the brokers."""
+    """Fast first: what fails soonest is said soonest. Of two processes the slow ones come first, so that both are done at the same time."""
 
     def lateness(item: pytest.Item) -> int:
         return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
 
-    items.sort(key=lateness)
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group("brokers" if lateness(item) >= LATE["rabbitmq"] else "rest"))
+    items.sort(key=lateness, reverse=hasattr(config, "workerinput"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from support.parts import PartScheduling  # a run in one process needs no xdist
+
+    return PartScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        for name, remark in getattr(report, "user_properties", ()):
+            if name == "remark" and report.when == "call":
+                terminalreporter.write_line(f"{report.nodeid}: {remark}")
+    folder = config.stash.get(IN_MEMORY, None)
+    if folder is not None and exitstatus:
+        terminalreporter.write_line(f"The folders of this run are kept in {folder} until the next.")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    folder = session.config.stash.get(IN_MEMORY, None)
+    if folder is not None and not exitstatus:
+        shutil.rmtree(folder, ignore_errors=True)

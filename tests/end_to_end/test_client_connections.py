@@ -73,7 +73,7 @@ def test_one_connection_too_many_is_refused_and_the_next_gets_in(
         assert refused is not None, "the connection was accepted"
         assert refused["class"] == SEEN[library][code == 530]
         assert OTHER_WORDS.get(library, reason) in refused["text"]
-        wait_until(nobody_is_connected, within=5, what="the connections are gone")
+        wait_until(nobody_is_connected, within=30, what="the connections are gone")
         report = probe(library).ask(url=url, key=queue.name, free=free.name, run="m")
         assert (report.refused, report.seen, report.other) == (None, ["ack"], "ok")
-        wait_until(nobody_is_connected, within=5, what="the connections are gone")
+        wait_until(nobody_is_connected, within=30, what="the connections are gone")

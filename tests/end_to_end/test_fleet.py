@@ -33,14 +33,14 @@ def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(rabbitmq: 
     rule = {"name": "limited", "match": {"protocol": "amqp", "routing_key": "limited*"}, "limit": {"messages": f"{RATE}/s"}}
     fleet = {"redis": {"url": redis_server.url, "name": "end-to-end", "timeout": "200ms"}}
     gateways: list[Gateway] = [start_gateway([listener], [rule], fleet=fleet) for _ in range(3)]
-    wait_until(lambda: all(state(each)["gateways"] == 3 for each in gateways), within=5, what="three gateways in the fleet")
+    wait_until(lambda: all(state(each)["gateways"] == 3 for each in gateways), within=15, what="three gateways in the fleet")
     with Queue(rabbitmq.url, "limited-fleet") as queue:
         started = time.monotonic()
         floods = [go_publish(each.amqp_url(), "", queue.name, f"flood{n}", seconds=FLOOD_S, rate=RATE) for n, each in enumerate(gateways)]
         time.sleep(3)
         assert all(state(each)["asks"] > 20 for each in gateways)
         redis_server.kill()
-        wait_until(lambda: not any(state(each)["reachable"] for each in gateways), within=3, what="an outage")
+        wait_until(lambda: not any(state(each)["reachable"] for each in gateways), within=10, what="an outage")
         time.sleep(1)
         redis_server.start()
         published = [flood.result() for flood in floods]

@@ -125,7 +125,7 @@ def test_an_adaptive_limit_that_delays_loses_nothing_at_rabbitmq(rabbitmq: Rabbi
         published = go_publish(gateway.amqp_url(), "", queue.name, "run", connections=2, seconds=2.0, rate=1500).result()
         arrived = queue.drain()
     assert published.count("?") == 0
-    assert published.count("A") == len(arrived) > 2000
+    assert published.count("A") == len(arrived) > 500
     now = usage(gateway)
     assert now["in_flight"] == 0
     assert AT_MOST <= now["concurrent_now"] <= 500

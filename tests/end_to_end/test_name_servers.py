@@ -167,17 +167,17 @@ def test_ready_is_who_reaches_the_name_server_and_some_broker(brokers: Brokers, 
         brokers.names.brokers["b", 0] = gone.address
         with Asker(gateway.port("names")) as client:
             client.route()
-        wait_until(lambda: listeners(gateway)["names/b/0"]["upstream_reachable"], within=5, what="the broker is dialled without a client")
+        wait_until(lambda: listeners(gateway)["names/b/0"]["upstream_reachable"], within=30, what="the broker is dialled without a client")
     gateway.get("/v1/status")
     route = listeners(gateway)
     with socket.create_connection((LOOPBACK, int(route["names/b/0"]["bind"].rpartition(":")[2])), timeout=5) as client_of_b:
         client_of_b.sendall(b"\0\0\0\x20")  # enough to be dialled for
-        wait_until(lambda: listeners(gateway)["names/b/0"]["upstream_reachable"] is False, within=5, what="one broker is away")
+        wait_until(lambda: listeners(gateway)["names/b/0"]["upstream_reachable"] is False, within=30, what="one broker is away")
     assert gateway.answers("/readyz")
     brokers.running.close()
     with socket.create_connection((LOOPBACK, int(route["names/a/0"]["bind"].rpartition(":")[2])), timeout=5) as client_of_a:
         client_of_a.sendall(b"\0\0\0\x20")
-        wait_until(lambda: not gateway.answers("/readyz"), within=5, what="all brokers are away")
+        wait_until(lambda: not gateway.answers("/readyz"), within=30, what="all brokers are away")
     assert "none of the 2 brokers" in str(gateway.get("/v1/status")["not_ready_because"])
     assert live.codes() == []
 

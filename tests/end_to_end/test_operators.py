@@ -36,7 +36,7 @@ def test_who_is_held_by_which_rule_is_shown_and_found(rabbitmq: RabbitMQ, start_
         for _ in range(5):
             channel.basic_publish("", "slow.jobs", b"x")
         connection.process_data_events(0)
-        wait_until(lambda: gateway.get("/v1/connections")["items"][0]["held_by"], within=5, what="something is held")
+        wait_until(lambda: gateway.get("/v1/connections")["items"][0]["held_by"], within=30, what="something is held")
         table = gateway.cli("connections", "list", "-q", "checkout").stdout.splitlines()[1]
         assert all(word in table.split() for word in ("checkout-7", "limit", "slow", "%2F/amq.default/slow.jobs"))
         assert asked(gateway, "connections", "list", "-q", "nobody") == []

@@ -61,14 +61,14 @@ def test_full_memory_stops_publishers_with_a_word_and_no_consumer(rabbitmq: Rabb
         consuming.basic_consume(feed.name, take)
         hoarders = go_publish(gateway.amqp_url(), "", held.name, "hold", connections=HOARDERS, count=EACH, size=BODY, window=0, patience=60)
         wait_until(lambda: value(gateway, "sluice_memory_full") == 1, within=10, what="memory is full")
-        wait_until(lambda: (publisher.process_data_events(0), told)[1] == ["blocked"], within=5, what="the publisher is told")
+        wait_until(lambda: (publisher.process_data_events(0), told)[1] == ["blocked"], within=30, what="the publisher is told")
         to_free.basic_publish("", free.name, b"x", pika.BasicProperties(message_id="second"))
         to_feed = direct.channel()
         for number in range(50):
             to_feed.basic_publish("", feed.name, b"d" * 1000, pika.BasicProperties(message_id=f"d{number}"))
-        wait_until(lambda: (consumer.process_data_events(0.05), len(fed))[1] == 50, within=5, what="the consumer goes on")
+        wait_until(lambda: (consumer.process_data_events(0.05), len(fed))[1] == 50, within=30, what="the consumer goes on")
         stopped = HOARDERS + 1
-        wait_until(lambda: value(gateway, "sluice_memory_stopped_connections") == stopped, within=5, what="all who publish are stopped")
+        wait_until(lambda: value(gateway, "sluice_memory_stopped_connections") == stopped, within=30, what="all who publish are stopped")
         bottlenecks = [item["bottleneck"] for item in gateway.get("/v1/connections")["items"]]
         assert sorted(set(bottlenecks)) == ["limit", "memory", "none"], bottlenecks
         assert bottlenecks.count("none") == 1, "the consumer's"
@@ -77,8 +77,8 @@ def test_full_memory_stops_publishers_with_a_word_and_no_consumer(rabbitmq: Rabb
 
         gateway.cli("rules", "set", "hold", "--messages", "1M/s", "--yes")
         published = hoarders.result()
-        wait_until(lambda: value(gateway, "sluice_memory_full") == 0, within=5, what="memory is below four fifths of the mark")
-        wait_until(lambda: (publisher.process_data_events(0.05), told)[1] == ["blocked", "unblocked"], within=5, what="it is told again")
+        wait_until(lambda: value(gateway, "sluice_memory_full") == 0, within=30, what="memory is below four fifths of the mark")
+        wait_until(lambda: (publisher.process_data_events(0.05), told)[1] == ["blocked", "unblocked"], within=30, what="it is told again")
         assert published.sent == HOARDERS * EACH
         assert sorted(held.drain()) == sorted(published.ids("A"))
         assert published.ids("?") == set(), "on a slow machine some had to wait for longer than max_delay and were told so; no one was not"
@@ -110,7 +110,7 @@ def test_a_broker_that_stands_still_fills_memory_and_everything_arrives_when_it_
         published = flood.result()
         assert sorted(queue.drain()) == sorted(published.ids("A"))
         assert published.count("A") == published.sent
-    wait_until(lambda: value(gateway, "sluice_memory_full") == 0, within=5, what="memory is free again")
+    wait_until(lambda: value(gateway, "sluice_memory_full") == 0, within=30, what="memory is free again")
     assert value(gateway, "sluice_memory_full_seconds_total") > 0
 
 
@@ -124,7 +124,7 @@ def test_below_the_disks_mark_the_access_log_stops_and_nothing_else(rabbitmq: Ra
         channel = client.channel()
         channel.confirm_delivery()
         channel.basic_publish("", queue.name, b"x", pika.BasicProperties(message_id="one"))
-        wait_until(lambda: value(gateway, "sluice_access_log_lines_lost_total") > 2, within=5, what="lines are lost, and counted")
+        wait_until(lambda: value(gateway, "sluice_access_log_lines_lost_total") > 2, within=30, what="lines are lost, and counted")
         assert queue.drain() == ["one"]
     assert value(gateway, "sluice_disk_low") == 1
     assert 0 < value(gateway, "sluice_disk_free_bytes") < 1 << 40

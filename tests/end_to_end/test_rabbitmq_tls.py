@@ -97,7 +97,7 @@ def events(gateway: Gateway, name: str) -> list[dict[str, Any]]:
 
 def said(gateway: Gateway, event: str, words: str) -> None:
     """Wait until an event's line says `words`."""
-    wait_until(lambda: any(words in json.dumps(line) for line in events(gateway, event)), within=5, what=f"{event}: {words}")
+    wait_until(lambda: any(words in json.dumps(line) for line in events(gateway, event)), within=30, what=f"{event}: {words}")
 
 
 def counted(gateway: Gateway, name: str, **labels: str) -> float:

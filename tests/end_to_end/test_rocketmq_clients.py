@@ -79,7 +79,7 @@ def send(topic: str, order: dict[str, Any], probe: RocketmqProbe) -> Sent:
 
 
 def consume(topic: str, group: str, probe: RocketmqProbe) -> Consumed:
-    return probe.consume(topic, group, expected=20)
+    return probe.consume(topic, group, expected=20, within=150)
 
 
 def ask_all(probe: RocketmqProbe, asked: dict[str, Step], answers: dict[str, Future[Any]]) -> None:
@@ -100,7 +100,7 @@ class Answers:
 
     def __call__(self, library: str, step: str) -> Any:
         try:
-            return self.futures[library][step].result(300)
+            return self.futures[library][step].result(600)
         except MavenUnreachableError as error:
             pytest.skip(f"THE ROCKETMQ CLIENT {library} IS NOT TESTED, its jars cannot be fetched: {error}")
 
@@ -191,8 +191,9 @@ def test_a_flood_gets_what_the_limit_says_and_the_rest_is_refused(library: str, 
     ("name", "library"), [(name, library) for name in PASSING for library in SITUATIONS[name].ends]
 )  # fmt: skip
 def test_what_was_sent_is_consumed(name: str, library: str, answer: Answers) -> None:
+    """Once at least: where queues are allocated anew, as on a busy machine, a consumer begins at the last offset that was kept."""
     consumed: Consumed = answer(library, f"consume-{name}")
-    assert sorted(consumed.consumed) == sorted(f"m-{number}" for number in range(20))
+    assert set(consumed.consumed) == {f"m-{number}" for number in range(20)}
 
 
 def test_the_broker_has_what_the_gateway_says_it_forwarded(

@@ -181,7 +181,7 @@ def test_a_producer_that_asks_for_no_route_finds_the_brokers_again_after_a_resta
     topic = name("kept", new_client)
     gateway = cluster.gateway
     before = cluster.addresses()
-    sending = new_client.produce("run", {"topic": topic, "mode": "sync", "seconds": 10, "rate": 20})
+    sending = new_client.produce("run", {"topic": topic, "mode": "sync", "seconds": 10, "rate": 20}, timeout_ms=3000)
     wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["forwarded"] > 20, within=30, what="the producer sends")
     assert gateway.stop() == 0
     gateway.start()

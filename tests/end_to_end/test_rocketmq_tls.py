@@ -81,7 +81,7 @@ def test_an_enforcing_gateway_closes_a_client_without_tls_and_says_what_to_do(ro
         with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=10) as plain, suppress(ConnectionResetError):
             plain.sendall(heartbeat())
             assert plain.recv(1) == b""
-        wait_until(lambda: "connection_closed" in gateway.log(), within=5, what="a line about it")
+        wait_until(lambda: "connection_closed" in gateway.log(), within=30, what="a line about it")
         (line,) = [line for line in map(json.loads, gateway.log().splitlines()) if line["event"] == "connection_closed"]
         (shown,) = gateway.get("/v1/listeners")["items"]
     assert line["cause"] == "tls_handshake_failed"

@@ -112,16 +112,18 @@ def test_load_that_moves_every_second_meets_one_limit(rabbitmq: RabbitMQ, gatewa
         topic = f"%2F/amq.default/{queue.name}"
         for worker in (1, 2, 1):  # the burst is used up
             senders[worker].flood(queue.name, 1.0)
+        asked = time.monotonic()
         before = gateway.messages_by_fate("amqp", topic)["forwarded"]
         began = time.monotonic()
         for turn in range(TURNS):
             senders[1 + turn % 2].flood(queue.name, 1.0)
+        at_least_s = time.monotonic() - began
         passed = gateway.messages_by_fate("amqp", topic)["forwarded"] - before
-        elapsed = time.monotonic() - began
+        at_most_s = time.monotonic() - asked
         fates = settled(gateway, topic)
         limits = gateway.get("/v1/limits")["items"]
         total = queue.depth()
-    assert passed == pytest.approx(RATE * elapsed, rel=0.02)
+    assert 0.98 * RATE * at_least_s <= passed <= 1.02 * RATE * at_most_s
     assert total == fates["forwarded"]
     assert fates["received"] == fates["forwarded"] + fates["dropped"]
     (usage,) = [item["level"]["usage"] for item in limits if item["level"]["rule"] == "limited"]

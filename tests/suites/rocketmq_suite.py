@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from suites.rocketmq_cases import BINARY, CASES, SIGNED, cases
+from suites.rocketmq_cases import BINARY, CASES, SIGNED
 from support.clients import CLIENTS as SOURCES
 from support.clients import Program
 from support.java import compiled, java
@@ -46,8 +46,8 @@ class Way:
     name_server: str
     broker: str  # the address clients are to be told: host:port, or host:low-high
 
-    def run(self, client: str, style: str, home: Path, only: tuple[str, ...] = ()) -> Program:
-        """Start the suite; its names begin with the way, the client and the style, so that all runs can share a broker."""
+    def run(self, client: str, style: str, home: Path, wanted: list[str], attempt: int = 0) -> Program:
+        """Start these cases; all names begin with the way, the client, the style and the attempt, so that all runs can share a broker."""
         folder = SOURCES / "java" / "rocketmq_suite"
         class_path = compiled(folder, JAR_SETS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
         properties = {
@@ -59,11 +59,10 @@ class Way:
             properties["rocketmq.serialize.type"] = "ROCKETMQ"
         if style == SIGNED:
             properties |= {"access.key": USER, "secret.key": SECRET}
-        wanted = only or tuple(cases(client, style, self.name))
         classes = [name for name, group in CASES.items() if not group.keys().isdisjoint(wanted)]
         home.mkdir(parents=True, exist_ok=True)
         command = java(class_path, "Suite", home, memory=["-Xmx512m"], properties=properties)
-        run = f"{self.name}-{client}-{style}".replace(".", "")
+        run = f"{self.name}-{client}-{style}-{attempt}".replace(".", "")
         return Program([*command, self.name_server, run, self.broker, ",".join(classes), *wanted], cwd=home)
 
 

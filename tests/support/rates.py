@@ -14,6 +14,19 @@ def passed_between(passed_per_100ms: Mapping[int, int], start_s: float, end_s: f
     return sum(count for slot, count in passed_per_100ms.items() if first <= slot < last)
 
 
+def let_through(offered_per_100ms: Mapping[int, int], rate: float, burst: float) -> float:
+    """What a bucket of `burst`, full at first, lets pass of what was offered: no more than a flood gets, less where the flood paused.
+
+    For lower bounds: a limit cannot let pass what a busy machine has not sent.
+    """
+    tokens, passed = burst, 0.0
+    for slot in range(min(offered_per_100ms), max(offered_per_100ms) + 1):
+        now = min(offered_per_100ms.get(slot, 0), tokens)
+        passed += now
+        tokens = min(burst, tokens - now + rate / 10)
+    return passed
+
+
 def bounds(rate: float, seconds: float, burst: float) -> tuple[float, float]:
     """What an endless flood gets through in `seconds`: at least 99 % of the rate, at most the rate, one burst and one message more."""
     return 0.99 * rate * seconds, rate * seconds + burst + 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -170,6 +171,8 @@ class RocketMQ:
         for process in (*self._more, self._broker, self._name_server):
             if process is not None:
                 process.stop(grace=0, number=signal.SIGKILL)  # the store is thrown away: an orderly shutdown (3 s) would be wasted
+        for store in self.directory.glob("*-store"):
+            shutil.rmtree(store, ignore_errors=True)
 
     def create_topics(self, *topics: str, port: int | None = None) -> None:
         """Create topics (`name` or `name:queues`, four queues by default) and wait until they are routed. One JVM start (1.5 s) a call.

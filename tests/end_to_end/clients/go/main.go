@@ -1,6 +1,7 @@
 // A publisher with confirms on amqp091-go. Says for every message what the client saw, as one line of JSON:
 //
-//	{"sent": 3, "outcomes": ["AN?"], "returned": 0, "closed": [""], "started_ms": 0, "elapsed_s": 0.1, "acked_per_100ms": {"17637": 1}}
+//	{"sent": 3, "outcomes": ["AN?"], "returned": 0, "closed": [""], "started_ms": 0, "elapsed_s": 0.1,
+//	 "begun_per_100ms": {"17636": 3}, "acked_per_100ms": {"17637": 1}}
 //
 // One string per connection, one letter per message in the order of publishing: A acked, N nacked, ? no answer. Message ids and
 // bodies begin with RUN-CONNECTION-SEQUENCE (both from 0).
@@ -26,6 +27,7 @@ var (
 	run         = flag.String("run", "go", "first part of every message id")
 	count       = flag.Int("count", 0, "messages per connection; 0: until -seconds are over")
 	seconds     = flag.Float64("seconds", 0, "how long to publish; 0: until -count is reached")
+	until       = flag.String("until", "", "a file; publish until there is one, at least for -seconds")
 	rate        = flag.Float64("rate", 0, "messages a second per connection; 0: as fast as possible")
 	size        = flag.Int("size", 200, "bytes of a body")
 	window      = flag.Int("window", 1000, "unconfirmed messages per connection; 0: no bound")
@@ -42,8 +44,19 @@ type publisher struct {
 	settled  int
 	returned int
 	closed   string
+	begun    map[string]int
 	acked    map[string]int
 	room     chan struct{}
+}
+
+// slot is the number of the 100 ms that we are in, since 1970.
+func slot() string {
+	return fmt.Sprint(time.Now().UnixMilli() / 100)
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // confirmed notes the broker's answer to the message with this delivery tag.
@@ -53,7 +66,7 @@ func (p *publisher) confirmed(confirmation amqp.Confirmation) {
 	letter := byte('N')
 	if confirmation.Ack {
 		letter = 'A'
-		p.acked[fmt.Sprint(time.Now().UnixMilli()/100)]++
+		p.acked[slot()]++
 	}
 	p.outcomes[confirmation.DeliveryTag-1] = letter
 	p.settled++
@@ -109,7 +122,7 @@ func (p *publisher) publish(number int) error {
 	padding := bytes.Repeat([]byte{'.'}, *size)
 	started := time.Now()
 	for sequence := 0; *count == 0 || sequence < *count; sequence++ {
-		if *seconds > 0 && time.Since(started).Seconds() >= *seconds {
+		if *seconds > 0 && time.Since(started).Seconds() >= *seconds && (*until == "" || exists(*until)) {
 			break
 		}
 		if *rate > 0 {
@@ -129,6 +142,7 @@ func (p *publisher) publish(number int) error {
 		}
 		p.Lock()
 		p.outcomes = append(p.outcomes, '?')
+		p.begun[slot()]++
 		p.Unlock()
 		message := amqp.Publishing{MessageId: id, DeliveryMode: amqp.Transient, ContentType: "text/plain", Body: body}
 		route := *key
@@ -162,7 +176,7 @@ func main() {
 	failed := make(chan error, *connections)
 	started := time.Now()
 	for number := range publishers {
-		p := &publisher{acked: map[string]int{}}
+		p := &publisher{begun: map[string]int{}, acked: map[string]int{}}
 		if *window > 0 {
 			p.room = make(chan struct{}, *window)
 		}
@@ -182,13 +196,16 @@ func main() {
 		os.Exit(1)
 	default:
 	}
-	outcomes, closed, acked, sent, returned := []string{}, []string{}, map[string]int{}, 0, 0
+	outcomes, closed, begun, acked, sent, returned := []string{}, []string{}, map[string]int{}, map[string]int{}, 0, 0
 	for _, p := range publishers {
 		p.Lock()
 		outcomes = append(outcomes, string(p.outcomes))
 		closed = append(closed, p.closed)
 		sent += len(p.outcomes)
 		returned += p.returned
+		for slot, n := range p.begun {
+			begun[slot] += n
+		}
 		for slot, n := range p.acked {
 			acked[slot] += n
 		}
@@ -196,6 +213,6 @@ func main() {
 	}
 	json.NewEncoder(os.Stdout).Encode(map[string]interface{}{
 		"sent": sent, "outcomes": outcomes, "returned": returned, "closed": closed, "started_ms": started.UnixMilli(),
-		"elapsed_s": time.Since(started).Seconds(), "acked_per_100ms": acked,
+		"elapsed_s": time.Since(started).Seconds(), "begun_per_100ms": begun, "acked_per_100ms": acked,
 	})
 }

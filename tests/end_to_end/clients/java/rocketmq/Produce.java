@@ -28,7 +28,7 @@ import org.apache.rocketmq.common.message.Message;
  * With `until=FILE` a job also ends when there is such a file.
  * One line of JSON per job:
  * {"topic", "mode", "sent", "ok", "codes": {"215": refused requests}, "errors": ["distinct texts"], "outcomes": ["AR.."] per thread
- * (A accepted, R refused or failed; one per request), "started_ms", "elapsed_s", "median_ms", "max_ms", "accepted_per_100ms": {slot: n}}.
+ * (A accepted, R refused or failed; one per request), "started_ms", "elapsed_s", "median_ms", "max_ms", "begun_per_100ms" and "accepted_per_100ms": {slot: n}}.
  * Code -1: the client raised something that carries no code; -2: it never called back.
  */
 public final class Produce {
@@ -104,6 +104,7 @@ public final class Produce {
 
         String report() {
             Map<Integer, Integer> codes = new TreeMap<>();
+            Map<Long, Integer> begun = new TreeMap<>();
             Map<Long, Integer> accepted = new TreeMap<>();
             Map<String, Integer> errors = new LinkedHashMap<>();
             List<Long> times = new ArrayList<>();
@@ -116,6 +117,7 @@ public final class Produce {
                 StringBuilder letters = new StringBuilder();
                 for (Outcome outcome : line.outcomes) {
                     sent++;
+                    begun.merge(outcome.begunMs / 100, 1, Integer::sum);
                     if (outcome.code == 0) {
                         ok++;
                         accepted.merge(outcome.finishedMs / 100, 1, Integer::sum);
@@ -138,11 +140,12 @@ public final class Produce {
             return "{\"topic\": " + quoted(topic) + ", \"mode\": " + quoted(mode) + ", \"sent\": " + sent + ", \"ok\": " + ok
                 + ", \"codes\": " + object(codes) + ", \"errors\": " + array(errors.keySet()) + ", \"outcomes\": " + array(outcomes)
                 + ", \"started_ms\": " + started + ", \"elapsed_s\": " + elapsed + ", \"median_ms\": " + median + ", \"max_ms\": " + max
-                + ", \"accepted_per_100ms\": " + object(accepted) + "}";
+                + ", \"begun_per_100ms\": " + object(begun) + ", \"accepted_per_100ms\": " + object(accepted) + "}";
         }
     }
 
     private static final class Outcome {
+        final long begunMs = System.currentTimeMillis();
         volatile int code = -2;
         volatile String error;
         volatile long finishedMs;

@@ -160,7 +160,7 @@ final class Administering {
         room.expect("settings", true, properties.size() > 200);
         var runtime = room.admin().fetchBrokerRuntimeStats(address).getTable();
         room.fact("version", runtime.get("brokerVersionDesc"));
-        room.expect("topics", true, room.admin().getAllTopicConfig(address, 30_000).getTopicConfigTable().containsKey(room.topic));
-        room.expect("groups", true, room.admin().getAllSubscriptionGroup(address, 30_000).getSubscriptionGroupTable().size() > 0);
+        room.expect("topics", true, room.admin().getAllTopicConfig(address, Setup.PATIENCE_MS).getTopicConfigTable().containsKey(room.topic));
+        room.expect("groups", true, room.admin().getAllSubscriptionGroup(address, Setup.PATIENCE_MS).getSubscriptionGroupTable().size() > 0);
     }
 }

@@ -25,7 +25,7 @@ final class Plugging {
     private static Socket connect(Room room) throws IOException {
         String[] address = room.setup.broker().split(":");
         Socket socket = new Socket(address[0], Integer.parseInt(address[1]));
-        socket.setSoTimeout(20_000);
+        socket.setSoTimeout(Setup.PATIENCE_MS);
         socket.setTcpNoDelay(true);
         return socket;
     }

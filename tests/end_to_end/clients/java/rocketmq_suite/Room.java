@@ -122,7 +122,7 @@ final class Room {
     }
 
     DefaultMQProducer started(DefaultMQProducer producer) throws Exception {
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(Setup.PATIENCE_MS);
         producer.start();
         ending.push(producer::shutdown);
         return producer;

@@ -14,6 +14,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** What all cases of a run share: names, credentials, an admin client, and four client instances ("lanes"), a connection or two each. */
 final class Setup {
+    static final int PATIENCE_MS = 60_000; // of everything that asks: how long a busy machine takes to answer is not what is tested
     private static final int LANES = 4;
 
     final String nameServer;
@@ -28,7 +29,7 @@ final class Setup {
         this.nameServer = nameServer;
         this.run = run;
         this.expected = expected;
-        admin = new DefaultMQAdminExt(credentials(), 30_000);
+        admin = new DefaultMQAdminExt(credentials(), PATIENCE_MS);
         configure(admin, "admin");
         admin.start();
     }
@@ -48,7 +49,7 @@ final class Setup {
         client.setInstanceName(run + "-" + instance);
         client.setHeartbeatBrokerInterval(3000);
         client.setPollNameServerInterval(2000);
-        client.setMqClientApiTimeout(20_000); // a busy machine is not what is tested
+        client.setMqClientApiTimeout(PATIENCE_MS);
         client.setClientCallbackExecutorThreads(2);
     }
 

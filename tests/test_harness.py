@@ -1,0 +1,72 @@
+"""What the suite itself stands on: how a run in two processes is shared, where its folders are, what a flood is held to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from support import in_memory
+from support.parts import PartScheduling
+from support.rates import let_through
+
+
+class Worker:
+    """A process of xdist's, as its scheduler sees it."""
+
+    def __init__(self) -> None:
+        self.gateway = SimpleNamespace(id="gw", spec="popen")
+        self.shutting_down = False
+        self.given: list[int] = []
+
+    def send_runtest_some(self, numbers: list[int]) -> None:
+        self.given += numbers
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_a_broker_is_started_by_one_process_whatever_node_ids_look_like(tmp_path: Path) -> None:
+    """Guards pytest-xdist issue 1386: under pytest 9.2 `--dist loadgroup` gives every process some tests of every group."""
+    for name, marks in {"both": ["rabbitmq", "rocketmq"], "rocket": ["rocketmq"], "rabbit": ["rabbitmq"], "plain": [], "other": []}.items():
+        (tmp_path / f"test_{name}.py").write_text("".join(f"pytest.mark.{mark}\n" for mark in marks))
+    option = SimpleNamespace(loadscopereorder=True, tx=["2*popen"], maxprocesses=None, debug=False)
+    config = SimpleNamespace(rootpath=tmp_path, option=option, getvalue=lambda name: getattr(option, name))
+    collected = [f"test_{name}.py::test_{number}" for name in ("both", "rocket", "rabbit", "plain", "other") for number in range(3)]
+    workers = [Worker(), Worker()]
+    scheduling = PartScheduling(config, SimpleNamespace(loadscopesched=lambda *_: None))
+    for worker in workers:
+        scheduling.add_node(worker)
+        scheduling.add_node_collection(worker, collected)
+    scheduling.schedule()
+    assert [worker.given for worker in workers] == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
+    for part in (6, 9):
+        for number in (part, part + 1):
+            scheduling.mark_test_complete(workers[1], number)
+    assert workers[1].given == [6, 7, 8, 9, 10, 11, 12, 13, 14], "who is nearly done takes the next part"
+
+
+def test_a_run_is_in_memory_only_where_there_is_room_and_what_ended_runs_have_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_memory, "MEMORY", tmp_path)
+    monkeypatch.setattr(in_memory, "ROOM", 0)
+    left, own = tmp_path / f"{in_memory.PREFIX}{2**22 + 1}", tmp_path / f"{in_memory.PREFIX}{os.getpid()}"  # no pid is above 2**22
+    left.mkdir()
+    (left / "log").write_text("of a run that was killed")
+    assert in_memory.folder_for_a_run() == own
+    assert not left.exists()
+    own.mkdir()
+    monkeypatch.setattr(in_memory, "ROOM", 1 << 60)
+    assert in_memory.folder_for_a_run() is None
+    assert own.exists()
+
+
+def test_a_flood_is_held_to_what_a_bucket_lets_pass_of_it() -> None:
+    steady = dict.fromkeys(range(100, 200), 50)  # 500 a second for 10 s
+    assert let_through(steady, 100, 20) == pytest.approx(20 + 99 * 10)
+    paused = {slot: count for slot, count in steady.items() if not 120 <= slot < 140}
+    assert let_through(paused, 100, 20) == pytest.approx(20 + 19 * 10 + 20 + 59 * 10)  # two seconds' pause, and a burst after it
+    assert let_through({7: 3}, 100, 20) == 3
