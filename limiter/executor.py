@@ -45,9 +45,9 @@ from limiter.bypass import Bypass
 from limiter.request import Request, UnjudgedError
 
 INLINE: Final = -1  # `fileno` of an executor without threads
-INLINE_REQUESTS: Final = 128  # 40 to 100 ns each: what the caller's thread may be kept for (measured 2026-11)
+INLINE_REQUESTS: Final = 512  # a session's whole turn; 20 to 100 ns each: what the caller's thread may be kept for
 TRUSTED_AFTER: Final = 64  # quick answers in a row (a guess)
-QUICK_NS: Final = 200_000  # an answer within this was quick; more than that for 128 requests means that something is in its way
+QUICK_NS: Final = 200_000  # an answer within this was quick; more than that for INLINE_REQUESTS means that something is in its way
 SLICE: Final = 512  # requests judged in a row: 20 to 50 µs, a hundredth of Python's own interval between threads; a session's whole turn
 
 QUEUED: Final = 0  # `Submission.way`: judged on a thread

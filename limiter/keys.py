@@ -148,8 +148,8 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "counted", "dirty", "generation", "group", "levels", "limited", "limited_in", "name", "operation", "origin", "rematch_at",
-        "share", "tally", "text",
+        "counted", "dirty", "generation", "group", "in_runs", "levels", "limited", "limited_in", "name", "operation", "origin",
+        "rematch_at", "share", "tally", "text",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -163,6 +163,7 @@ class Key:
         self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
         self.share: Share | None = None  # its topic's part of a listener's cap, which is the last of `levels`; None: there is none
         self.counted = False  # one of `levels` counts what is in flight
+        self.in_runs = False  # its requests may be judged together (`limiter.runs`)
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
         self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it

@@ -195,6 +195,34 @@ class SharedBucket(Algorithm):
                 self._taken += cost
         self.bucket.take(count, messages, size)
 
+    # ---- for requests that are judged together (`limiter.runs`) ------------------------------------------------------
+
+    def room(self, share: Share, messages: int, size: int, now: int) -> tuple[int, int]:
+        """The messages and bytes that `share` may take now in any parts, the first request being of this cost; below 0: ask for each.
+
+        While its tier is not free what passes depends on each cost.
+        """
+        self._turn_window(now)
+        share.tier.allowed(share, 1, self.cost_ns(messages, size), now)
+        if not share.tier.free:
+            return -1, -1
+        return self.bucket.room(0 if share.protected else self._reserve(), now)
+
+    def cost_ns(self, messages: int, size: int) -> int:
+        """What one such request is charged as."""
+        return self.bucket.cost_ns(messages, size)
+
+    def take_run(self, share: Share, cost_ns: int, largest_ns: int, messages: int, size: int) -> None:
+        """Spend what `room` has promised: so much together, charged as `cost_ns` and the dearest of it as `largest_ns`."""
+        self._largest = max(self._largest, largest_ns)
+        share.tier.take(share, cost_ns)
+        if share.protected:
+            self._largest_protected = max(self._largest_protected, largest_ns)
+            self._taken += cost_ns
+        self.bucket.take(1, messages, size)
+
+    # ---- Algorithm, the rest -----------------------------------------------------------------------------------------
+
     def wait_ns(self, messages: int, size: int, now: int) -> int:
         share = self.turn
         if share is None:

@@ -15,7 +15,7 @@ anything else passes: over time the rate holds, and a large batch is not refused
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.limits import NEVER, Limit
@@ -23,6 +23,8 @@ from limiter.shelf import LEAST, UNIT, bytes_of, messages_of, pack
 
 if TYPE_CHECKING:
     from limiter.limits import Rate
+
+UNBOUNDED: Final = 1 << 61  # more than is ever taken at once, and still a native integer
 
 
 class Tokens:
@@ -52,14 +54,21 @@ class Tokens:
     def available(self, count: int, cost: int, now: int) -> int:
         self.refill(now)
         level = self._level
-        need = cost * self._per_ns
-        if need * count <= level and self._full > 0:
+        if count * cost * self._per_ns <= level and self._full > 0:
             return count
         if cost > self._capacity:
             return 1 if level == self._full and self._full > 0 else 0
+        need = cost * self._per_ns
         if level < need or self._full == 0:
             return 0
         return level // need
+
+    def room(self, kept_ns: int, now: int) -> int:
+        """Whole tokens that can be taken while `kept_ns` of the rate stay in the bucket; below 0: not even a cost of 0 passes."""
+        self.refill(now)
+        if self._full == 0:
+            return -1
+        return (self._level - kept_ns * self._amount) // self._per_ns
 
     def take(self, count: int, cost: int) -> None:
         self._level -= count * cost * self._per_ns
@@ -95,7 +104,7 @@ class Tokens:
         if self._full == 0 or cost > self._capacity:
             return 1 if self._level == self._full and self._full > 0 else 0
         over = self._level - min(kept_ns * self._amount, self._full - need)
-        if need * count <= over:
+        if count * cost * self._per_ns <= over:
             return count
         return over // need if over >= need else 0
 
@@ -193,6 +202,16 @@ class TokenBucket(Algorithm):
         tokens = self._bytes
         if tokens is not None:
             tokens.take(count, size)
+
+    def room(self, kept_ns: int, now: int) -> tuple[int, int]:
+        """The messages and bytes that would pass now in any parts, while `kept_ns` of the rate stay; what costs more may pass as well.
+
+        Below 0: not even a cost of 0 passes. What is unlimited has room for UNBOUNDED.
+        """
+        return (
+            UNBOUNDED if self._messages is None else self._messages.room(kept_ns, now),
+            UNBOUNDED if self._bytes is None else self._bytes.room(kept_ns, now),
+        )
 
     def settle(self, messages: int, size: int, debt_ns: int, now: int) -> None:
         if self._messages is not None:

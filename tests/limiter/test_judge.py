@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.judge import KEYS_PER_ORIGIN, Judge
+from limiter.judge import Judge
+from limiter.keyring import KEYS_PER_ORIGIN
 from limiter.keys import rocketmq_topic
 from limiter.limits import NEVER
 from limiter.request import Request

@@ -1,0 +1,147 @@
+"""Runs: requests of one key that come one after the other, judged together.
+
+The obvious way asks every level about every request, and then tells every level what it has let pass: at three levels of messages and bytes
+six dimensions are looked at twice. But all requests of a batch are judged at the same instant, so between two of one key nothing
+comes in and nobody else asks. What the levels have is found **once**, as whole messages and bytes (`room`); a request that fits in what is
+left of both passes, whatever its cost; what has passed is taken from each level **once**, when the run ends. How many levels there are no
+longer matters to a request. The same holds for a refusal: the next request of the same cost is refused for the same reason, and its wait
+is the same.
+
+A run ends where anything is not as simple as that: at another key, at a request that reserves or is prepaid, at one that does not fit (it
+may fit in part, go into debt, or open a breaker: `limiter.verdicts` knows), at numbers so large that their product might be no native
+integer. It does not begin where a breaker is open, or where a cap keeps topics from each other (`limiter.sharing`). Only keys of token
+buckets and caps go in runs (`Key.in_runs`); not those with levels in shadow mode or with candidates, which see what others let pass.
+
+Measured 2026-11, compiled, 1,000 requests of one topic per batch: 7 ns each at one level, 10 ns at three of messages and bytes, the third a
+cap; one by one 51 ns and 670 ns.
+
+The verdicts, the buckets and the counts are those of judging one by one: `tests/limiter/test_runs.py` compares them.
+If a run fails in the middle nothing of it has been taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
+
+if TYPE_CHECKING:
+    from limiter.keys import Key
+    from limiter.request import Request
+    from limiter.verdicts import Checks
+
+WIDE: Final = 1 << 30  # products of two numbers below it are native integers, and less than UNBOUNDED
+
+
+def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now: int) -> i64:
+    """Let requests pass from number `begin` on, which is of `key`, as long as they fit; the number of the first that is not passed."""
+    first = requests[begin]
+    levels = key.levels
+    share = key.share
+    if share is not None and share.gone:
+        return begin
+    room = UNBOUNDED
+    room_bytes = UNBOUNDED
+    for level in levels:
+        breaker = level.breaker
+        if level.shadow or (breaker.open_until != 0 and breaker.is_open(now)):
+            return begin
+        bucket = level.bucket
+        if isinstance(bucket, TokenBucket):
+            found, found_bytes = bucket.room(0, now)
+        elif share is not None and bucket is share.cap and first.count * first.messages <= room and first.count * first.size <= room_bytes:
+            found, found_bytes = share.cap.room(share, first.messages, first.size, now)
+        else:
+            return begin
+        room = min(room, found)
+        room_bytes = min(room_bytes, found_bytes)
+    left: i64 = max(room, -1)
+    left_bytes: i64 = max(room_bytes, -1)
+    again: i64 = 0  # messages that were judged before
+    alike = first  # the last request that was unlike the one before it
+    each_ns = 0 if share is None else share.cap.cost_ns(first.messages, first.size)  # what one of them costs the cap
+    largest_ns = each_ns
+    cap_ns = 0
+    end: i64 = len(requests)
+    at: i64 = begin
+    while at < end:
+        request = requests[at]
+        if request.key is not key or request.reservation is not None or request.prepaid:
+            break
+        count = request.count
+        messages = request.messages
+        size = request.size
+        if count >= WIDE or messages >= WIDE or size >= WIDE:
+            break
+        times: i64 = count
+        cost = times * messages
+        cost_bytes = times * size
+        if cost > left or cost_bytes > left_bytes:
+            break
+        left -= cost
+        left_bytes -= cost_bytes
+        if request.again:
+            again += cost
+        if share is not None:
+            if messages != alike.messages or size != alike.size:
+                alike = request
+                each_ns = share.cap.cost_ns(messages, size)
+                largest_ns = max(largest_ns, each_ns)
+            cap_ns += count * each_ns
+        request.passed = count
+        request.wait_ns = 0
+        request.rule = None
+        request.shadow_refused = 0
+        request.bypassed = False
+        at += 1
+    if at == begin:
+        return begin
+    taken: int = room - left
+    taken_bytes: int = room_bytes - left_bytes
+    for level in levels:
+        if share is not None and level.bucket is share.cap:
+            share.cap.take_run(share, cap_ns, largest_ns, taken, taken_bytes)
+        else:
+            level.bucket.take(1, taken, taken_bytes)
+        level.admitted += taken
+        level.admitted_bytes += taken_bytes
+    checks.ok += taken - again
+    return at
+
+
+def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Checks, now: int) -> i64:
+    """Refuse requests from number `begin` on as `refused` was, as long as they are like it; the number of the first that is not refused."""
+    key = refused.key
+    assert key is not None
+    messages = refused.messages
+    size = refused.size
+    wait_ns = refused.wait_ns
+    rule = refused.rule
+    level_named = refused.level
+    first_time = 0  # requests that were not judged before
+    end: i64 = len(requests)
+    at: i64 = begin
+    while at < end:
+        request = requests[at]
+        if request.key is not key or request.reservation is not None or request.prepaid:
+            break
+        count = request.count
+        if request.messages != messages or request.size != size or count <= 0:
+            break
+        if not request.again:
+            first_time += count
+        request.passed = 0
+        request.wait_ns = wait_ns
+        request.rule = rule
+        request.level = level_named
+        request.shadow_refused = 0
+        request.bypassed = False
+        at += 1
+    if first_time > 0:
+        for level in key.levels:
+            if level.wait_ns(messages, size, now) > 0:
+                level.refuse(first_time, messages, size, now)
+        checks.limited += first_time * messages
+    return at
