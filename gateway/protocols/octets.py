@@ -1,31 +1,27 @@
 """Big-endian integers out of bytes, fast when compiled: native reads without a tuple, a slice or a boxed integer.
 
-`struct.unpack_from` costs 150 ns from compiled code because it boxes everything; these cost 1 to 2 ns (2026-11, 2 cores, Python 3.11).
-The caller has checked that the bytes are there.
+`struct.unpack_from` costs 150 ns from compiled code because it boxes everything. mypyc's own run-time library reads with one instruction
+and a check of the bounds: of what an AMQP publish costs in a stream, byte by byte took a third (counted with callgrind, 2026-11).
+The caller has checked that the bytes are there; where they are not: IndexError.
 """
 
 from __future__ import annotations
 
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 
 def u16(data: bytes, at: i64) -> i64:
-    a: i64 = data[at]
-    b: i64 = data[at + 1]
-    return (a << 8) | b
+    return i64(read_i16_be(data, at)) & 0xFFFF
 
 
 def u32(data: bytes, at: i64) -> i64:
-    a: i64 = data[at]
-    b: i64 = data[at + 1]
-    c: i64 = data[at + 2]
-    d: i64 = data[at + 3]
-    return (a << 24) | (b << 16) | (c << 8) | d
+    return i64(read_i32_be(data, at)) & 0xFFFF_FFFF
 
 
 def u64(data: bytes, at: i64) -> i64:
     """Unsigned values of 2**63 and above come out negative: callers treat a negative size as too large."""
-    return (u32(data, at) << 32) | u32(data, at + 4)
+    return read_i64_be(data, at)
 
 
 def same(data: bytes, one: i64, other: i64, size: i64) -> bool:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter, write_i64_be
+
 from gateway.messages import PLAIN, Part, ProtocolError
 from gateway.protocols.octets import u32
 
@@ -131,9 +133,12 @@ def channel_close(channel: int, code: int, text: str, method: int) -> bytes:
 def nacks(channel: int, first: int, count: int) -> bytes:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
     before = b"\x01" + channel.to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x78"
-    after = b"\x00\xce"
-    tags = [tag.to_bytes(8, "big") for tag in range(first, first + count)]
-    return before + (after + before).join(tags) + after
+    said = BytesWriter()
+    for tag in range(first, first + count):
+        said.write(before)
+        write_i64_be(said, tag)
+        said.write(b"\x00\xce")
+    return said.getvalue()
 
 
 def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:
