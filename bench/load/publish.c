@@ -1,7 +1,9 @@
 /*
- * publish PORT CONNECTIONS SECONDS BODY WINDOW KEY acked|nacked: AMQP publishes with confirms to amq.topic, at most WINDOW of them unconfirmed
- * on each connection, for that many seconds. Every publish must be confirmed exactly once, and as the last word says.
- * Prints {"messages": n, "seconds": s}, with WINDOW 1 also "p50_us" and "p99_us" from publish to confirm.
+ * publish PORT CONNECTIONS SECONDS BODY WINDOW KEY acked|nacked [KEY acked|nacked]: AMQP publishes with confirms to amq.topic, at most WINDOW
+ * of them unconfirmed on each connection, for that many seconds. Every publish must be confirmed exactly once, and as the word after its
+ * routing key says; of two keys each connection takes one in turn.
+ * Prints "ready" once connected, and begins after a line on its standard input, until whose end the connections stay open.
+ * Then prints {"messages": n, "seconds": s}, with WINDOW 1 also "p50_us", "p99_us" and "p999_us" from publish to confirm.
  */
 #include "amqp_client.h"
 #include "latency.h"
@@ -22,9 +24,11 @@ struct connection {
 };
 
 static struct connection *connections[MAX_CONNECTIONS];
-static char *batch;
-static size_t publish_size, window;
-static uint32_t wanted;
+static char *batch; /* publishes with the keys in turn, from each key on a whole window */
+static size_t starts[2 * MAX_WINDOW + 1]; /* of each of them, and where the last one ends */
+static size_t window;
+static uint64_t keys = 1;
+static uint32_t wanted[2]; /* the confirm of tags that are even, and of those that are odd */
 static uint64_t messages;
 
 static void publish(struct connection *connection)
@@ -32,10 +36,11 @@ static void publish(struct connection *connection)
     size_t count = window - connection->outstanding, room = RING - (size_t)(connection->published - connection->low);
     if (count > room) count = room;
     if (count == 0) return;
+    size_t first = (connection->published + 1) % keys;
     for (size_t i = 0; i < count; i++) connection->confirmed[++connection->published % RING] = 0;
     connection->outstanding += (unsigned)count;
     connection->sent = seconds_now();
-    write_all(connection->fd, batch, count * publish_size);
+    write_all(connection->fd, batch + starts[first], starts[first + count] - starts[first]);
 }
 
 static void wrong(const char *what, uint64_t tag)
@@ -44,13 +49,14 @@ static void wrong(const char *what, uint64_t tag)
     exit(1);
 }
 
-static void confirm(struct connection *connection, uint64_t tag, int multiple)
+static void confirm(struct connection *connection, uint32_t method, uint64_t tag, int multiple)
 {
     if (tag > connection->published || tag <= connection->low) wrong("a confirm for a tag that is not outstanding", tag);
     for (uint64_t one = multiple ? connection->low + 1 : tag; one <= tag; one++) {
         char *confirmed = &connection->confirmed[one % RING];
         if (*confirmed && !multiple) wrong("confirmed twice", one);
         if (*confirmed) continue;
+        if (method != wanted[one % keys]) wrong("confirmed otherwise than expected", one);
         *confirmed = 1;
         connection->outstanding--;
         messages++;
@@ -73,8 +79,8 @@ static void take(struct connection *connection)
         done += size;
         if (frame[0] == 8) continue; /* heartbeat */
         uint32_t method = get_u32(frame + 7);
-        if (method != wanted) wrong("not the confirm expected, but a frame of method or type", method);
-        confirm(connection, (uint64_t)get_u32(frame + 11) << 32 | get_u32(frame + 15), frame[19] & 1);
+        if (method != BASIC_ACK && method != BASIC_NACK) wrong("not a confirm, but a frame of method or type", method);
+        confirm(connection, method, (uint64_t)get_u32(frame + 11) << 32 | get_u32(frame + 15), frame[19] & 1);
     }
     memmove(connection->buffer, connection->buffer + done, connection->filled - done);
     connection->filled -= done;
@@ -82,17 +88,19 @@ static void take(struct connection *connection)
 
 int main(int count, char **words)
 {
-    if (count != 8 || atoi(words[2]) > MAX_CONNECTIONS || atoi(words[5]) > MAX_WINDOW) {
-        fprintf(stderr, "publish PORT CONNECTIONS SECONDS BODY WINDOW KEY acked|nacked\n");
+    if ((count != 8 && count != 10) || atoi(words[2]) > MAX_CONNECTIONS || atoi(words[5]) > MAX_WINDOW) {
+        fprintf(stderr, "publish PORT CONNECTIONS SECONDS BODY WINDOW KEY acked|nacked [KEY acked|nacked]\n");
         return 2;
     }
     int total = atoi(words[2]), poll = epoll_create1(0);
     double limit = atof(words[3]);
     size_t body = (size_t)atoi(words[4]);
     window = (size_t)atoi(words[5]);
-    wanted = strcmp(words[7], "acked") == 0 ? BASIC_ACK : BASIC_NACK;
-    batch = malloc(window * (body + 1024));
-    for (size_t i = 0; i < window; i++) publish_size = amqp_publish(batch + i * publish_size, "amq.topic", words[6], body);
+    keys = count == 10 ? 2 : 1;
+    for (uint64_t i = 0; i < keys; i++) wanted[i] = strcmp(words[7 + 2 * i], "acked") == 0 ? BASIC_ACK : BASIC_NACK;
+    batch = malloc(2 * window * (body + 1024));
+    for (size_t i = 0; i < 2 * window; i++)
+        starts[i + 1] = starts[i] + amqp_publish(batch + starts[i], "amq.topic", words[6 + 2 * (i % keys)], body);
     for (int i = 0; i < total; i++) {
         connections[i] = calloc(1, sizeof *connections[i]);
         int fd = connections[i]->fd = connect_to(words[1]);
@@ -102,6 +110,7 @@ int main(int count, char **words)
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
         epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event);
     }
+    say_ready();
     double started = seconds_now(), now = started;
     for (int i = 0; i < total; i++) publish(connections[i]);
     struct epoll_event ready[256];
@@ -120,9 +129,10 @@ int main(int count, char **words)
         now = seconds_now();
     }
     double elapsed = now - started;
-    for (int i = 0; i < total; i++) close_connection(connections[i]->fd);
     printf("{\"messages\": %llu, \"seconds\": %.4f", (unsigned long long)messages, elapsed);
-    if (window == 1) printf(", \"p50_us\": %zu, \"p99_us\": %zu", quantile(messages, 0.5), quantile(messages, 0.99));
+    if (window == 1) print_quantiles();
     printf("}\n");
+    await_leave();
+    for (int i = 0; i < total; i++) close_connection(connections[i]->fd);
     return 0;
 }

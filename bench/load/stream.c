@@ -2,7 +2,8 @@
  * stream PORT rocketmq|amqp|rabbitmq SECONDS BODY [CONNECTIONS]: messages as fast as they are taken, without waiting for answers (RocketMQ:
  * one-way sends; AMQP: a channel without confirms), each connection in a process of its own. At the end each makes sure that everything
  * has arrived: it closes its sending side and waits until the sink has told that it got every byte; RabbitMQ itself, which cannot tell, has
- * seen all messages of a channel when it answers the channel's close. Prints {"messages": n, "seconds": s}.
+ * seen all messages of a channel when it answers the channel's close.
+ * Prints "ready" once connected, and begins after a line on its standard input; then prints {"messages": n, "seconds": s}.
  */
 #include <sys/wait.h>
 
@@ -31,7 +32,8 @@ static uint64_t be_told(int fd, int amqp)
     return remark ? strtoull(remark + 10, NULL, 16) : 0;
 }
 
-static struct result stream(const char *port, const char *protocol, double limit, size_t body)
+/* Tells `ready` that it is connected, and begins when `begin` ends. */
+static struct result stream(const char *port, const char *protocol, double limit, size_t body, int ready, int begin)
 {
     int rocketmq = strcmp(protocol, "rocketmq") == 0, rabbitmq = strcmp(protocol, "rabbitmq") == 0;
     const char *exchange = rabbitmq ? "amq.topic" : "bench"; /* to the sink it is all the same */
@@ -45,6 +47,9 @@ static struct result stream(const char *port, const char *protocol, double limit
     }
     int fd = connect_to(port);
     if (!rocketmq) shake_hands(fd);
+    char nothing;
+    write_all(ready, "", 1);
+    if (read(begin, &nothing, 1) != 0) fail("begin");
     double started = seconds_now();
     while (seconds_now() - started < limit) {
         write_all(fd, batch, size);
@@ -71,17 +76,23 @@ int main(int count, char **words)
         fprintf(stderr, "stream PORT rocketmq|amqp|rabbitmq SECONDS BODY [CONNECTIONS]\n");
         return 2;
     }
-    int connections = count == 6 ? atoi(words[5]) : 1, ends[2], status;
+    int connections = count == 6 ? atoi(words[5]) : 1, ends[2], begin[2], status;
     size_t body = (size_t)atoi(words[4]);
     if (body > 65536) fail("a body over 64 KiB");
-    if (pipe(ends) < 0) fail("pipe");
+    if (pipe(ends) < 0 || pipe(begin) < 0) fail("pipe");
     for (int i = 0; i < connections; i++) {
         if (fork() == 0) {
-            struct result result = stream(words[1], words[2], atof(words[3]), body);
+            close(begin[1]);
+            struct result result = stream(words[1], words[2], atof(words[3]), body, ends[1], begin[0]);
             write_all(ends[1], &result, sizeof result);
             _exit(0);
         }
     }
+    char nothing;
+    close(ends[1]); /* so that it ends when a child dies */
+    for (int i = 0; i < connections; i++) read_all(ends[0], &nothing, 1);
+    say_ready();
+    close(begin[1]);
     for (int i = 0; i < connections; i++)
         if (wait(&status) < 0 || status != 0) return 1; /* it has said why */
     struct result all = {0, 0};

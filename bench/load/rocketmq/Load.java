@@ -18,8 +18,8 @@ import org.apache.rocketmq.common.message.Message;
  * <pre>Load PORT sync|async WIDTH SECONDS BYTES</pre>
  *
  * The name server is the system property rocketmq.namesrv.addr, the topic "bench". sync: WIDTH threads, one send each at a time; async: one thread, WIDTH sends unanswered. The broker's route names one address only, so
- * the client's table is set to 127.0.0.1:PORT once it has asked. Prints {"messages", "seconds", "p50_us", "p99_us", "warmup": messages
- * before}; any failure ends it with 1.
+ * the client's table is set to 127.0.0.1:PORT once it has asked. Prints "ready", and begins after a line on its standard input. Prints {"messages", "seconds", "p50_us", "p99_us", "p999_us",
+ * "warmup": messages before}; any failure ends it with 1.
  */
 public final class Load {
     private static final int MOST = 4_000_000;
@@ -40,6 +40,11 @@ public final class Load {
         producer.getDefaultMQProducerImpl().getMqClientFactory().updateTopicRouteInfoFromNameServer(topic);
         Thread.sleep(1000); // the client asks once more by itself, just after its start
         redirect(producer.getDefaultMQProducerImpl().getMqClientFactory(), "127.0.0.1:" + arguments[0]);
+
+        System.out.println("ready");
+        if (System.in.read() < 0) {
+            System.exit(1);
+        }
 
         AtomicLong failed = new AtomicLong();
         AtomicInteger warmup = new AtomicInteger();
@@ -91,8 +96,9 @@ public final class Load {
         if (failed.get() > 0 || count == 0) {
             System.exit(1);
         }
-        System.out.printf("{\"messages\": %d, \"seconds\": %.4f, \"p50_us\": %d, \"p99_us\": %d, \"warmup\": %d}%n",
-            measured.get(), span / 1e9, sorted[count / 2], sorted[(int) (count * 0.99)], warmup.get());
+        System.out.printf("{\"messages\": %d, \"seconds\": %.4f, \"p50_us\": %d, \"p99_us\": %d, \"p999_us\": %d, \"warmup\": %d}%n",
+            measured.get(), span / 1e9, sorted[count / 2], sorted[(int) (count * 0.99)], sorted[(int) (count * 0.999)],
+            warmup.get());
         System.out.flush();
         Runtime.getRuntime().halt(0);
     }

@@ -1,0 +1,64 @@
+"""The pieces of work that the benchmark does, and what sluice is to reach in each.
+
+Stand-ins: the backend is a C program that answers at once or only takes, so that nearly all that is measured is the proxy. Brokers: the
+real RabbitMQ and RocketMQ, which fill two processors by themselves; there it counts what gets through.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxies import BROKERS, REFUSED
+from records import Goal, Work
+
+WITHOUT_ENVOY: Final = ("direct", "haproxy", "sluice")
+REQUESTS: Final = "RocketMQ request/reply, 32 connections"
+CONFIRMS: Final = "AMQP confirms, window 100, 32 connections"
+
+LIKE_HAPROXY: Final = Goal("cpu", 1.0)
+BELOW_ENVOY: Final = Goal("cpu", 0.8, of="envoy")
+LIKE_ENVOY: Final = Goal("cpu", 1.0, of="envoy")
+AS_MUCH: Final = Goal("rate", 1.0)
+
+WORKS: Final = (
+    Work("RocketMQ request/reply, 1 connection", "requests", "request 1 {s} 200", (Goal("added_p50", 1.2),)),
+    Work(REQUESTS, "requests", "request 32 {s} 200", (LIKE_HAPROXY, BELOW_ENVOY)),
+    Work("RocketMQ request/reply, 256 connections", "requests", "request 256 {s} 200", (LIKE_HAPROXY, BELOW_ENVOY)),
+    Work("RocketMQ stream, 200 B", "rocketmq", "stream rocketmq {s} 200", (LIKE_HAPROXY,)),
+    Work("RocketMQ stream, 16 KiB", "rocketmq", "stream rocketmq {s} 16384", (LIKE_ENVOY,)),
+    Work("AMQP stream, 200 B", "amqp", "stream amqp {s} 200", (LIKE_HAPROXY,)),
+    Work("AMQP stream, 16 KiB", "amqp", "stream amqp {s} 16384", (LIKE_ENVOY,)),
+    Work(CONFIRMS, "confirms", "publish 32 {s} 200 100 bench.passed acked", (Goal("cpu", 1.2),)),
+    # What a refusal costs: the same load where every second message, or every one, meets a limit of 0. With half of them refused the
+    # mean is at most that of passed ones exactly where a refused one costs at most what a passed one does.
+    *(
+        Work(f"{name}, {part} refused", backend, command, (Goal("cpu", 1.0, of="sluice", work=name),), ("sluice",))
+        for name, backend, part, command in (
+            (REQUESTS, "requests", "half", f"request 32 {{s}} 200 bench.passed 0 {REFUSED} 215"),
+            (REQUESTS, "requests", "all", f"request 32 {{s}} 200 {REFUSED} 215"),
+            (CONFIRMS, "confirms", "half", f"publish 32 {{s}} 200 100 bench.passed acked {REFUSED} nacked"),
+            (CONFIRMS, "confirms", "all", f"publish 32 {{s}} 200 100 {REFUSED} nacked"),
+        )
+    ),
+    # RabbitMQ itself, nothing bound: the less it does, the more a proxy is felt. With confirms: one in flight on each connection.
+    Work("RabbitMQ publish, 16 in lock-step", "rabbitmq", "publish 16 {s} 200 1 bench.passed acked", (AS_MUCH,), WITHOUT_ENVOY),
+    *(
+        Work(
+            f"RabbitMQ stream, 200 B, {count} connection{'s' * (count > 1)}",
+            "rabbitmq",
+            f"stream rabbitmq {{s}} 200 {count}",
+            (),
+            WITHOUT_ENVOY,
+        )
+        for count in (1, 2, 4)
+    ),
+    # RocketMQ itself with its own Java producer, on one connection. The broker and Java fill both processors.
+    Work("RocketMQ broker, Java sync, 16 threads", "broker", "java sync 16 {s} 200", (AS_MUCH,), WITHOUT_ENVOY),
+    Work("RocketMQ broker, Java async, 256 under way", "broker", "java async 256 {s} 200", (AS_MUCH,), WITHOUT_ENVOY),
+)
+
+
+def chosen(group: str, texts: list[str]) -> list[Work]:
+    """Of "all", "stand-ins" or "brokers" those whose names contain one of `texts`, where there are any."""
+    of_group = [work for work in WORKS if group == "all" or (work.backend in BROKERS) == (group == "brokers")]
+    return [work for work in of_group if not texts or any(text in work.name for text in texts)]

@@ -1,0 +1,59 @@
+"""The benchmark works: real HAProxy, real sluice, real load, hardly any of it. Nothing here looks at how long anything took."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from proxies import HERE
+from records import loaded
+
+WORKS = ("RocketMQ request/reply, 32", "RocketMQ stream, 200 B", "AMQP stream, 200 B", "AMQP confirms")
+
+
+@pytest.mark.skipif("SLUICE_COMMAND" in os.environ, reason="what is measured is what users install; `make e2e` does")
+def test_a_moment_of_each_kind_of_work_directly_and_through_haproxy_and_sluice(tmp_path: Path) -> None:
+    """The load programs themselves check every answer, and that all bytes have arrived."""
+    subprocess.run(["make", "-s", "-C", HERE / "load"], check=True)
+    command = [sys.executable, str(HERE / "run.py"), "--rounds", "1", "--seconds", "0.1", "--warm-up", "0", "--results", str(tmp_path)]
+    command += ["--only", "direct", "haproxy", "sluice", "--group", "stand-ins", "--work", *WORKS]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+    (kept,) = tmp_path.glob("*.json")
+    bench = loaded(kept)
+    assert kept.with_suffix(".md").read_text() in done.stdout
+    assert {name.rpartition(", ")[2] for name in bench.results} == {"32 connections", "200 B", "half refused", "all refused"}
+    assert set(bench.proxies) == {"haproxy", "sluice"}
+    for work in bench.works:
+        for peer in bench.results[work.name]:
+            (run,) = bench.runs(work.name, peer)
+            assert run.messages > 0, (work.name, peer)
+            assert (run.cpu_s is None) == (peer == "direct"), (work.name, peer)
+            if peer != "direct":
+                assert run.cpu_s > 0, (work.name, peer)
+            if "request/reply" in work.name:
+                assert 0 < run.p50_us <= run.p99_us <= run.p999_us, (work.name, peer)
+
+
+def test_a_load_that_finds_a_wrong_answer_ends_the_benchmark(tmp_path: Path) -> None:
+    """Publishes that are to be refused, and a stand-in that confirms them all."""
+    subprocess.run(["make", "-s", "-C", HERE / "load"], check=True)
+    script = (
+        "from pathlib import Path\n"
+        "from proxies import running\n"
+        "from records import Work\n"
+        "from run import load\n"
+        "with running(Path(), ['direct'], {'confirms'}) as started:\n"
+        "    load(Work('wrong', 'confirms', 'publish 1 {s} 10 5 a nacked'), started['direct'], 0.1)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[1]}:{HERE}"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "wrong through direct: publish: confirmed otherwise than expected" in done.stderr

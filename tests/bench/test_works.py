@@ -1,0 +1,62 @@
+"""The list of works holds together, and is chosen from as the command line says."""
+
+from __future__ import annotations
+
+import pytest
+from machine import version
+from proxies import BROKERS, HERE, STAND_INS
+from run import turned
+from works import WORKS, chosen
+
+NAMES = [work.name for work in WORKS]
+
+
+def test_every_work_has_its_program_and_its_backend() -> None:
+    for work in WORKS:
+        program = work.command.split()[0]
+        source = HERE / "load" / ("rocketmq/Load.java" if program == "java" else f"{program}.c")
+        assert source.exists(), work.name
+        assert work.backend in STAND_INS | BROKERS, work.name
+
+
+def test_names_are_unique_and_goals_refer_to_what_is_measured() -> None:
+    peers = {work.name: work.peers for work in WORKS}
+    assert len(peers) == len(NAMES)
+    for work in WORKS:
+        for goal in work.goals:
+            assert goal.of in peers[goal.work or work.name], work.name
+            assert "sluice" in work.peers, work.name
+
+
+def test_groups_are_the_stand_ins_and_the_brokers() -> None:
+    stand_ins, brokers = chosen("stand-ins", []), chosen("brokers", [])
+    assert [work.name for work in chosen("all", [])] == NAMES
+    assert [work.name for work in [*stand_ins, *brokers]] == NAMES
+    assert all(work.name.startswith(("RabbitMQ", "RocketMQ broker")) for work in brokers)
+    assert not any("broker" in work.name or "RabbitMQ" in work.name for work in stand_ins)
+
+
+def test_works_are_chosen_by_any_part_of_their_names() -> None:
+    assert [work.name for work in chosen("all", ["AMQP stream", "Java sync"])] == [
+        "AMQP stream, 200 B",
+        "AMQP stream, 16 KiB",
+        "RocketMQ broker, Java sync, 16 threads",
+    ]
+
+
+def test_each_round_begins_with_the_next_peer() -> None:
+    assert [turned("abc", turn) for turn in range(4)] == [list("abc"), list("bca"), list("cab"), list("abc")]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/", "2.6.12-1+deb12u4"),
+        ("/usr/bin/envoy  version: 84305a6cb64bd55aaf606bdd53de7cd6080427a1/1.36.2/Clean/RELEASE/BoringSSL", "1.36.2"),
+        ('openjdk version "17.0.13" 2024-10-15', "17.0.13"),
+        ("3.10.8\n", "3.10.8"),
+        ("no such thing", "unknown"),
+    ],
+)
+def test_versions_are_found_in_what_programs_say(words: str, found: str) -> None:
+    assert version(words) == found
