@@ -1,0 +1,55 @@
+"""What the kernel knows of running processes: processor time, resident memory, descriptors, threads. Each for a whole process tree."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.processes import resident_bytes, tree
+
+MIB = 2**20
+CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the time the scheduler has accounted, in nanoseconds, of all threads, ended ones included
+
+
+def processor_seconds(pid: int) -> float:
+    """Of one process since its start, to the nanosecond. /proc/PID/stat has ticks of 10 ms, too coarse for a second of light load."""
+    return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at a process tree. Processes that end meanwhile take their processor time with them."""
+
+    at: float  # monotonic seconds
+    processor_s: float
+    resident: int  # bytes
+    descriptors: int
+    threads: int
+    machine_s: float  # processor time of everything on this machine since it started
+
+
+def machine_seconds() -> float:
+    """All processors, all processes, but for idling (/proc/stat: user nice system idle iowait irq softirq steal)."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def look(pid: int) -> Sample:
+    processor_s, resident, descriptors, threads = 0.0, 0, 0, 0
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            processor_s += processor_seconds(one)
+            resident += resident_bytes(one)
+            descriptors += len(list(Path(f"/proc/{one}/fd").iterdir()))
+            threads += len(list(Path(f"/proc/{one}/task").iterdir()))
+    return Sample(time.monotonic(), processor_s, resident, descriptors, threads, machine_seconds())
+
+
+def machine() -> dict[str, object]:
+    """What has to be said beside every number."""
+    load = os.getloadavg()[0]
+    return {"processors": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load_before": round(load, 2)}
