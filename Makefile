@@ -82,7 +82,7 @@ test: ## Everything: lint, unit, e2e; half an hour.
 	@$(MAKE) --no-print-directory --jobs=2 install unit
 	@$(MAKE) --no-print-directory e2e
 
-FAST     := -m "not rabbitmq and not rocketmq and not spark"
+FAST     := -m "not rabbitmq and not rocketmq and not spark and not bench"
 COMPILED := -o pythonpath=tests
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
