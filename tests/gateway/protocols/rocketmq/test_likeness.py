@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -11,33 +12,10 @@ from hypothesis import strategies as st
 
 from gateway.messages import ProtocolError
 from gateway.protocols.rocketmq.headers import read_json
-from gateway.protocols.rocketmq.likeness import LEARN_EVERY, LEARN_FIRST, REMEMBERED, Likenesses
+from gateway.protocols.rocketmq.likeness import LEARN_EVERY, LEARN_FIRST, LONGEST, MOST_VARYING, REMEMBERED, Likenesses
 from support import rocketmq
-
-
-def header_of(opaque: int, **fields: object) -> bytes:
-    frame = rocketmq.send(opaque=opaque, body=b"", **fields)  # type: ignore[arg-type]
-    return frame[8:]
-
-
-def learned(*texts: bytes) -> Likenesses:
-    likenesses = Likenesses()
-    for text in texts:
-        likenesses.learn(text, read_json(text))
-    return likenesses
-
-
-def recognise(likenesses: Likenesses, text: bytes) -> tuple[object, ...] | None:
-    """(opaque, topic, group, flag, batch) or None; with other bytes around it, as in a read."""
-    data = b'"before"' + text + b'"after"'
-    header = likenesses.recognise(data, 8, 8 + len(text))
-    return None if header is None else (likenesses.opaque, header.topic, header.group, header.flag, header.batch)
-
-
-def parsed(text: bytes) -> tuple[object, ...]:
-    header = read_json(text)
-    return header.opaque, header.topic, header.group, header.flag, header.batch
-
+from support.conversations import Talk
+from support.likenesses import header_of, learned, parsed, recognise
 
 USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 
@@ -145,24 +123,24 @@ def test_an_opaque_inside_a_text_is_not_mistaken_for_the_field() -> None:
 
 
 @pytest.mark.parametrize("count", [2, REMEMBERED])
-def test_so_many_topics_in_turn_are_remembered_at_once(count: int) -> None:
-    topics = [f"topic-{number}" for number in range(count)]
+def test_so_many_groups_in_turn_are_remembered_at_once(count: int) -> None:
+    groups = [f"group-{number}" for number in range(count)]
     likenesses = Likenesses()
     for turn in range(4):
-        for topic in topics:
-            text = header_of(turn, topic=topic)
+        for group in groups:
+            text = header_of(turn, group=group)
             if recognise(likenesses, text) is None:
                 likenesses.learn(text, read_json(text))
-    for topic in topics:
-        text = header_of(99, topic=topic)
+    for group in groups:
+        text = header_of(99, group=group)
         assert recognise(likenesses, text) == parsed(text)
 
 
-def test_learning_is_rationed_and_memory_bounded() -> None:
+def test_learning_is_rationed_and_shapes_are_few() -> None:
     likenesses = Likenesses()
     total = LEARN_FIRST + 3 * LEARN_EVERY
     for number in range(total):
-        text = header_of(number, topic=f"topic-{number}")
+        text = header_of(number, group=f"group-{number}")
         likenesses.learn(text, read_json(text))
     assert (len(likenesses.shapes), likenesses.lessons) == (REMEMBERED, LEARN_FIRST + 3)
 
@@ -173,3 +151,61 @@ def test_a_shape_shows_what_varies() -> None:
         repr(learned(first, second).shapes)
         == "[<Shape <Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''> varies=[b'2', b'2']>]"
     )
+
+
+@pytest.mark.parametrize("topics", [1, 8, 50, 1000])
+def test_however_many_topics_a_connection_has_hardly_a_header_is_parsed(topics: int) -> None:
+    """The first two show what varies, the second topic among it."""
+    talk = Talk("rocketmq")
+    for turn in range(2):
+        talk.client(b"".join(rocketmq.send(f"topic-{number}", opaque=turn * topics + number, body=b"x") for number in range(topics)))
+    likenesses = talk.conversation.frames.likenesses  # type: ignore[attr-defined]  # RocketMQ's
+    assert talk.forwarded == 2 * topics
+    assert len(likenesses.shapes) == 1
+    assert likenesses.lessons == 2
+
+
+def size_of(thing: object) -> int:
+    """Bytes of it and all it holds, each object once."""
+    seen: dict[int, object] = {}
+
+    def walk(thing: object) -> None:
+        if thing is None or isinstance(thing, type) or id(thing) in seen:
+            return
+        seen[id(thing)] = thing
+        if isinstance(thing, (list, tuple, set, frozenset)):
+            for one in thing:
+                walk(one)
+        for name in getattr(type(thing), "__slots__", ()):
+            walk(getattr(thing, name))
+
+    walk(thing)
+    return sum(sys.getsizeof(one) for one in seen.values())
+
+
+def hostile(number: int, members: int, filler: int) -> bytes:
+    """A header of which `members` vary, their names as long as fits."""
+    names = [bytes((97 + at % 26, 97 + at // 26)) + b"_" * filler for at in range(members)]
+    fields = b",".join(b'"%b":"%d"' % (name, 1000 + number) for name in names)
+    return b'{"code":310,"extFields":{"b":"t","a":"%b",%b},"opaque":%d}' % (b"g" * (number // 2), fields, 1000 + number)
+
+
+@pytest.mark.parametrize("filler", [0, 10, 20, 300])
+@pytest.mark.parametrize("members", [1, MOST_VARYING - 1, MOST_VARYING, 300])
+def test_what_is_kept_for_a_connection_is_bounded(members: int, filler: int) -> None:
+    likenesses = Likenesses()
+    for number in range(LEARN_FIRST):
+        text = hostile(number, members, filler)
+        likenesses.learn(text, read_json(text))
+    assert sum(len(shape.text) for shape in likenesses.shapes) <= LONGEST
+    assert size_of(likenesses) <= 65_536
+    assert all(len(shape.varying) <= MOST_VARYING for shape in likenesses.shapes)
+
+
+def test_a_header_as_long_as_all_that_may_be_kept_is_learned_and_a_longer_one_is_not() -> None:
+    short = header_of(1)
+    long = b'{"code":310,"extFields":{"b":"t","i":"%b"},"opaque":1}'
+    long %= b"x" * (LONGEST - len(long) + 2)
+    likenesses = learned(short, long)
+    assert [shape.text for shape in likenesses.shapes] == [long]
+    assert recognise(learned(long + b"\n"), long + b"\n") is None

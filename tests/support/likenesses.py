@@ -1,0 +1,31 @@
+"""JSON headers of sends, learned by a connection and recognised."""
+
+from __future__ import annotations
+
+from gateway.protocols.rocketmq.headers import read_json
+from gateway.protocols.rocketmq.likeness import Likenesses
+from support import rocketmq
+
+
+def header_of(opaque: int, **fields: object) -> bytes:
+    frame = rocketmq.send(opaque=opaque, body=b"", **fields)  # type: ignore[arg-type]
+    return frame[8:]
+
+
+def learned(*texts: bytes) -> Likenesses:
+    likenesses = Likenesses()
+    for text in texts:
+        likenesses.learn(text, read_json(text))
+    return likenesses
+
+
+def recognise(likenesses: Likenesses, text: bytes) -> tuple[object, ...] | None:
+    """(opaque, topic, group, flag, batch) or None; with other bytes around it, as in a read."""
+    data = b'"before"' + text + b'"after"'
+    header = likenesses.recognise(data, 8, 8 + len(text))
+    return None if header is None else (likenesses.opaque, header.topic, header.group, header.flag, header.batch)
+
+
+def parsed(text: bytes) -> tuple[object, ...]:
+    header = read_json(text)
+    return header.opaque, header.topic, header.group, header.flag, header.batch
