@@ -1,6 +1,7 @@
 """What the control plane sees of a running gateway. `gateway/app.py` provides it; admin never imports gateway.
 
-All methods are called on trio's thread, between two sweeps of the event loop, so what they return is consistent.
+All methods are called on trio's thread, between two sweeps of the event loop, so what they return is consistent. Those that wait
+(`reload`) act in one piece, too, when they have what they waited for.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Gateway(Protocol):
     def metrics(self) -> Iterator[str]:
         """The Prometheus text exposition, in pieces small enough to give the loop a turn in between."""
 
-    def reload(self, *, dry_run: bool = False) -> JSONObject:
+    async def reload(self, *, dry_run: bool = False) -> JSONObject:
         """Read the configuration again and put its rules in force (a dry run: nothing); says what changes and what needs a restart.
 
         Raises ReloadFailedError.

@@ -1,8 +1,8 @@
 """The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
 
-Lines are made on the loop's thread once a second from the counters that `Accounts.fold` hands over, put on a bounded queue as one text
-per second, and written by a thread of their own: a slow disk costs lines, never latency. A lost second is counted (`lost_lines`) and
-shows as a gap in `seq`, because numbers are given before the queue.
+The counters that `Accounts.fold` hands over are put on a bounded queue once a second, and made into lines and written by a thread of its
+own: neither many lines nor a slow disk cost latency, only a slow disk costs lines. A lost second is counted (`lost_lines`) and shows as a
+gap in `seq`, because numbers are given before the queue.
 
 Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
 it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
@@ -18,7 +18,6 @@ so a file holds lines of one hour only. A file left `.open` by a crash is closed
 from __future__ import annotations
 
 import errno
-import json
 import os
 import queue
 import re
@@ -28,13 +27,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from gateway.access_log_lines import Counts, Peaks, Place, Second, text_of
 from limiter.keys import Key, Tally
 
 QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
-
-Counts = list[int]
-Peaks = dict[Key, int]  # of one second, by key: several keys of one line (connections, listeners) peak independently
-Place = tuple[str, str, str, str | None, str | None, str]  # protocol, topic, client, user, group, operation
 
 
 class Rolling(NamedTuple):
@@ -61,13 +57,11 @@ class AccessLog:
     """Collects counters for the running second and hands full seconds to the writer."""
 
     def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
-        self.gateway = gateway
-        self.boot = boot
         self.seq = 0
         self.revision = 0  # of the limits in force
         self._turned_away = 0  # lines that found the queue full
         self._second: dict[Place, tuple[Counts, Peaks]] = {}
-        self._writer = LogWriter(directory, f"{safe_name(gateway)}-{boot}", rolling, free)
+        self._writer = LogWriter(directory, gateway, boot, rolling, free)
 
     def start(self) -> None:
         self._writer.start()
@@ -91,24 +85,12 @@ class AccessLog:
         peaks[key] = max(peaks.get(key, 0), tally.peak_100ms)
 
     def close_second(self, second: int) -> None:
-        """The second that began at `second` (epoch, UTC) is over: write its lines and the heartbeat."""
-        head = {"v": 1, "ts": second, "gateway": self.gateway, "boot": self.boot}
-        lines = []
-        for (protocol, topic, client, user, group, operation), (counts, peaks) in self._second.items():
-            line = {
-                **head, "seq": self.seq, "protocol": protocol, "topic": topic, "client": client, "user": user, "group": group,
-                "operation": operation, "messages": counts[0], "bytes": counts[1],
-                "refused_messages": counts[2], "refused_bytes": counts[3],
-                "delayed_messages": counts[4], "dropped_messages": counts[5], "bypassed_messages": counts[6],
-                "shadow_refused_messages": counts[7], "max_100ms_messages": min(sum(peaks.values()), counts[8]), "revision": self.revision,
-            }  # fmt: skip
-            self.seq += 1
-            lines.append(json.dumps(line, separators=(",", ":")))
-        lines.append(json.dumps({**head, "seq": self.seq, "heartbeat": True, "revision": self.revision}, separators=(",", ":")))
-        self.seq += 1
+        """The second that began at `second` (epoch, UTC) is over: let its lines and the heartbeat be written."""
+        over = Second(second, self.seq, self.revision, self._second)
         self._second = {}
-        if not self._writer.offer(second, "\n".join(lines) + "\n", len(lines)):
-            self._turned_away += len(lines)
+        self.seq += over.lines
+        if not self._writer.offer(over):
+            self._turned_away += over.lines
 
     def stop(self, second: int, timeout_s: float) -> None:
         """Write what there is and close the file."""
@@ -142,10 +124,12 @@ class AccessLog:
 class LogWriter(threading.Thread):
     """The thread that owns the file."""
 
-    def __init__(self, directory: Path, stem: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
         super().__init__(name="access-log", daemon=True)
         self.directory = directory
-        self.stem = stem
+        self.gateway = gateway
+        self.boot = boot
+        self.stem = f"{safe_name(gateway)}-{boot}"
         self.rolling = rolling
         self.failed_writes = 0
         self.failed_lines = 0
@@ -155,17 +139,17 @@ class LogWriter(threading.Thread):
         self._well_until = -1  # `failed_lines` when writing began to fail; -1: it does not
         self.recovered: Callable[[int], None] = lambda _: None
         self.report: Callable[[str], None] = lambda _: None
-        self._queue: queue.Queue[tuple[int, str, int] | None] = queue.Queue(QUEUE_SECONDS)
+        self._queue: queue.Queue[Second | None] = queue.Queue(QUEUE_SECONDS)
         self._file: IO[bytes] | None = None
         self._path: Path | None = None
         self._number = 0
         self._opened_second = 0
         self._size = 0
 
-    def offer(self, second: int, text: str, lines: int) -> bool:
-        """Queue one second's lines; False when the queue is full."""
+    def offer(self, second: Second) -> bool:
+        """Queue one second; False when the queue is full."""
         try:
-            self._queue.put_nowait((second, text, lines))
+            self._queue.put_nowait(second)
         except queue.Full:
             return False
         return True
@@ -181,12 +165,11 @@ class LogWriter(threading.Thread):
     def run(self) -> None:
         if self.rolling.tidy:
             self.close_leftovers()
-        while (entry := self._queue.get()) is not None:
-            second, text, lines = entry
+        while (second := self._queue.get()) is not None:
             try:
-                self._write(second, text.encode())
+                self._write(second)
             except OSError as error:
-                self._lose(lines, error)
+                self._lose(second.lines, error)
                 continue
             if self._well_until >= 0:
                 self.recovered(self.failed_lines - self._well_until)
@@ -213,15 +196,16 @@ class LogWriter(threading.Thread):
         except OSError:
             self._abandon()
 
-    def _write(self, second: int, data: bytes) -> None:
+    def _write(self, second: Second) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.free_bytes = self._free(self.directory)
         self.low = self.free_bytes < self.rolling.low_watermark
         if self.low:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
-        if self._file is None or self._must_roll(second):
+        data = text_of(second, self.gateway, self.boot).encode()
+        if self._file is None or self._must_roll(second.ts):
             self._close()
-            self._open(second)
+            self._open(second.ts)
         assert self._file is not None
         self._file.write(data)
         self._file.flush()

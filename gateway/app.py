@@ -30,7 +30,7 @@ from admin.ports import ReloadFailedError
 from admin.remote_admin import Desk
 from gateway import log, metrics, scrape, session_view, supervisor, view
 from gateway.accepting.broker_listeners import brokers_of, put_entries
-from gateway.accepting.doors import changed_tls, listeners_of, open_listeners, put_tls, read_tls, say_ending
+from gateway.accepting.doors import Protection, changed_tls, listeners_of, open_listeners, put_tls, say_ending
 from gateway.accepting.listeners import Arrival, Listener
 from gateway.accepting.refusals import SHARED, Refusal
 from gateway.access_log import AccessLog, Rolling
@@ -43,16 +43,26 @@ from gateway.drain import begin, drain
 from gateway.event_loop import EventLoop
 from gateway.fills import Fills
 from gateway.histogram import Histogram
-from gateway.housekeeping import Rounds, every_second, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers, probe_lag
+from gateway.housekeeping import (
+    Rounds,
+    every_second,
+    every_tick,
+    expire_changes,
+    in_turns,
+    keep_fills,
+    probe_broker,
+    probe_brokers,
+    probe_lag,
+)
 from gateway.judged import by_session, count
 from gateway.limit_events import LimitEvents
 from gateway.memory import MemoryWatch
 from gateway.refused_clients import RefusedClients
+from gateway.reloads import Found, Reloads, reload_on_hangup
 from gateway.remote_admin import RemoteAdmin
 from gateway.session import Session
 from gateway.session_end import dismiss
 from gateway.sweep import Sweeper, now_ns
-from gateway.tls.certificates import TlsFileError
 from limiter.bypass import Bypass
 from limiter.executor import Executor
 from limiter.judge import Judge
@@ -65,6 +75,7 @@ if TYPE_CHECKING:
 
 BACKLOG_BYTES: Final = 262_144  # per side and connection: one read; above it the other side waits
 ADMIN_AGAIN_S: Final = 1.0  # after a fault that ended the admin server
+COUNTED: Final = ("/metrics", "/v1/topics")  # paths of the admin API whose answers fold the accounts first
 GC_THRESHOLDS: Final = (50_000, 50, 1000)  # defaults paused 195 ms at 4,000 connections (reliability.md 0.3)
 
 
@@ -90,6 +101,7 @@ class Gateway:
         self.drain_requested = trio.Event()
         self.last_reload_ok = True
         self.last_reload_at = time.time()
+        self.reloads = Reloads()
         self.lag_s = 0.0
         self.lag = Histogram(metrics.LAG_BUCKETS)
         self.overhead = Histogram(metrics.OVERHEAD_BUCKETS)
@@ -277,38 +289,40 @@ class Gateway:
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
 
-    def reload(self, *, dry_run: bool = False) -> dict[str, object]:
+    async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again; rules and TLS take effect, the rest is named where it needs a restart.
 
-        A dry run says the same and changes nothing, the outcome of the last reload included.
+        A dry run says the same and changes nothing, the outcome of the last reload included. Traffic goes on while the files are read
+        (`reloads`). Raises ReloadFailedError.
         """
-        from gateway.settings import ConfigError
+        async with self.reloads.turn:
+            try:
+                found = await self.reloads.read(self.settings, self.store.file_rules)
+                protection = found.with_derived(self.brokers)
+            except ReloadFailedError as error:
+                if not dry_run:
+                    self.last_reload_at = time.time()
+                    self.last_reload_ok = False
+                    log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+                raise
+            if dry_run:
+                in_force = found.difference["in_force"] + changed_tls(self.listening, protection)
+                return {**found.difference, "in_force": in_force, "dry_run": True}
+            return self._put(found, protection)
 
-        try:
-            settings = self.settings.reload()
-            merged = self.settings.with_rules(settings).with_tls(settings)
-            protection = read_tls(merged, self.brokers)  # not of the new settings as they are: an upstream of another name needs a restart
-            difference = self.settings.diff(settings)
-            if dry_run:
-                return {**difference, "in_force": difference["in_force"] + changed_tls(self.listening, protection), "dry_run": True}
-        except (ConfigError, TlsFileError) as error:
-            faults = error.errors if isinstance(error, ConfigError) else [error]
-            if dry_run:
-                raise ReloadFailedError([str(fault) for fault in faults]) from error
-            self.last_reload_at = time.time()
-            self.last_reload_ok = False
-            log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
-            raise ReloadFailedError([str(fault) for fault in faults]) from error
+    def _put(self, found: Found, protection: dict[str, Protection]) -> dict[str, object]:
+        """Put in force what was read; says what changed. Live changes made since the reading began hold as well."""
         self.last_reload_at = time.time()
-        self.settings = merged
-        self.store.replace_file_rules(settings.rules)
-        self.enforce(self.store.rules())
-        difference["in_force"] += put_tls(self.listening, protection)
-        put_entries(self.brokers, merged)
+        self.settings = found.merged
+        if found.compiled is not None:
+            self.store.replace_file_rules(found.settings.rules, found.compiled)
+            self.enforce(self.store.rules())
+        found.difference["in_force"] += put_tls(self.listening, protection)
+        put_entries(self.brokers, found.merged)
         self.last_reload_ok = True
-        log.event(logging.INFO, "reloaded", **difference)
-        say_ending(merged)
-        return {**difference}
+        log.event(logging.INFO, "reloaded", **found.difference)
+        say_ending(found.merged)
+        return {**found.difference}
 
     def enforce(self, rules: RuleSet) -> None:
         if not self.limits_lifted:
@@ -323,7 +337,9 @@ class Gateway:
         self.drain_requested.set()
 
     async def gather(self, route: str) -> None:
-        """All that is told is at hand."""
+        """Most of what is to be counted is, for who tells of topics: what is left to do at once is little."""
+        if route in COUNTED:
+            await in_turns(self.accounts.slices(now_ns()))
 
     async def in_force(self) -> None:
         """What is enforced holds from the next batch on."""
@@ -394,18 +410,10 @@ class Gateway:
         log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind)
 
     async def _watch_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    supervisor.tell("RELOADING=1")
-                    try:
-                        self.reload()
-                    except ReloadFailedError:
-                        pass  # logged where it happened; the last good configuration stays
-                    except Exception as error:  # a fault in reading a file must not end what serves
-                        log.failure("reload_failed", error)
-                    supervisor.tell("READY=1")
-                else:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reload_on_hangup, self.reload)
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for number in signals:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()
 

@@ -60,6 +60,14 @@ class Heartbeats:
             return CLIENT_SILENT
         return BROKER_SILENT if now - self.upstream_heard_at >= patience else ALIVE
 
+    def due(self) -> int:
+        """When `tick` has something to do next, in monotonic ns, as long as nothing is heard and nothing sent; NEVER without heartbeats."""
+        interval = self.conversation.heartbeat_interval_ns()
+        if interval >= NEVER:
+            return NEVER
+        said_at = min(max(self.upstream.sent_at, self.upstream_beat_at), max(self.client.sent_at + LATE_NS, self.client_beat_at))
+        return min(said_at + interval, min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS)
+
     def _listen(self, now: int, *, reads_client: bool, reads_broker: bool) -> None:
         """Move on from when each side's silence counts."""
         asleep = now - self.ticked_at

@@ -62,6 +62,8 @@ class Session:
         self.due = NEVER
         self.settled_in = 0  # for the loop: number of the sweep it was last settled in
         self.timed = NEVER  # for the loop: the `due` it has a timer for
+        self.rests_until = 0  # for the loop: when there is something to do here next (`session_clock.rest`); 0: something has happened
+        self.resting_bytes = 0  # what `buffered` said then
         self.over = False
         self.queued = False  # for the loop: already on its list for this sweep
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total

@@ -1,4 +1,8 @@
-"""What time does to a session: heartbeats, peers that have fallen silent, and the deadlines of either end."""
+"""What time does to a session: heartbeats, peers that have fallen silent, and the deadlines of either end.
+
+Looking at each session four times a second costs 0.2 to 0.5 µs each time: 9,500 idle ones are 1 to 2 % of a core, for nothing. So who is
+at rest, with nothing held, queued or under way, tells when there will be something to do (`rest`), and is not looked at before.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Final
 
 from gateway.departure import attend_departure
 from gateway.heartbeats import BROKER_SILENT, CLIENT_SILENT
+from gateway.messages import NEVER
 from gateway.session import Session
 from gateway.session_end import say_farewell
 
@@ -13,6 +18,8 @@ LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close 
 STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
 PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (reliability.md F01)
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
+CALM_NS: Final = 2_000_000_000  # without a byte before a session is at rest: what lasts a tick or two after the last one is over (a guess)
+REST_NS: Final = 750_000_000  # at most until the next look: with a late tick less than what heartbeats take for a process that stood still
 SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (reliability.md F03)
 
 
@@ -55,6 +62,33 @@ def tick(session: Session, now: int) -> None:
         _hasten(session, now)
     elif session.place.idle_ns:
         _close_idle(session, now)
+
+
+def rest(session: Session, now: int) -> int:
+    """Until when, in monotonic ns, `tick` has nothing to do unless the session has a turn before that; 0 where it has to look each time."""
+    client = session.client
+    upstream = session.upstream
+    conversation = session.conversation
+    heard_at = max(client.received_at, upstream.received_at)
+    if (
+        now - max(heard_at, client.sent_at, upstream.sent_at) < CALM_NS
+        or session.batch is not None
+        or session.first_end_at > 0
+        or session.farewell_due < NEVER
+        or session.draining
+        or session.departure is not None
+        or session.shared.memory_full
+        or client.hung_up
+        or client.backlog + upstream.backlog > 0
+        or conversation.draining
+        or not conversation.begun
+        or conversation.held_messages + conversation.held_polls + conversation.parked_messages > 0
+    ):
+        return 0
+    due = min(now + REST_NS, session.heartbeats.due())
+    if session.place.idle_ns:
+        due = min(due, heard_at + session.place.idle_ns)
+    return due if due > now else 0
 
 
 def _reads_client(session: Session) -> bool:

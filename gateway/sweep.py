@@ -21,7 +21,7 @@ from gateway.judged import batches_of
 from gateway.messages import NEVER, ProtocolError
 from gateway.pipeline import Batch
 from gateway.session import Session
-from gateway.session_clock import tick
+from gateway.session_clock import rest, tick
 from gateway.session_end import break_off, pass_ends
 from limiter.executor import Executor, Submission
 from limiter.request import Request
@@ -53,8 +53,9 @@ class Sweeper:
         self.on_settled = on_settled  # called with the seconds each submission took from its sweep to being passed on
         self.on_end = on_end  # called with every session that is over, and the exception where one ended it
         self.sessions: dict[int, Session] = {}
-        self.sweeps = 0
+        self.sweeps = 0  # in which a session had a turn
         self.submissions = 0
+        self._idle = False  # the last `work` ended with nothing more to do
         self._epoll = select.epoll()
         self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
         self._ready: list[Session] = []
@@ -96,19 +97,29 @@ class Sweeper:
             session.queued = True
             self._ready.append(session)
 
+    def waiting(self) -> bool:
+        """Whether a session waits for the next sweep."""
+        return bool(self._ready)
+
     def next_due(self) -> int:
         """Monotonic ns of the earliest timer; NEVER without one."""
         return self._timers[0][0] if self._timers else NEVER
 
     def work(self) -> int:
-        """Sweep until nothing has happened for LINGER_S, or for TURN_NS; what the last sweep said."""
+        """Sweep until nothing has happened for LINGER_S, or for TURN_NS; what the last sweep said.
+
+        Where nothing had happened the last time, and has not yet, there is no lingering.
+        """
         started = now = now_ns()
         state = self.sweep(now)
+        if state == IDLE and self._idle:
+            return IDLE
         while now - started < TURN_NS:
             now = now_ns()
             state = self.sweep(now, 0.0 if state == MORE else LINGER_S)
             if state == IDLE:
                 break
+        self._idle = state == IDLE
         return state
 
     def sweep(self, now: int, wait_s: float = 0.0) -> int:
@@ -116,7 +127,6 @@ class Sweeper:
 
         Waits up to `wait_s` for something to happen; pass 0 after MORE.
         """
-        self.sweeps += 1
         events = self._epoll.poll(wait_s, EVENTS)
         for descriptor, mask in events:
             self._note(descriptor, mask, now)
@@ -124,6 +134,7 @@ class Sweeper:
         ready = self._ready
         if not ready:
             return DONE if events else IDLE
+        self.sweeps += 1
         self._ready = []
         batches: list[Batch] = []
         for session in ready:
@@ -225,6 +236,7 @@ class Sweeper:
 
     def _settle(self, session: Session, now: int) -> None:
         session.settled_in = self.sweeps
+        session.rests_until = 0
         try:
             session.settle(now)
             pass_ends(session, now)
@@ -246,10 +258,15 @@ class Sweeper:
         self._remove(session, error)
 
     def tick(self, now: int) -> None:
-        """A few times a second: every session's deadlines and heartbeats."""
+        """A few times a second: deadlines and heartbeats of every session that is not at rest."""
         for session in list(self.sessions.values()):
+            if session.rests_until > now:
+                continue
             try:
                 tick(session, now)
+                session.rests_until = rest(session, now)
+                if session.rests_until:
+                    session.resting_bytes = session.buffered()
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
                 continue
@@ -260,6 +277,7 @@ class Sweeper:
 
     def attempt(self, session: Session, what: Callable[[], None]) -> None:
         """Do something with a session outside of its turn; should that fail, it is the end of this session only."""
+        session.rests_until = 0
         try:
             what()
         except Exception as error:  # let it crash: this session only
@@ -270,7 +288,7 @@ class Sweeper:
         total = 0
         for session in list(self.sessions.values()):
             try:
-                total += session.buffered()
+                total += session.resting_bytes if session.rests_until else session.buffered()
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
         return total

@@ -20,6 +20,7 @@ ALLOWED = {
 }
 COMPOSERS = {  # these files put the rooms together or serve the command line
     "gateway/app.py": ("gateway", "limiter", "admin"),
+    "gateway/reloads.py": ("gateway", "limiter", "admin.ports"),
     "gateway/workers/parent.py": ("gateway", "limiter", "admin"),
     "gateway/workers/member.py": ("gateway", "limiter", "admin"),
     "gateway/cli": ("gateway", "limiter", "spark_jobs"),
@@ -32,13 +33,14 @@ RANKS: dict[str, int] = {
     "gateway.admission": 1, "gateway.proxy_protocol": 1,
     "gateway.causes": 0, "gateway.supervisor": 1,
     "gateway.histogram": 1, "gateway.metrics": 2, "gateway.access_log": 2, "gateway.heartbeats": 2, "gateway.broker_flow": 2,
+    "gateway.access_log_lines": 2,
     "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
     "gateway.session_end": 6, "gateway.departure": 6, "gateway.session_clock": 6, "gateway.session_view": 6,
     "gateway.sweep": 7, "gateway.judged": 7, "gateway.memory": 7, "gateway.event_loop": 8, "gateway.accepting": 8,
     "gateway.accepting.doors": 9,
     "gateway.accepting.broker_listeners": 9, "gateway.fleet": 8,
     "gateway.channel_waits": 8, "gateway.backlogs": 9, "gateway.refused_clients": 2, "gateway.limit_events": 8, "gateway.fills": 8,
-    "gateway.remote_admin": 9, "gateway.view": 9, "gateway.scrape": 9, "gateway.housekeeping": 9, "gateway.drain": 9,
+    "gateway.remote_admin": 9, "gateway.view": 9, "gateway.scrape": 9, "gateway.housekeeping": 9, "gateway.drain": 9, "gateway.reloads": 9,
     "gateway.app": 9, "gateway.caps": 9, "gateway.workers": 9, "gateway.cli": 10,
 }  # fmt: skip
 OUTER_RING = (
@@ -47,6 +49,7 @@ OUTER_RING = (
     "housekeeping.py",
     "drain.py",
     "remote_admin.py",
+    "reloads.py",
     "app.py",
     "workers/",
     "channel_waits.py",

@@ -51,7 +51,7 @@ async def reload(context: Context) -> Answer:
     try:
         if not dry_run:
             context.tokens.refresh()
-        done = context.gateway.reload(dry_run=dry_run)
+        done = await context.gateway.reload(dry_run=dry_run)
         await context.gateway.in_force()
     except ReloadFailedError as error:
         raise invalid(

@@ -33,15 +33,15 @@ import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, metrics, supervisor, view
-from gateway.accepting.doors import changed_tls, listeners_of, put_tls, read_tls, say_ending
+from gateway.accepting.doors import changed_tls, listeners_of, put_tls, say_ending
 from gateway.accepting.listeners import BACKLOG
 from gateway.access_log import LogWriter, Rolling, safe_name
 from gateway.app import GC_THRESHOLDS, administer
 from gateway.build import build
 from gateway.fills import Fills
 from gateway.housekeeping import Rounds, expire_changes, keep_fills
+from gateway.reloads import Found, Reloads, reload_on_hangup
 from gateway.sweep import now_ns
-from gateway.tls.certificates import TlsFileError
 from gateway.workers import overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
@@ -91,6 +91,7 @@ class Parent:
         self.drain_requested = trio.Event()
         self.last_reload_ok = True
         self.last_reload_at = time.time()
+        self.reloads = Reloads()
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         self.judge.share(Terms(settings.gateway.workers, None))
         self.fills = Fills(settings.gateway.state_directory, self.judge)
@@ -185,29 +186,31 @@ class Parent:
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
 
-    def reload(self, *, dry_run: bool = False) -> dict[str, object]:
+    async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """As `Gateway.reload`. The workers read the files of TLS by themselves, a moment later."""
-        from gateway.settings import ConfigError
-
-        try:
-            settings = self.settings.reload()
-            merged = self.settings.with_rules(settings).with_tls(settings)
-            protection = read_tls(merged)
-            difference = self.settings.diff(settings)
+        async with self.reloads.turn:
+            try:
+                found = await self.reloads.read(self.settings, self.store.file_rules)
+            except ReloadFailedError as error:
+                if not dry_run:
+                    self.last_reload_at = time.time()
+                    self.last_reload_ok = False
+                    log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+                raise
             if dry_run:
-                return {**difference, "in_force": difference["in_force"] + changed_tls(self.listening, protection), "dry_run": True}
-        except (ConfigError, TlsFileError) as error:
-            faults = [str(fault) for fault in (error.errors if isinstance(error, ConfigError) else [error])]
-            if not dry_run:
-                self.last_reload_at = time.time()
-                self.last_reload_ok = False
-                log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
-            raise ReloadFailedError(faults) from error
+                in_force = found.difference["in_force"] + changed_tls(self.listening, found.protection)
+                return {**found.difference, "in_force": in_force, "dry_run": True}
+            return self._put(found)
+
+    def _put(self, found: Found) -> dict[str, object]:
+        """Put in force what was read, here and in the workers; says what changed."""
         self.last_reload_at = time.time()
-        self.settings = merged
-        self.store.replace_file_rules(settings.rules)
-        self.enforce(self.store.rules())
-        difference["in_force"] += put_tls(self.listening, protection)
+        self.settings = merged = found.merged
+        difference = found.difference
+        if found.compiled is not None:
+            self.store.replace_file_rules(found.settings.rules, found.compiled)
+            self.enforce(self.store.rules())
+        difference["in_force"] += put_tls(self.listening, found.protection)
         number = next(self._numbers)
         for child in self.serving():
             self._enforced.append((child, child.expect(number)))  # what is done leaves the list at the next change
@@ -371,7 +374,7 @@ class Parent:
             return
         stem = f"{safe_name(self.settings.gateway.name)}-{self.boot}"
         if not life:
-            LogWriter(settings.directory, stem, Rolling(0, 0, 0)).close_leftovers()
+            LogWriter(settings.directory, self.settings.gateway.name, self.boot, Rolling(0, 0, 0)).close_leftovers()
             return
         for path in settings.directory.glob(f"dt=*/hr=*/{stem}{life}-*.jsonl.open"):
             try:
@@ -380,21 +383,16 @@ class Parent:
                 log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
 
     async def _watch_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async for number in signals:
-                if number != signal.SIGHUP:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reload_on_hangup, self._reload_everywhere)
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for number in signals:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()
-                    continue
-                supervisor.tell("RELOADING=1")
-                try:
-                    self.reload()
-                    await self.in_force()
-                except ReloadFailedError:
-                    pass  # logged where it happened; the last good configuration stays
-                except Exception as error:  # a fault in reading a file must not end what serves
-                    log.failure("reload_failed", error)
-                supervisor.tell("READY=1")
+
+    async def _reload_everywhere(self) -> None:
+        await self.reload()
+        await self.in_force()
 
 
 def group_member(name: str, family: int, address: Any) -> socket.socket:

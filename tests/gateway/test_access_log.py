@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway import access_log_lines
 from gateway.access_log import AccessLog, LogWriter, Rolling, free_bytes
 from gateway.accounts import Accounts
 from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
@@ -98,6 +99,38 @@ def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Pa
     log.stop(NOON, 5)
     found = {(line["topic"], line["client"], line["user"]) for line in lines(tmp_path) if "topic" in line}
     assert found == {("orders", "10.0.0.1", None), ("orders", "10.0.0.2", None), ("%2F/orders/a.%FF", "10.0.0.9", "shop")}
+
+
+def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand of them would take the event loop's thread 150 ms."""
+    makers: list[str] = []
+
+    def text_of(*arguments: Any) -> str:
+        makers.append(threading.current_thread().name)
+        return access_log_lines.text_of(*arguments)
+
+    monkeypatch.setattr("gateway.access_log.text_of", text_of)
+    log = open_log(tmp_path)
+    for second in range(3):
+        log.add(key(), tally(messages=1))
+        log.close_second(NOON + second)
+    log.stop(NOON + 3, 5)
+    assert makers == ["access-log"] * 4
+    assert [line["seq"] for line in lines(tmp_path)] == list(range(7))
+
+
+def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
+    for second in range(2):
+        log.revision = second
+        log.add(key(), tally(messages=second + 1))
+        log.close_second(NOON + second)
+    log.start()
+    log.stop(NOON + 2, 5)
+    assert [(line["ts"] - NOON, line["messages"], line["revision"]) for line in lines(tmp_path) if "topic" in line] == [
+        (0, 1, 0),
+        (1, 2, 1),
+    ]
 
 
 def test_files_are_named_by_hour_and_rolled_by_age_size_and_hour(tmp_path: Path) -> None:

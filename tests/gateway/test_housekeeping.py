@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,7 +22,7 @@ from gateway.accepting.upstream import Upstream
 from gateway.app import Gateway
 from gateway.channel import Channel
 from gateway.drain import release_held
-from gateway.housekeeping import Rounds, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers
+from gateway.housekeeping import Rounds, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers, probe_lag
 from gateway.proxy_protocol import Ends
 from gateway.settings import load
 from gateway.sweep import now_ns
@@ -273,7 +274,7 @@ async def test_ticks_and_fill_levels_go_on_after_a_fault(tmp_path: Path, caplog:
             rounds[what] += 1
             raise RuntimeError("boom")
 
-        gateway.event_loop.wake = lambda: fail("tick")  # type: ignore[method-assign]
+        gateway.fleet = cast(Any, SimpleNamespace(watch=lambda _: fail("tick")))
         gateway.fills.save = lambda: fail("save")  # type: ignore[method-assign]
         async with task(every_tick, gateway), task(keep_fills, gateway):
             await until(lambda: rounds["tick"] > 1 and rounds["save"] > 1, "second rounds")
@@ -323,17 +324,57 @@ async def test_an_admin_api_that_cannot_begin_is_an_error(tmp_path: Path, monkey
             await nursery.start(gateway._administer)
 
 
+# ---- how often ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_around(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Each waking costs more than what is then done."""
+
+    class Wakings(trio.abc.Instrument):
+        def __init__(self) -> None:
+            self.at: set[float] = set()
+
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            self.at.add(trio.current_time())
+
+    with gateway_of(configure(tmp_path)) as gateway:
+        for listener in gateway.listening.values():
+            listener.upstream = FakeUpstream(listener.name, answers=True)
+        async with task(every_tick, gateway), task(expire_changes, gateway), task(probe_brokers, gateway), task(probe_lag, gateway):
+            await trio.sleep(1)
+            trio.lowlevel.add_instrument(wakings := Wakings())
+            await trio.sleep(10)
+            trio.lowlevel.remove_instrument(wakings)
+    assert len(wakings.at) <= 4 * 10 + 1
+
+
+async def test_lag_is_looked_for_often_while_there_is_traffic(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    with gateway_of(configure(tmp_path)) as gateway:
+        async with task(probe_lag, gateway):
+            await trio.sleep(1)
+            before = sum(gateway.lag.counts)
+            await trio.sleep(10)
+            assert sum(gateway.lag.counts) - before <= 4 * 10 + 1
+            before = sum(gateway.lag.counts)
+            for _ in range(100):
+                gateway.sweeper.sweeps += 1
+                await trio.sleep(0.1)
+            assert sum(gateway.lag.counts) - before >= 60
+
+
 # ---- reload ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_reload_does_not_take_the_name_of_a_broker_that_it_does_not_dial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reload_does_not_take_the_name_of_a_broker_that_it_does_not_dial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ca = Authority(tmp_path)
     caplog.set_level(logging.ERROR)
     more = f", upstream_tls: {{ca: {ca.file}}}"
     file = configure(tmp_path, "old.example:5672", more)
     with gateway_of(file) as gateway:
         configure(tmp_path, "new.example:5672", more)
-        changed = gateway.reload()
+        changed = await gateway.reload()
         assert any("upstream" in line for line in cast(list[str], changed["needs_restart"]))
         upstream = gateway.listening["one"].upstream
         assert upstream.tls is not None

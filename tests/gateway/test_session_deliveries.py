@@ -10,6 +10,7 @@ from pamqp import commands
 
 from gateway import session_view
 from gateway.access_log import AccessLog, Rolling
+from gateway.access_log_lines import text_of
 from gateway.assembly import Place
 from gateway.session_end import dismiss, say_farewell
 from gateway.sweep import now_ns
@@ -331,7 +332,9 @@ def test_the_access_log_tells_what_was_consumed(tmp_path) -> None:
         wires.run()
         wires.accounts.fold(now_ns())
         log.close_second(1_795_247_411)
-        _, text, _ = log._writer._queue.get_nowait()  # type: ignore[misc]
+        second = log._writer._queue.get_nowait()
+        assert second is not None
+        text = text_of(second, "here", "boot")
     import json
 
     lines = {line["operation"]: line for line in map(json.loads, text.splitlines()) if "operation" in line}

@@ -75,7 +75,7 @@ class FakeGateway:
     def metrics(self) -> Iterator[str]:
         yield from self.metric_pieces
 
-    def reload(self, *, dry_run: bool = False) -> dict[str, object]:
+    async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         if self.reload_errors:
             raise ReloadFailedError(self.reload_errors)
         self.reloads += not dry_run

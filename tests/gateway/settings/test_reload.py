@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import diff, load
+from gateway.settings.rules import RuleKind
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
 RULES = "rules:\n  - {name: a, limit: {messages: 1/s}}\n  - {name: b, limit: {messages: 2/s}, match: {protocol: amqp}}\n"
@@ -36,6 +37,18 @@ def test_diff(write: Callable[..., Path], tmp_path: Path, text: str, in_force: l
     new = load(write(LISTENERS + text))
     restart = [line.replace("DIR", str(tmp_path)) for line in needs_restart]
     assert diff(old, new) == {"in_force": in_force, "needs_restart": restart}
+
+
+def test_only_rules_that_differ_are_shown(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Showing a rule takes 0.2 ms; a reload of thousands must not."""
+    shown: list[str] = []
+    show = RuleKind.show
+    monkeypatch.setattr(RuleKind, "show", lambda self, rule: shown.append(rule.name) or show(self, rule))
+    rules = "rules:\n" + "".join(f"  - {{name: r{number}, limit: {{messages: {number + 1}/s}}}}\n" for number in range(100))
+    old = load(write(LISTENERS + rules))
+    new = load(write("# moved down\n" + LISTENERS + rules.replace("{messages: 8/s}", "{messages: 800/s}")))
+    assert diff(old, new) == {"in_force": ["rule r7: limit.messages: 8/s -> 800/s"], "needs_restart": []}
+    assert shown == ["r7", "r7"]
 
 
 def test_listeners_are_compared_by_name(write: Callable[..., Path]) -> None:
