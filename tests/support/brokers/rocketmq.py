@@ -134,6 +134,7 @@ class RocketMQ:
             "diskSpaceWarningLevelRatio": 90,
             "diskSpaceCleanForciblyRatio": 85,
             "timerWheelEnable": "true",  # without it the broker lets nobody pop
+            "timerFlushIntervalMs": 60_000,  # at each flush it compares the wheel byte by byte: half a processor, always, at the usual 1000
             "traceTopicEnable": "true",
             "transactionCheckInterval": 2000,
             "transactionTimeOut": 2000,
