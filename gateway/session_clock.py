@@ -19,7 +19,7 @@ STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their wa
 PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (reliability.md F01)
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
 CALM_NS: Final = 2_000_000_000  # without a byte before a session is at rest: what lasts a tick or two after the last one is over (a guess)
-REST_NS: Final = 750_000_000  # at most until the next look: with a late tick less than what heartbeats take for a process that stood still
+REST_NS: Final = 600_000_000  # at most: the third tick looks, however early, and heartbeats do not take the time for a pause
 SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (reliability.md F03)
 
 
