@@ -16,9 +16,19 @@ pytestmark = pytest.mark.rocketmq
 FLOOD_S = 12.0
 USES = ["sync", "async", "oneway", "batch", "ordered", "retried", "vip", "transaction", "free", "flood", "limited-burst", "limited-half"]
 SHARP: dict[str, object] = {"breaker": {"open_for": "0s"}}
+# Messages/s. Far below what a Java client sends one after the other on a machine that RabbitMQ's tests keep busy: 125 (measured).
+LIMITED = 25
+FLOODED = 150
+QUIET = 50
 RULES: list[dict[str, object]] = [
-    {"name": "limited", "match": {"protocol": "rocketmq", "topic": "limited-*"}, "per": "topic", "limit": {"messages": "100/s"}},
-    {"name": "flood", "match": {"protocol": "rocketmq", "topic": "flood-*"}, "per": "topic", "limit": {"messages": "500/s"}, **SHARP},
+    {"name": "limited", "match": {"protocol": "rocketmq", "topic": "limited-*"}, "per": "topic", "limit": {"messages": f"{LIMITED}/s"}},
+    {
+        "name": "flood",
+        "match": {"protocol": "rocketmq", "topic": "flood-*"},
+        "per": "topic",
+        "limit": {"messages": f"{FLOODED}/s"},
+        **SHARP,
+    },
     {"name": "others", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "50k/s"}},
 ]
 
@@ -105,15 +115,15 @@ def test_a_limited_topic_surfaces_as_215_and_a_free_one_on_the_same_connection_k
     flooded, quiet = rocketmq_client.produce(
         "run",
         {"topic": limited, "mode": "sync", "seconds": 4, "rate": 2000},
-        {"topic": free, "mode": "sync", "seconds": 4, "rate": 200},
+        {"topic": free, "mode": "sync", "seconds": 4, "rate": QUIET},
     ).result()
     assert set(flooded["codes"]) == {"215"}
     assert flooded["codes"]["215"] == flooded["sent"] - flooded["ok"] > 0
     assert all(f"[RateLimit] for {limited} need wait:" in text for text in flooded["errors"])
-    _, at_most = bounds(100, flooded["elapsed_s"], 100)
+    _, at_most = bounds(LIMITED, flooded["elapsed_s"], LIMITED)
     assert flooded["ok"] <= at_most
     assert (quiet["ok"], quiet["codes"]) == (quiet["sent"], {})
-    assert quiet["sent"] >= 0.95 * 200 * 4
+    assert quiet["sent"] >= 0.95 * QUIET * 4
     assert quiet["elapsed_s"] < 4.5
     assert rocketmq.stored(limited, free) == {limited: flooded["ok"], free: quiet["ok"]}
     fates = gateway.messages_by_fate("rocketmq", limited)
@@ -142,10 +152,10 @@ def test_four_connections_flooding_one_topic_share_exactly_its_limit(
     topic = name("flood", rocketmq_client)
     job: dict[str, object] = {"topic": topic, "mode": "sync", "seconds": FLOOD_S, "threads": 4, "rate": 250}
     (line,) = rocketmq_client.produce("run", job, connections=4).result()
-    _, at_most = bounds(500, line["elapsed_s"], 500)
-    at_least = 0.99 * (let_through({int(slot): count for slot, count in line["begun_per_100ms"].items()}, 500, 500) - 500)
+    _, at_most = bounds(FLOODED, line["elapsed_s"], FLOODED)
+    at_least = 0.99 * (let_through({int(slot): count for slot, count in line["begun_per_100ms"].items()}, FLOODED, FLOODED) - FLOODED)
     assert line["sent"] > 1.5 * line["ok"], "the flood was none"
-    assert at_least > 0.5 * 500 * FLOOD_S, "the flood was none"
+    assert at_least > 0.5 * FLOODED * FLOOD_S, "the flood was none"
     assert at_least <= line["ok"] <= at_most
     assert set(line["codes"]) == {"215"}
     assert rocketmq.stored(topic) == {topic: line["ok"]}
