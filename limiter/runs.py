@@ -100,6 +100,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
         return begin
     taken: int = room - left
     taken_bytes: int = room_bytes - left_bytes
+    before: int = again  # a native integer would make one of the counter below, which has no bound
     for level in levels:
         if share is not None and level.bucket is share.cap:
             share.cap.take_run(share, cap_ns, largest_ns, taken, taken_bytes)
@@ -107,7 +108,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
             level.bucket.take(1, taken, taken_bytes)
         level.admitted += taken
         level.admitted_bytes += taken_bytes
-    checks.ok += taken - again
+    checks.ok += taken - before
     return at
 
 
