@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from limiter.judge import Judge
@@ -122,6 +122,12 @@ def rules_of(levels: dict[str, tuple[Limit, int]], *, protects: bool) -> list[Ru
 
 @settings(max_examples=150, deadline=None)
 @given(levels=some_levels, other=some_levels, batches=some_batches, protects=st.booleans())
+@example(  # a counter that no native integer holds
+    levels={"topic": (Limit(bytes=Rate(0)), 0)},
+    other={"topic": (Limit(bytes=Rate(1)), 0)},
+    batches=[(0, [Asked(0)], False), (0, [Asked(0, count=WIDE, messages=2**61, size=0), *[Asked(0, count=0, messages=0)] * 2], True)],
+    protects=False,
+)
 def test_runs_are_judged_as_one_by_one(
     levels: dict[str, tuple[Limit, int]],
     other: dict[str, tuple[Limit, int]],
