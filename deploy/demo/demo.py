@@ -209,7 +209,10 @@ def rocketmq_story(scratch: Path, summary: list[str]) -> None:
             for limit in ("", "100/s"):
                 if limit:
                     gateway.sluice("limits", "set", "rocketmq", "retries", "--messages", limit, "--reason", "demo: this topic floods")
-                jobs = ({"topic": "retries", "mode": "sync", "seconds": 6}, {"topic": "orders", "mode": "sync", "seconds": 6, "rate": 40})
+                jobs = (
+                    {"topic": "retries", "mode": "sync", "seconds": 6, "threads": 8},
+                    {"topic": "orders", "mode": "sync", "seconds": 6, "rate": 40},
+                )
                 flood, calm = client.produce(f"demo{limit[:3]}", *jobs).result(60)
                 say(f"  retries: {flood['sent']} offered, {flood['ok']} passed, refused by code {flood['codes']}")
                 say(f"  orders:  {calm['sent']} offered, {calm['ok']} passed")
