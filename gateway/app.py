@@ -99,8 +99,6 @@ class Gateway:
         self.draining = False
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
-        self.last_reload_ok = True
-        self.last_reload_at = time.time()
         self.reloads = Reloads()
         self.lag_s = 0.0
         self.lag = Histogram(metrics.LAG_BUCKETS)
@@ -301,9 +299,7 @@ class Gateway:
                 protection = found.with_derived(self.brokers)
             except ReloadFailedError as error:
                 if not dry_run:
-                    self.last_reload_at = time.time()
-                    self.last_reload_ok = False
-                    log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+                    self.reloads.failed(error)
                 raise
             if dry_run:
                 in_force = found.difference["in_force"] + changed_tls(self.listening, protection)
@@ -312,16 +308,13 @@ class Gateway:
 
     def _put(self, found: Found, protection: dict[str, Protection]) -> dict[str, object]:
         """Put in force what was read; says what changed. Live changes made since the reading began hold as well."""
-        self.last_reload_at = time.time()
         self.settings = found.merged
         if found.compiled is not None:
             self.store.replace_file_rules(found.settings.rules, found.compiled)
             self.enforce(self.store.rules())
         found.difference["in_force"] += put_tls(self.listening, protection)
         put_entries(self.brokers, found.merged)
-        self.last_reload_ok = True
-        log.event(logging.INFO, "reloaded", **found.difference)
-        say_ending(found.merged)
+        self.reloads.done(found)
         return {**found.difference}
 
     def enforce(self, rules: RuleSet) -> None:

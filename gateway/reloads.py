@@ -11,8 +11,10 @@ about as long as before.
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,7 +23,7 @@ import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, supervisor
-from gateway.accepting.doors import Derived, Protection, read_tls
+from gateway.accepting.doors import Derived, Protection, read_tls, say_ending
 from gateway.settings.problems import ConfigError
 from gateway.tls.certificates import TlsFileError
 from limiter.rules import RuleSet
@@ -59,6 +61,8 @@ class Reloads:
 
     def __init__(self) -> None:
         self.turn = trio.Lock()  # held from the reading until what was found is in force
+        self.last_ok = True
+        self.last_at = time.time()
 
     async def read(self, current: Settings, rules: tuple[Rule, ...]) -> Found:
         """What changes `current` and the file's `rules` that hold now. Raises ReloadFailedError with all that is wrong.
@@ -67,6 +71,19 @@ class Reloads:
         """
         with quick_switches():
             return await trio.to_thread.run_sync(read, current, rules, abandon_on_cancel=True)
+
+    def failed(self, error: ReloadFailedError) -> None:
+        """Nothing of it is in force."""
+        self.last_at = time.time()
+        self.last_ok = False
+        log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+
+    def done(self, found: Found) -> None:
+        """What was found is in force."""
+        self.last_at = time.time()
+        self.last_ok = True
+        log.event(logging.INFO, "reloaded", **found.difference)
+        say_ending(found.merged)
 
     def __repr__(self) -> str:
         return f"<Reloads {'reading' if self.turn.locked() else 'idle'}>"

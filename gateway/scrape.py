@@ -59,8 +59,8 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
         )
     )
     parts.append(metrics.histogram("sluice_event_loop_lag_seconds", "How late a timer of the event loop came.", ((), gateway.lag)))
-    parts.append(family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(gateway.last_reload_ok))]))
-    parts.append(family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), gateway.last_reload_at)]))
+    parts.append(family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(gateway.reloads.last_ok))]))
+    parts.append(family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), gateway.reloads.last_at)]))
     parts.append(family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), gateway.store.revision)]))
     if gateway.access_log is not None:
         log = gateway.access_log

@@ -38,7 +38,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "draining": gateway.draining,
         "connections": len(gateway.sweeper.sessions),
         "revision": gateway.store.revision,
-        "config_last_reload_successful": gateway.last_reload_ok,
+        "config_last_reload_successful": gateway.reloads.last_ok,
         "event_loop": {
             "sweeps": gateway.sweeper.sweeps,
             "submissions": gateway.sweeper.submissions,

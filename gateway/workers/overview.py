@@ -34,7 +34,7 @@ def status(parent: Parent) -> dict[str, object]:
         "draining": parent.draining,
         "connections": sum(each["connections"] for each in views),
         "revision": parent.store.revision,
-        "config_last_reload_successful": parent.last_reload_ok,
+        "config_last_reload_successful": parent.reloads.last_ok,
         "event_loop": {
             "sweeps": sum(each["sweeps"] for each in loops),
             "submissions": sum(each["submissions"] for each in loops),
@@ -68,8 +68,8 @@ def metric_lines(parent: Parent) -> Iterator[str]:
         family("sluice_workers_replaced_total", "counter", "Workers that ended and were replaced.", [((), parent.replaced)]),
         family("sluice_slices_total", "counter", "Slices workers asked for; short: there was less than they asked for.", asks),
         family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates),
-        family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(parent.last_reload_ok))]),
-        family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), parent.last_reload_at)]),
+        family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(parent.reloads.last_ok))]),
+        family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), parent.reloads.last_at)]),
         family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), parent.store.revision)]),
     ]
     return chain.from_iterable(parts)

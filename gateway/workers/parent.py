@@ -89,8 +89,6 @@ class Parent:
         self.started = time.monotonic()
         self.draining = False
         self.drain_requested = trio.Event()
-        self.last_reload_ok = True
-        self.last_reload_at = time.time()
         self.reloads = Reloads()
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         self.judge.share(Terms(settings.gateway.workers, None))
@@ -193,9 +191,7 @@ class Parent:
                 found = await self.reloads.read(self.settings, self.store.file_rules)
             except ReloadFailedError as error:
                 if not dry_run:
-                    self.last_reload_at = time.time()
-                    self.last_reload_ok = False
-                    log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
+                    self.reloads.failed(error)
                 raise
             if dry_run:
                 in_force = found.difference["in_force"] + changed_tls(self.listening, found.protection)
@@ -204,21 +200,17 @@ class Parent:
 
     def _put(self, found: Found) -> dict[str, object]:
         """Put in force what was read, here and in the workers; says what changed."""
-        self.last_reload_at = time.time()
         self.settings = merged = found.merged
-        difference = found.difference
         if found.compiled is not None:
             self.store.replace_file_rules(found.settings.rules, found.compiled)
             self.enforce(self.store.rules())
-        difference["in_force"] += put_tls(self.listening, found.protection)
+        found.difference["in_force"] += put_tls(self.listening, found.protection)
         number = next(self._numbers)
         for child in self.serving():
             self._enforced.append((child, child.expect(number)))  # what is done leaves the list at the next change
             child.say(Reload(number, described(merged)))
-        self.last_reload_ok = True
-        log.event(logging.INFO, "reloaded", **difference)
-        say_ending(merged)
-        return {**difference}
+        self.reloads.done(found)
+        return {**found.difference}
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""

@@ -147,7 +147,7 @@ async def test_who_stops_meanwhile_does_not_wait_and_nothing_comes_in_force(gate
     disk.done.release()
     while disk.reading:
         await trio.sleep(0.001)
-    assert (limit(gateway), gateway.last_reload_ok) == (before, True)
+    assert (limit(gateway), gateway.reloads.last_ok) == (before, True)
     assert sys.getswitchinterval() == pytest.approx(usual)
     assert not gateway.reloads.turn.locked()
 
@@ -167,10 +167,10 @@ async def test_a_file_that_cannot_be_used_is_told_with_all_its_faults_and_the_ne
         await gateway.reload()
     (fault,) = failed.value.errors
     assert "rules[0].limit.messages" in fault
-    assert (limit(gateway), gateway.last_reload_ok) == (before, False)
+    assert (limit(gateway), gateway.reloads.last_ok) == (before, False)
     write(tmp_path, "2")
     await gateway.reload()
-    assert (limit(gateway) == before, gateway.last_reload_ok) == (False, True)
+    assert (limit(gateway) == before, gateway.reloads.last_ok) == (False, True)
 
 
 async def test_rules_that_have_not_changed_are_not_put_in_force_again(gateway: Gateway, tmp_path: Path) -> None:
