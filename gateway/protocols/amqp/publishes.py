@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from gateway.conversation import Circumstances
@@ -65,34 +66,42 @@ class Publishes:
         part: Part | None = None
         key: Key | None = None
         raw = b""
+        method = b""  # the whole frame of the publish before, where the one before that had the same names
         size: i64 = -1
         count: i64 = 0
         while room > 0 and pos + 39 <= end:  # 17 for the shortest publish, 22 for the shortest header
-            if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_PUBLISH:
+            header: i64 = pos + len(method)
+            if header == pos or data[pos:header] != method:
+                if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_PUBLISH:
+                    break
+                header = pos + u32(data, pos + 3) + OVERHEAD
+                names: i64 = pos + 14 + data[pos + 13]  # where the routing key's length is
+                if names >= end:
+                    break
+                names += data[names] + 1  # where the bits are
+                if names + 2 != header or header + 22 > end or data[header - 1] != END:
+                    break
+                found = data[pos + 13 : names]
+                method = data[pos:header] if found == raw else b""
+            elif header + 22 > end:
                 break
-            header: i64 = pos + u32(data, pos + 3) + OVERHEAD
-            names: i64 = pos + 14 + data[pos + 13]  # where the routing key's length is
-            if names >= end:
+            else:
+                found = raw
+            # A header is 02, channel, size, 00 3C 00 00, the body's size and more; a body 03, channel, size, at least one octet.
+            head: i64 = read_i64_be(data, header)
+            if head >> 40 != (HEADER << 16 | lane) or u32(data, header + 7) != CONTENT_OF_BASIC:
                 break
-            names += data[names] + 1  # where the bits are
-            if names + 2 != header or header + 22 > end or data[header - 1] != END:
-                break
-            body: i64 = header + u32(data, header + 3) + OVERHEAD
-            body_size: i64 = u64(data, header + 11)
-            if data[header] != HEADER or u16(data, header + 1) != lane or u32(data, header + 7) != CONTENT_OF_BASIC:
-                break
+            body: i64 = header + (head >> 8 & 0xFFFF_FFFF) + OVERHEAD
             if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
                 break
+            body_size: i64 = read_i64_be(data, header + 11)
             stop: i64 = body
             if body_size != 0:
                 if body_size < 0 or body_size > limit:
                     break
                 stop += body_size + OVERHEAD
-                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != lane or u32(data, body + 3) != body_size:
+                if stop > end or read_i64_be(data, body) >> 8 != ((BODY_FRAME << 16 | lane) << 32 | body_size) or data[stop - 1] != END:
                     break
-                if data[stop - 1] != END:
-                    break
-            found = data[pos + 13 : names]
             if found != raw:
                 raw = found
                 other = keys.get(found)
