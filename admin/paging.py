@@ -30,10 +30,10 @@ def page(items: Iterable[T], key: Callable[[T], SortKey], request: Request) -> t
     """The items of the page that `request` asks for, in order of `key`, and the cursor of the next; raises ProblemError 422."""
     after = _decode(request.query.get("cursor"))
     count = request.count("limit", DEFAULT)
-    keyed = sorted(((key(item), at, item) for at, item in enumerate(items)), key=lambda entry: entry[:2])
-    left = [(place, item) for place, _, item in keyed if after is None or place > after]
+    keyed = ((key(item), at, item) for at, item in enumerate(items))
+    left = sorted(entry for entry in keyed if after is None or entry[0] > after)  # no two are compared beyond `at`
     found = left[:count]
-    return [item for _, item in found], _encode(found[-1][0]) if len(left) > count else None
+    return [item for _, _, item in found], _encode(found[-1][0]) if len(left) > count else None
 
 
 def matches(request: Request, *names: str) -> bool:

@@ -1,12 +1,13 @@
 """What the control plane sees of a running gateway. `gateway/app.py` provides it; admin never imports gateway.
 
 All methods are called on trio's thread, between two sweeps of the event loop, so what they return is consistent. Those that wait
-(`reload`) act in one piece, too, when they have what they waited for.
+(`reload`) act in one piece, too, when they have what they waited for. What may be thousands (`topics`, `describe_connections`) is told in
+slices, with a turn of the event loop after each: each item is consistent, a long list is of several moments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
@@ -41,13 +42,19 @@ class Gateway(Protocol):
     def listeners(self) -> list[JSONObject]:
         """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
 
-    def connections(self) -> list[JSONObject]:
-        """Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, blocked, age."""
+    def connections(self) -> Mapping[int, str]:
+        """The protocol of each connection, by its number. To describe a connection costs a hundred times as much."""
+
+    async def describe_connections(self, numbers: Sequence[int]) -> list[JSONObject]:
+        """Of the connections of these numbers those that there still are, in the same order.
+
+        Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, blocked, age.
+        """
 
     def close_connection(self, connection: int, reason: str) -> bool:
         """Close one connection in its protocol's words, the reason (may be "") among them; False when there is none of that id."""
 
-    def topics(self) -> list[JSONObject]:
+    async def topics(self) -> list[JSONObject]:
         """Every topic seen lately: protocol, topic, received, forwarded, refused, dropped, abandoned, waiting, bytes and rates now."""
 
     def metrics(self) -> Iterator[str]:

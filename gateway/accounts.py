@@ -19,6 +19,7 @@ from limiter.keys import Key, Tally
 TOPICS_KEPT: Final = 10_000  # topics with totals of their own; further ones are counted under OTHER
 OTHER: Final = "__other__"
 SLICE: Final = 256  # keys folded, or topics whose rates are worked out, in one go: about 1 ms
+SLICES: Final = 32  # at most, with a turn of the loop after each, up to 4 ms: a second is to be closed well before the next one's end
 
 
 class TopicTotals:
@@ -81,12 +82,6 @@ class TopicTotals:
         self.bypassed += sum([each.bypassed for each in others])
         self.shadow_refused += sum([each.shadow_refused for each in others])
 
-    def copy(self) -> TopicTotals:
-        """The counters as they are now."""
-        made = TopicTotals(self.protocol, self.text, self.operation)
-        made.merge([self])
-        return made
-
     def tick(self, seconds: float) -> None:
         """Work out the rates since the last tick."""
         received, forwarded, refused, size = self.previous
@@ -137,9 +132,10 @@ class Accounts:
     def slices(self, now: int) -> Iterator[None]:
         """`fold`, in slices: what is noted when it begins is folded when it ends, whoever else folds or notes meanwhile."""
         left = len(self._dirty)
+        size = slice_of(left)
         while left > 0:
-            self._fold(min(SLICE, left), now)
-            left -= SLICE
+            self._fold(min(size, left), now)
+            left -= size
             yield
 
     def _fold(self, most: int, now: int) -> None:
@@ -162,10 +158,16 @@ class Accounts:
     def tick(self, seconds: float) -> Iterator[None]:
         """Once a second: rates of all topics, in slices."""
         moving, self._moving = self._moving, []
-        for first in range(0, len(moving), SLICE):
-            for totals in moving[first : first + SLICE]:
+        size = slice_of(len(moving))
+        for first in range(0, len(moving), size):
+            for totals in moving[first : first + size]:
                 totals.tick(seconds)
                 totals.moving = any(totals.rates)
                 if totals.moving:
                     self._moving.append(totals)
             yield
+
+
+def slice_of(number: int) -> int:
+    """How many of `number` to do in one go."""
+    return max(SLICE, -(-number // SLICES))

@@ -19,7 +19,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -28,7 +28,7 @@ import trio
 import admin.ports
 from admin.ports import ReloadFailedError
 from admin.remote_admin import Desk
-from gateway import log, metrics, scrape, session_view, supervisor, view
+from gateway import log, metrics, scrape, supervisor, view
 from gateway.accepting.broker_listeners import brokers_of, put_entries
 from gateway.accepting.doors import Protection, changed_tls, listeners_of, open_listeners, put_tls, say_ending
 from gateway.accepting.listeners import Arrival, Listener
@@ -49,6 +49,7 @@ from gateway.housekeeping import (
     every_tick,
     expire_changes,
     in_turns,
+    joined,
     keep_fills,
     probe_broker,
     probe_brokers,
@@ -264,9 +265,11 @@ class Gateway:
     def listeners(self) -> list[dict[str, object]]:
         return view.listeners(self)
 
-    def connections(self) -> list[dict[str, object]]:
-        now = now_ns()
-        return [session_view.describe(session, now) for session in self.sweeper.sessions.values()]
+    def connections(self) -> dict[int, str]:
+        return {number: session.place.protocol for number, session in self.sweeper.sessions.items()}
+
+    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
+        return await joined(view.connections(self, numbers))
 
     def close_connection(self, connection: int, reason: str) -> bool:
         session = self.sweeper.sessions.get(connection)
@@ -278,8 +281,8 @@ class Gateway:
         self.event_loop.wake()
         return True
 
-    def topics(self) -> list[dict[str, object]]:
-        return view.topics(self)
+    async def topics(self) -> list[dict[str, object]]:
+        return await joined(view.topics(self))
 
     def metrics(self) -> Iterator[str]:
         return metrics.pieces(scrape.metric_lines(self))
@@ -356,7 +359,7 @@ class Gateway:
                     self.fleet.start()
                 for task in self.TASKS:
                     nursery.start_soon(task, self)
-                nursery.start_soon(self._watch_signals)
+                await nursery.start(self._watch_signals)
                 nursery.start_soon(self.remote_admin.run)
                 for listener in self.configured():
                     accepting.start_soon(listener.accept_forever, self._handover)
@@ -402,10 +405,11 @@ class Gateway:
         say_ending(self.settings)
         log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind)
 
-    async def _watch_signals(self) -> None:
+    async def _watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(reload_on_hangup, self.reload)
+            await nursery.start(reload_on_hangup, self.reload)
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                task_status.started()
                 async for number in signals:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()

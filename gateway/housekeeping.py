@@ -125,6 +125,15 @@ async def in_turns(slices: Iterator[None]) -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def joined(slices: Iterator[list[dict[str, object]]]) -> list[dict[str, object]]:
+    """A list that is told in slices, with a turn of the event loop after each."""
+    found: list[dict[str, object]] = []
+    for part in slices:
+        found += part
+        await trio.lowlevel.checkpoint()
+    return found
+
+
 async def expire_changes(gateway: Gateway) -> None:
     """Live changes with an end: they cease to hold when it has come, TICK_S late at most, and are then removed from the state directory."""
     rounds = Rounds("expiry")

@@ -103,9 +103,12 @@ def read(current: Settings, rules: tuple[Rule, ...]) -> Found:
     return Found(settings, merged, current.diff(settings), protection, compiled)
 
 
-async def reload_on_hangup(reload: Callable[[], Awaitable[object]]) -> None:
+async def reload_on_hangup(
+    reload: Callable[[], Awaitable[object]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     """Reload at each SIGHUP, one after the other, and tell the supervisor. Beside who waits for SIGTERM: that has no time."""
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
+        task_status.started()
         async for _ in hangups:
             supervisor.tell("RELOADING=1")
             try:

@@ -17,6 +17,7 @@ from gateway.fleet.scraped import fleet_lines
 from gateway.protocols.rocketmq.busy import REASONS as BUSY_REASONS
 from gateway.refused_clients import retry_lines
 from gateway.remote_admin import ANSWERS
+from gateway.session_sums import SessionSums, sum_up
 from gateway.sweep import now_ns
 from gateway.tls.context import CLIENT, REASONS, UPSTREAM
 
@@ -31,19 +32,21 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     What it tells is read before the first line is asked for, all of it: while the lines are written, in pieces, traffic goes on.
     """
     parts: list[Iterator[str]] = []
-    gateway.accounts.fold(now_ns())
+    now = now_ns()
+    gateway.accounts.fold(now)
+    sums = sum_up(gateway.sweeper.sessions, now)
     facts = build()
     family = metrics.family
     labels = (("version", facts.version), ("build", facts.kind), ("python", facts.python))
     parts.append(family("sluice_build_info", "gauge", "Which build runs.", [(labels, 1)]))
     parts.append(connection_lines(gateway))
     parts.append(tls_lines(gateway))
-    parts.append(broker_flow_lines(gateway))
+    parts.append(broker_flow_lines(gateway, sums))
     parts.append(route_lines(gateway))
     parts.append(metrics.topic_lines(gateway.accounts))
-    parts.append(limiter_lines(gateway))
+    parts.append(limiter_lines(gateway, sums))
     if gateway.fleet is not None:
-        parts.append(fleet_lines(gateway.fleet, now_ns()))
+        parts.append(fleet_lines(gateway.fleet, now))
     parts.append(retry_lines(gateway.accounts, gateway.refused_clients))
     parts.append(
         family(
@@ -186,20 +189,14 @@ def tls_lines(gateway: Gateway) -> Iterator[str]:
     return chain.from_iterable(parts)
 
 
-def broker_flow_lines(gateway: Gateway) -> Iterator[str]:
-    """The brokers' own flow control, by listener: of connections that are over and of those that are open."""
+def broker_flow_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
+    """The brokers' own flow control, by listener: of connections that are over and of those that are open (`sums`)."""
     parts: list[Iterator[str]] = []
     family = metrics.family
-    now = now_ns()
-    flows = {name: listener.place.flow for name, listener in gateway.listening.items()}
-    blocked = dict.fromkeys(flows, 0)
-    blocked_ns = {name: flow.blocked_ns for name, flow in flows.items()}
-    send_blocked_ns = {name: flow.send_blocked_ns for name, flow in flows.items()}
-    for session in gateway.sweeper.sessions.values():
-        name = session.place.listener
-        blocked[name] += session.conversation.broker_blocked
-        blocked_ns[name] += session.flow.broker_blocked_ns(now)
-        send_blocked_ns[name] += session.upstream.send_blocked_ns(now)
+    flows = [(name, listener.place.flow, sums.flow(name)) for name, listener in gateway.listening.items()]
+    blocked = {name: now.blocked for name, _, now in flows}
+    blocked_ns = {name: over.blocked_ns + now.blocked_ns for name, over, now in flows}
+    send_blocked_ns = {name: over.send_blocked_ns + now.send_blocked_ns for name, over, now in flows}
 
     def by_listener(values: dict[str, int], unit: float) -> list[metrics.Sample]:
         return [((("listener", name),), value / unit) for name, value in values.items()]
@@ -311,7 +308,7 @@ def backlog_lines(gateway: Gateway) -> Iterator[str]:
     )
 
 
-def limiter_lines(gateway: Gateway) -> Iterator[str]:
+def limiter_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
     parts: list[Iterator[str]] = []
     family = metrics.family
     checks = [((("result", result),), count) for result, count in gateway.judge.checks().items()]
@@ -343,12 +340,8 @@ def limiter_lines(gateway: Gateway) -> Iterator[str]:
     parts.append(family("sluice_limit_in_flight", "gauge", "Requests that hold a slot of a rule which limits those in flight.", flying))
     parts.append(cap_lines(gateway))
     parts.append(backlog_lines(gateway))
-    now = now_ns()
-    blocked = dict(gateway.blocked_ns)
-    for session in gateway.sweeper.sessions.values():
-        blocked["reader"] += session.decode.credit.blocked_ns(now)
-        blocked["limiter"] += session.forward.credit.blocked_ns(now)
-    seconds = [((("stage", stage),), ns / 1e9) for stage, ns in blocked.items()]
+    waiting = {"reader": sums.reader_ns, "limiter": sums.limiter_ns}
+    seconds = [((("stage", stage),), (over_ns + waiting[stage]) / 1e9) for stage, over_ns in gateway.blocked_ns.items()]
     parts.append(
         family("sluice_credit_blocked_seconds_total", "counter", "Time a stage waited for credit, summed over connections.", seconds)
     )

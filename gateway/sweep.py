@@ -139,18 +139,21 @@ class Sweeper:
         batches: list[Batch] = []
         for session in ready:
             session.queued = False
+            asking = len(batches)
             self._turn(session, now, batches)
+            if len(batches) == asking:  # now rather than after all others' turns: what a session is made of is still in the cache
+                self._settle(session, now)
         if batches:
             self._submit(batches, now)
-        for session in ready:
-            if session.settled_in != self.sweeps:
-                self._settle(session, now)
+            for batch in batches:
+                session = session_of(batch)
+                if session.settled_in != self.sweeps:
+                    self._settle(session, now)
         return MORE if self._ready else DONE
 
     def _note(self, descriptor: int, mask: int, now: int) -> None:
         if descriptor == self._wake_fd:
-            for resumed in self._collect(now):
-                self.end(resumed)
+            self._collect(now, settling=False)
             return
         session = self._by_descriptor[descriptor]
         if session is None:
@@ -202,19 +205,16 @@ class Sweeper:
                 requests.append(request)  # noqa: PERF402
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
-            for session in self._collect(now):  # those of this submission, and of an earlier one that a thread has just finished
-                self._settle(session, now)
+            self._collect(now, settling=True)  # those of this submission, and of an earlier one that a thread has just finished
         elif not self._ready:
             for descriptor, mask in self._epoll.poll(VERDICT_WAIT_S, EVENTS):
                 self._note(descriptor, mask, now)
 
-    def _collect(self, now: int) -> list[Session]:
-        """Resume every session whose verdicts are there; they are to be settled."""
-        resumed: list[Session] = []
+    def _collect(self, now: int, *, settling: bool) -> None:
+        """Resume every session whose verdicts are there, and settle it, or let it take its turn first."""
         for submission in self.executor.collect():
             for batch in batches_of(submission):
-                session = batch.owner
-                assert isinstance(session, Session)
+                session = session_of(batch)
                 deliveries = session.deliveries.batch is batch
                 if session.over or not (deliveries or session.batch is batch):
                     session.give_up(batch)
@@ -230,9 +230,11 @@ class Sweeper:
                 except Exception as error:  # let it crash: this session only
                     session.give_up(batch)
                     self._crashed(session, error)
-                resumed.append(session)
+                if settling:
+                    self._settle(session, now)
+                else:
+                    self.end(session)
             self.on_settled((now_ns() - submission.now) / 1e9)
-        return resumed
 
     def _settle(self, session: Session, now: int) -> None:
         session.settled_in = self.sweeps
@@ -331,6 +333,12 @@ class Sweeper:
 
     def __repr__(self) -> str:
         return f"<Sweeper {len(self.sessions)} sessions, {len(self._ready)} ready, {self.sweeps} sweeps>"
+
+
+def session_of(batch: Batch) -> Session:
+    session = batch.owner
+    assert isinstance(session, Session)
+    return session
 
 
 monotonic_ns: Final = time.monotonic_ns

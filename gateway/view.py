@@ -1,15 +1,16 @@
 """What operators see of the running gateway: the answers behind `admin.ports.Gateway`.
 
 Reads only; everything that changes the gateway is in `app.py`. Runs on trio's thread between two sweeps, so the numbers of one answer
-belong together.
+belong together; those of a slice do, where what may be thousands is told in slices.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from gateway import session_view
 from gateway.admission import CAUSES, Caps
 from gateway.build import build
 from gateway.caps import describe as describe_cap
@@ -18,8 +19,13 @@ from gateway.sweep import now_ns
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from gateway.accepting.listeners import Listener
     from gateway.app import Gateway
+
+CONNECTIONS: Final = 100  # told in one go: 1 ms (measured 2026-11)
+TOPICS: Final = 250  # told in one go: 1 ms (measured 2026-11)
 
 
 def status(gateway: Gateway) -> dict[str, object]:
@@ -154,31 +160,42 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def topics(gateway: Gateway) -> list[dict[str, object]]:
-    """`GET /v1/topics`. `group`: whose retries it holds; `clients`: those refused most, counted since they are listed."""
+def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[dict[str, object]]]:
+    """`GET /v1/connections`, in slices: of the connections of these numbers those that there still are when it is their slice's turn."""
+    sessions = gateway.sweeper.sessions
+    for first in range(0, len(numbers), CONNECTIONS):
+        now = now_ns()
+        yield [session_view.describe(sessions[number], now) for number in numbers[first : first + CONNECTIONS] if number in sessions]
+
+
+def topics(gateway: Gateway) -> Iterator[list[dict[str, object]]]:
+    """`GET /v1/topics`, in slices. `group`: whose retries it holds; `clients`: those refused most, counted since they are listed."""
     gateway.accounts.fold(now_ns())
-    return [
-        {
-            "protocol": totals.protocol,
-            "topic": totals.text,
-            "operation": totals.operation,
-            "group": consumer_group(totals.protocol, totals.text),
-            "received": totals.received,
-            "forwarded": totals.forwarded,
-            "refused": totals.refused,
-            "delayed": totals.delayed,
-            "dropped": totals.dropped,
-            "abandoned": totals.abandoned,
-            "bypassed": totals.bypassed,
-            "shadow_refused": totals.shadow_refused,
-            "waiting": totals.waiting,
-            "bytes": totals.bytes,
-            "received_per_second": round(totals.rates[0], 3),
-            "forwarded_per_second": round(totals.rates[1], 3),
-            "refused_per_second": round(totals.rates[2], 3),
-            "bytes_per_second": round(totals.rates[3], 3),
-            "idle_seconds": round((now_ns() - totals.last_seen) / 1e9, 3),
-            "clients": [client.describe() for client in gateway.refused_clients.of(place)[:CLIENTS_SHOWN]],
-        }
-        for place, totals in gateway.accounts.topics.items()
-    ]
+    known = list(gateway.accounts.topics.items())
+    for first in range(0, len(known), TOPICS):
+        now = now_ns()
+        yield [
+            {
+                "protocol": totals.protocol,
+                "topic": totals.text,
+                "operation": totals.operation,
+                "group": consumer_group(totals.protocol, totals.text),
+                "received": totals.received,
+                "forwarded": totals.forwarded,
+                "refused": totals.refused,
+                "delayed": totals.delayed,
+                "dropped": totals.dropped,
+                "abandoned": totals.abandoned,
+                "bypassed": totals.bypassed,
+                "shadow_refused": totals.shadow_refused,
+                "waiting": totals.waiting,
+                "bytes": totals.bytes,
+                "received_per_second": round(totals.rates[0], 3),
+                "forwarded_per_second": round(totals.rates[1], 3),
+                "refused_per_second": round(totals.rates[2], 3),
+                "bytes_per_second": round(totals.rates[3], 3),
+                "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
+                "clients": [client.describe() for client in gateway.refused_clients.of(place)[:CLIENTS_SHOWN]],
+            }
+            for place, totals in known[first : first + TOPICS]
+        ]

@@ -40,7 +40,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     first = requests[begin]
     levels = key.levels
     share = key.share
-    if share is not None and share.gone:
+    if first.count <= 0 or (share is not None and share.gone):
         return begin
     room = UNBOUNDED
     room_bytes = UNBOUNDED

@@ -35,7 +35,7 @@ RANKS: dict[str, int] = {
     "gateway.histogram": 1, "gateway.metrics": 2, "gateway.access_log": 2, "gateway.heartbeats": 2, "gateway.broker_flow": 2,
     "gateway.access_log_lines": 2,
     "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
-    "gateway.session_end": 6, "gateway.departure": 6, "gateway.session_clock": 6, "gateway.session_view": 6,
+    "gateway.session_end": 6, "gateway.departure": 6, "gateway.session_clock": 6, "gateway.session_view": 6, "gateway.session_sums": 6,
     "gateway.sweep": 7, "gateway.judged": 7, "gateway.memory": 7, "gateway.event_loop": 8, "gateway.accepting": 8,
     "gateway.accepting.doors": 9,
     "gateway.accepting.broker_listeners": 9, "gateway.fleet": 8,

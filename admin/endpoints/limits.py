@@ -110,13 +110,13 @@ def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
-def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
+async def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
     """What goes through now, by protocol, topic and operation."""
-    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in context.gateway.topics()}
+    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in await context.gateway.topics()}
 
 
 async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
-    rates = rates_of(context)
+    rates = await rates_of(context)
     found = holding(context, name, sender)
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
     topic = next(things, name.text())  # or the group it names
@@ -199,7 +199,7 @@ async def delete(context: Context) -> Answer:
 
 async def list_limits(context: Context) -> Answer:
     request = context.request
-    rates = rates_of(context)
+    rates = await rates_of(context)
     items: list[LimitInUse] = []
     seen: set[TopicName] = set()
     for state in await context.states():

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import trio
+
 from admin.auth import Role
 from admin.context import Context
 from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
 from admin.problems import not_found
-from admin.routing import Answer, Parameter, Route
+from admin.routing import Answer, Parameter, Request, Route
 from admin.views import Done, Items
 from limiter.rule import PROTOCOLS
 
 JSONObject = dict[str, Any]
+SEARCHED: Final = 100  # items searched in one go: 0.7 ms (measured 2026-11)
 PROTOCOL: Final = Parameter("protocol", "text", "only this protocol's", choices=PROTOCOLS)
 TOPIC_SORTS: Final = {
     "name": None,
@@ -30,11 +33,15 @@ def _words(item: JSONObject) -> list[str]:
     return [value for value in item.values() if isinstance(value, str)] + inner
 
 
-def _page(context: Context, items: list[JSONObject], key: Any) -> Answer:
-    protocol = context.request.query.get("protocol")
-    wanted = [item for item in items if protocol in (None, item.get("protocol")) and matches(context.request, *_words(item))]
-    found, following = page(wanted, key, context.request)
-    return Answer(Items(found, following, len(wanted)))
+async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObject]:
+    """The items that have what `q` asks for in a text of theirs; all of them without `q`. In slices."""
+    if not request.query.get("q"):
+        return items
+    found: list[JSONObject] = []
+    for first in range(0, len(items), SEARCHED):
+        found += [item for item in items[first : first + SEARCHED] if matches(request, *_words(item))]
+        await trio.lowlevel.checkpoint()
+    return found
 
 
 async def topics(context: Context) -> Answer:
@@ -43,27 +50,47 @@ async def topics(context: Context) -> Answer:
     def key(item: JSONObject) -> SortKey:
         return (-float(item.get(number) or 0) if number else 0.0), f"{item.get('protocol')} {item.get('topic')} {item.get('operation')}"
 
-    return _page(context, context.gateway.topics(), key)
+    protocol = context.request.query.get("protocol")
+    items = [item for item in await context.gateway.topics() if protocol in (None, item.get("protocol"))]
+    wanted = await _matching(context.request, items)
+    found, following = page(wanted, key, context.request)
+    return Answer(Items(found, following, len(wanted)))
 
 
 async def connections(context: Context) -> Answer:
-    return _page(context, context.gateway.connections(), lambda item: (float(item["id"]), ""))
+    """Describes those of the page alone; with `q` all, for what it asks for may be in any text of theirs."""
+    request, gateway = context.request, context.gateway
+    protocol = request.query.get("protocol")
+    numbers = [number for number, its in gateway.connections().items() if protocol in (None, its)]
+    if request.query.get("q"):
+        matching = await _matching(request, await gateway.describe_connections(numbers))
+        found, following = page(matching, lambda item: (float(item["id"]), ""), request)
+        return Answer(Items(found, following, len(matching)))
+    shown, following = page(numbers, lambda number: (float(number), ""), request)
+    return Answer(Items(await gateway.describe_connections(shown), following, len(numbers)))
 
 
-def _connection(context: Context) -> JSONObject:
+def _number(context: Context) -> int:
+    """The connection that the path names; raises ProblemError 404."""
     text = context.request.path["id"].decode(errors="replace")
-    for item in context.gateway.connections():
-        if str(item["id"]) == text:
-            return item
-    raise not_found(f"there is no connection {text!r}; GET /v1/connections lists them")
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if str(number) != text or number not in context.gateway.connections():
+        raise not_found(f"there is no connection {text!r}; GET /v1/connections lists them")
+    return number
 
 
 async def connection(context: Context) -> Answer:
-    return Answer(_connection(context))
+    number = _number(context)
+    for item in await context.gateway.describe_connections([number]):
+        return Answer(item)
+    raise not_found(f"connection {number} has just ended by itself")
 
 
 async def close_connection(context: Context) -> Answer:
-    number = int(_connection(context)["id"])
+    number = _number(context)
     if not context.request.flag("dry_run") and not context.gateway.close_connection(number, context.reason):
         raise not_found(f"connection {number} has just ended by itself")
     return Answer(Done(f"connection {number} {'would be' if context.request.flag('dry_run') else 'is being'} closed"))

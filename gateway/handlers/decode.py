@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.accounts import Accounts
 from gateway.conversation import Conversation
-from gateway.messages import REQUEST, Part
+from gateway.messages import REQUEST, Part, ProtocolError
 from gateway.pipeline import Batch, Handler
 from limiter.credit import Credit
 
@@ -47,6 +47,7 @@ class Decode(Handler):
         room = min(self.credit.credit, REQUESTS_PER_TURN)
         at = 0
         requests = 0
+        fault = False  # there is one behind what the bridge brought, which goes its way first: the next call meets it again
         try:
             if self.rest or self.later:
                 if data and not self.pending and not self.later and len(self.rest) <= SHORT_REST:
@@ -68,11 +69,17 @@ class Decode(Handler):
             size = len(data)
             position = at
             if room > 0 and size > at:
-                position = self.conversation.decode(data, at, room, parts)
+                bridged = len(parts)
+                try:
+                    position = self.conversation.decode(data, at, room, parts)
+                except ProtocolError:
+                    if bridged == 0 or len(parts) > bridged:
+                        raise
+                    fault = True
         finally:
             requests = self._receive(parts, batch.now)  # also what came before bad bytes: it will be abandoned, not forgotten
         left = size - position
-        self.pending = left > 0 and left >= self.conversation.need and (requests >= room or position > at)
+        self.pending = fault or (left > 0 and left >= self.conversation.need and (requests >= room or position > at))
         if self.pending:
             self.rest = data
             self.at = position

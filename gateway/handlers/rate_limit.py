@@ -8,7 +8,7 @@ way its rule says (`ACTIONS`). Parts are settled in the order they came, so noth
 from __future__ import annotations
 
 from gateway.accounts import Accounts
-from gateway.actions import turn_round
+from gateway.actions.table import turn_round
 from gateway.conversation import Conversation
 from gateway.messages import REQUEST, Part
 from gateway.pipeline import Batch, Handler

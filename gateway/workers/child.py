@@ -19,6 +19,8 @@ from gateway.workers import scrapes, summing
 from gateway.workers.wire import (
     FOR_PARENTS,
     Asks,
+    Describe,
+    Described,
     Done,
     FaultyFrameError,
     Grants,
@@ -67,6 +69,7 @@ class Child:
         self._counts: dict[int, tuple[int, ...]] = {}  # counters of its levels as told last
         self._tried: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # those of their candidates
         self._waiting: dict[int, trio.Event] = {}  # by the number of what is to be answered
+        self._described: dict[int, list[dict[str, Any]]] = {}  # connections, until they are fetched; by the same numbers
 
     @property
     def serves(self) -> bool:
@@ -89,6 +92,17 @@ class Child:
         answered = self.expect(number)
         self.say(Tell(number, what))
         return answered
+
+    async def describe_connections(self, number: int, connections: list[int]) -> list[dict[str, Any]]:
+        """Those of its connections that there still are; none when it is over."""
+        answered = self.expect(number)
+        self.say(Describe(number, connections))
+        try:
+            await answered.wait()
+            return self._described.get(number, [])
+        finally:
+            self._waiting.pop(number, None)
+            self._described.pop(number, None)
 
     def kill(self, why: str) -> None:
         if self.pid and not self.over.is_set():
@@ -167,6 +181,11 @@ class Child:
                     self._count(counts[0], counts[1:])
                 self._answered(number)
 
+            case Described(number, connections):
+                if number in self._waiting:  # else it is too late
+                    self._described[number] = connections
+                    self._answered(number)
+
     def _answered(self, number: int) -> None:
         event = self._waiting.pop(number, None)
         if event is not None:
@@ -227,6 +246,11 @@ class Child:
             "uptime_seconds": round(time.monotonic() - self.started, 3),
             **{name: status.get(name) for name in ("connections", "event_loop", "limits", "memory_full", "memory", "warnings")},
         }
+
+    def connections(self) -> dict[int, str]:
+        """The protocol of each, by its number."""
+        view: dict[int, str] = self.told.get("connections", {})
+        return view
 
     def topics(self) -> list[dict[str, Any]]:
         view: list[dict[str, Any]] = self.told.get("topics", [])

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import msgspec
@@ -36,6 +37,8 @@ from gateway.workers.wire import (
     Asks,
     Begin,
     Close,
+    Describe,
+    Described,
     Done,
     Drain,
     Grants,
@@ -139,9 +142,10 @@ class Member(Gateway):
             self.drain_requested.set()
             nursery.cancel_scope.cancel()
 
-    async def _watch_signals(self) -> None:
+    async def _watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         """A supervisor may signal all processes of a group: the worker stops with its parent, and leaves reloading to it."""
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
             async for number in signals:
                 if number != signal.SIGHUP:
                     self.drain_requested.set()
@@ -197,6 +201,9 @@ class Member(Gateway):
                 self.outbox.put(Done(number, self._reload(settings)))
             case Tell(number, what):
                 self.outbox.put(self._tell(number, what))
+            case Describe(number, connections):
+                described = chain.from_iterable(view.connections(self, connections))
+                self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
                 self.close_connection(connection, reason)
             case Drain():
@@ -217,9 +224,9 @@ class Member(Gateway):
         told: dict[str, bytes] = {}
         for name in what:
             if name == "connections":
-                told[name] = encoded([{**each, "worker": self.begin.worker} for each in self.connections()])
+                told[name] = encoded(self.connections())
             elif name == "topics":
-                told[name] = encoded(view.topics(self))
+                told[name] = encoded(list(chain.from_iterable(view.topics(self))))
             elif name == "listeners":
                 told[name] = encoded([self._own_caps(each) for each in view.listeners(self)])
             elif name == "status":

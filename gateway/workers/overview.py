@@ -1,19 +1,24 @@
-"""What the parent of several workers tells of all of them: the state as a whole, and the metrics that are its own."""
+"""What the parent of several workers tells of all of them: the state as a whole, connections, and the metrics that are its own."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from gateway import metrics
+import trio
+
+from gateway import metrics, view
 from gateway.build import build
 from gateway.workers import summing
 
 if TYPE_CHECKING:
+    from gateway.workers.child import Child
     from gateway.workers.parent import Parent
+
+DESCRIBE_S: Final = 1.0  # until a worker has described a slice of its connections; it takes milliseconds (a guess)
 
 
 def status(parent: Parent) -> dict[str, object]:
@@ -51,6 +56,30 @@ def status(parent: Parent) -> dict[str, object]:
         "workers": [parent.children[place].describe() for place in sorted(parent.children)],
         "workers_replaced": parent.replaced,
     }
+
+
+async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[dict[str, object]]:
+    """Of these connections those that there still are, in the same order; the workers are asked slice by slice, side by side.
+
+    Who does not answer within DESCRIBE_S is not asked further: of the rest of its connections only number, protocol and worker are known.
+    """
+    found: dict[int, dict[str, object]] = {}
+
+    async def ask(child: Child) -> None:
+        known = child.connections()
+        asked = [number for number in numbers if number in known]
+        for first in range(0, len(asked), view.CONNECTIONS):
+            with trio.move_on_after(DESCRIBE_S) as late:
+                described = await child.describe_connections(next(parent.numbers), asked[first : first + view.CONNECTIONS])
+                found.update((each["id"], each) for each in described)
+            if late.cancelled_caught:
+                found.update((number, {"id": number, "protocol": known[number], "worker": child.worker}) for number in asked[first:])
+                return
+
+    async with trio.open_nursery() as nursery:
+        for child in parent.serving():
+            nursery.start_soon(ask, child)
+    return [found[number] for number in numbers if number in found]
 
 
 def metric_lines(parent: Parent) -> Iterator[str]:

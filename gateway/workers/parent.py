@@ -14,6 +14,7 @@ A change is in force when all workers have said so (`in_force`); who does not wi
 new rules. A worker that ends is replaced, at once or, if it lived shortly, after a pause that doubles; nobody else notices.
 
 What operators see is gathered from the workers when they ask (`gather`), within GATHER_S; who does not answer in time is shown as it was.
+Of connections only the numbers are gathered, and those of a page are described after that (`overview.describe_connections`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -101,7 +102,7 @@ class Parent:
         self.left_topics: list[dict[str, Any]] = []  # of workers that have ended
         self.left_families: dict[str, scrapes.Family] = {}
         self._sockets: dict[str, list[socket.socket]] = {}  # of each listener: one for all workers, or one for each
-        self._numbers = count(1)
+        self.numbers = count(1)  # of what workers are asked
         self._enforced: list[tuple[Child, trio.Event]] = []
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -115,7 +116,7 @@ class Parent:
             await self._gather(what)
 
     async def _gather(self, what: list[str]) -> None:
-        number = next(self._numbers)
+        number = next(self.numbers)
         answers = [child.ask(number, what) for child in self.serving()]
         with trio.move_on_after(GATHER_S):
             for answer in answers:
@@ -163,18 +164,20 @@ class Parent:
     def listeners(self) -> list[dict[str, object]]:
         return summing.listeners(self.views("listeners"))
 
-    def connections(self) -> list[dict[str, object]]:
-        return [each for view in self.views("connections") for each in view]
+    def connections(self) -> dict[int, str]:
+        return {number: protocol for view in self.views("connections") for number, protocol in view.items()}
+
+    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
+        return await overview.describe_connections(self, numbers)
 
     def close_connection(self, connection: int, reason: str) -> bool:
         for child in self.serving():
-            for each in child.told.get("connections", []):
-                if each["id"] == connection:
-                    child.say(Close(connection, reason))
-                    return True
+            if connection in child.connections():
+                child.say(Close(connection, reason))
+                return True
         return False
 
-    def topics(self) -> list[dict[str, object]]:
+    async def topics(self) -> list[dict[str, object]]:
         return summing.topics([self.left_topics, *(child.topics() for child in self.serving())])
 
     def metrics(self) -> Iterator[str]:
@@ -205,9 +208,10 @@ class Parent:
             self.store.replace_file_rules(found.settings.rules, found.compiled)
             self.enforce(self.store.rules())
         found.difference["in_force"] += put_tls(self.listening, found.protection)
-        number = next(self._numbers)
+        number = next(self.numbers)
+        self._forget_done()
         for child in self.serving():
-            self._enforced.append((child, child.expect(number)))  # what is done leaves the list at the next change
+            self._enforced.append((child, child.expect(number)))
             child.say(Reload(number, described(merged)))
         self.reloads.done(found)
         return {**found.difference}
@@ -215,13 +219,16 @@ class Parent:
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
         self.judge.replace(rules, now_ns())
-        number = next(self._numbers)
+        number = next(self.numbers)
         message = NewRules(number, rule_sets.encode(rules))
-        self._enforced = [(child, done) for child, done in self._enforced if not done.is_set()]
+        self._forget_done()
         for child in self.children.values():
             if not child.over.is_set():
                 self._enforced.append((child, child.expect(number)))
                 child.say(message)
+
+    def _forget_done(self) -> None:
+        self._enforced = [(child, done) for child, done in self._enforced if not done.is_set()]
 
     def drain(self) -> None:
         self.drain_requested.set()
@@ -235,7 +242,7 @@ class Parent:
         self.inheritance.close_rest()
         self._close_leftovers("")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_signals)
+            await nursery.start(self._watch_signals)
             async with trio.open_nursery() as starting:
                 for place in range(1, self.settings.gateway.workers + 1):
                     starting.start_soon(nursery.start, self._attend, place)
@@ -374,10 +381,11 @@ class Parent:
             except OSError as error:
                 log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
 
-    async def _watch_signals(self) -> None:
+    async def _watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(reload_on_hangup, self._reload_everywhere)
+            await nursery.start(reload_on_hangup, self._reload_everywhere)
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                task_status.started()
                 async for number in signals:
                     log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
                     self.drain_requested.set()

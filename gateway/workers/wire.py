@@ -3,15 +3,15 @@
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `Reload`, `Grants`, `Tell`, `Close`, `Drain`.
-Worker to parent: `Ready` once it serves, then `Met`, `Asks`, `Left`, `Done`, `Told`.
+Parent to worker: `Begin` first, then `NewRules`, `Reload`, `Grants`, `Tell`, `Describe`, `Close`, `Drain`.
+Worker to parent: `Ready` once it serves, then `Met`, `Asks`, `Left`, `Done`, `Told`, `Described`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
@@ -61,6 +61,13 @@ class Grants(Message, frozen=True):
 class Tell(Message, frozen=True):
     number: int  # answered by `Told`
     what: list[str]
+
+
+class Describe(Message, frozen=True):
+    """Say more of these connections."""
+
+    number: int  # answered by `Described`
+    connections: list[int]
 
 
 class Close(Message, frozen=True):
@@ -119,8 +126,15 @@ class Told(Message, frozen=True):
     tried: list[tuple[int, int, int, int, dict[str, int]]] = []  # see `numbers.Tried`
 
 
-ToWorker: TypeAlias = Begin | NewRules | Reload | Grants | Tell | Close | Drain
-ToParent: TypeAlias = Ready | Met | Asks | Left | Done | Told
+class Described(Message, frozen=True):
+    """Those of the connections that there still are, as `GET /v1/connections` has them."""
+
+    number: int
+    connections: list[dict[str, Any]]
+
+
+ToWorker: TypeAlias = Begin | NewRules | Reload | Grants | Tell | Describe | Close | Drain
+ToParent: TypeAlias = Ready | Met | Asks | Left | Done | Told | Described
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 import limiter.rule
-from gateway.actions import ACTIONS
+from gateway.actions.table import ACTIONS
 from gateway.conversation import Conversation
 from gateway.messages import NEVER, REQUEST, ProtocolError
 from gateway.protocols import PROTOCOLS

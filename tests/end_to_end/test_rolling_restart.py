@@ -21,7 +21,7 @@ from support.supervision import Supervisor
 RESTARTS = 3
 SYNC, ASYNC = 16, 4  # threads on one connection
 RATE = 40  # sends a second of each
-CLIENTS_OWN = {"-1", "-2", "10001", "10002"}  # no code, no call-back; and what its own ClientErrorCode calls: not connected, no answer in time
+CLIENTS_OWN = {"-1", "-2", "10001", "10002"}  # no code, no call-back; its own ClientErrorCode: not connected, no answer in time
 TIMEOUT_MS = 60_000  # of a send: drain and start are over within the usual 3 s, but not on a machine that does ten other things
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.actions import turn_round
+from gateway.actions.table import turn_round
 from gateway.conversation import Circumstances, Routes
 from gateway.messages import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from admin.ports import ReloadFailedError
 from limiter.judge import Judge
@@ -20,6 +20,7 @@ class FakeGateway:
         self.not_ready: list[str] = []
         self.worries: list[str] = []
         self.open_connections: list[dict[str, object]] = []
+        self.described: list[list[int]] = []  # numbers of connections, for each time that it was asked
         self.closed: list[int] = []
         self.close_reasons: list[str] = []
         self.seen_topics: list[dict[str, object]] = []
@@ -59,8 +60,13 @@ class FakeGateway:
     def listeners(self) -> list[dict[str, object]]:
         return [{"name": "rocket", "protocol": "rocketmq", "bind": "127.0.0.1:10911"}]
 
-    def connections(self) -> list[dict[str, object]]:
-        return self.open_connections
+    def connections(self) -> dict[int, str]:
+        return {number_of(item): str(item.get("protocol")) for item in self.open_connections}
+
+    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
+        self.described.append(list(numbers))
+        by_number = {number_of(item): item for item in self.open_connections}
+        return [by_number[number] for number in numbers if number in by_number]
 
     def close_connection(self, connection: int, reason: str) -> bool:
         self.closed.append(connection)
@@ -69,7 +75,7 @@ class FakeGateway:
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before
 
-    def topics(self) -> list[dict[str, object]]:
+    async def topics(self) -> list[dict[str, object]]:
         return self.seen_topics
 
     def metrics(self) -> Iterator[str]:
@@ -99,3 +105,9 @@ class FakeGateway:
 
     def __repr__(self) -> str:
         return f"<FakeGateway enforced={len(self.enforced)}>"
+
+
+def number_of(connection: dict[str, object]) -> int:
+    number = connection["id"]
+    assert isinstance(number, int)
+    return number

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from gateway.messages import ProtocolError
@@ -307,9 +308,15 @@ class BrokerStream:
             raise
         if instead is not None:
             passage.take_out(pos, stop)
+            if not instead:
+                return
             head = data[pos : pos + 11]
+            said = BytesWriter()
             for tag, multiple in instead:
-                passage.out.append(head + tag.to_bytes(8, "big") + (MULTIPLE if multiple else SINGLE))
+                said.write(head)
+                write_i64_be(said, tag)
+                said.write(MULTIPLE if multiple else SINGLE)
+            passage.out.append(said.getvalue())
 
     def __repr__(self) -> str:
         place = "within a frame" if self.frame_left else "at a boundary"

@@ -65,13 +65,13 @@ class Likenesses:
         for shape in self.shapes:
             if not means_the_same(shape.header, named(header, shape.name) if free else header):
                 continue
-            old = find_stretches(shape.text, shape.header.opaque, key_of_name)
+            specimen, places = shape.specimen()
+            old = find_stretches(specimen, 0, key_of_name)
             if old is not None and [(one.key, one.kind) for one in old] == [(one.key, one.kind) for one in stretches]:
-                varying |= {stretch.key for stretch in shape.varying}
                 varying |= {
                     one.key
                     for one, other in zip(stretches, old, strict=True)
-                    if text[one.start : one.end] != shape.text[other.start : other.end]
+                    if other.start in places or text[one.start : one.end] != specimen[other.start : other.end]
                 }
                 like = shape
                 break
@@ -81,5 +81,5 @@ class Likenesses:
         if like is not None:
             self.shapes.remove(like)
         self.shapes.insert(0, Shape(text, header, cut))
-        while len(self.shapes) > REMEMBERED or sum([len(shape.text) for shape in self.shapes]) > LONGEST:
+        while len(self.shapes) > REMEMBERED or sum([shape.size for shape in self.shapes]) > LONGEST:
             self.shapes.pop()

@@ -123,27 +123,48 @@ def means_the_same(one: Header, other: Header) -> bool:
     )
 
 
+SEGMENTS_SHARED: Final = 1024  # by all connections, of LONGEST_SHARED bytes at most: what many clients of one kind say is kept once
+LONGEST_SHARED: Final = 512
+shared: Final[dict[bytes, bytes]] = {}
+
+
+def share(segment: bytes) -> bytes:
+    """`segment`, or the very object another shape has that is equal: less memory, and what all compare with stays in the cache."""
+    if len(segment) > LONGEST_SHARED:
+        return segment
+    if len(shared) >= SEGMENTS_SHARED:
+        shared.clear()  # who has them keeps them
+    return shared.setdefault(segment, segment)
+
+
 class Shape:
     """One header taken apart: `same[0] varying[0] same[1] varying[1] … same[n]`.
 
-    `header` is what it means; where the topic varies, what the header that matched last means.
+    `header` is what it means; where the topic varies, what the header that matched last means. The header itself is not kept:
+    `specimen` is one like it.
     """
 
-    __slots__ = ("header", "kinds", "name", "same", "text", "varying", "widths")
+    __slots__ = ("header", "kinds", "name", "same", "size", "widths")
 
     def __init__(self, text: bytes, header: Header, varying: list[Stretch]) -> None:
-        self.text = text
+        self.size = len(text)
         self.header = header
         self.name = header.source or header.topic
-        self.varying = varying
-        self.kinds = [stretch.kind for stretch in varying]
+        self.kinds = bytes([stretch.kind for stretch in varying])
         self.widths = [stretch.end - stretch.start for stretch in varying]  # of the texts that matched last
-        self.same: list[bytes] = []
-        at = 0
-        for stretch in varying:
-            self.same.append(text[at : stretch.start])
-            at = stretch.end
-        self.same.append(text[at:])
+        starts = [0, *[stretch.end for stretch in varying]]
+        ends = [*[stretch.start for stretch in varying], len(text)]
+        self.same = [share(text[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+    def specimen(self) -> tuple[bytes, set[int]]:
+        """A header like this one, with opaque 0, and where in it the varying stretches begin."""
+        text = self.same[0]
+        places: set[int] = set()
+        for index, kind in enumerate(self.kinds):
+            places.add(len(text))
+            value = self.name if kind == NAME else b"" if kind == TEXT else b"0"
+            text += value + self.same[index + 1]
+        return text, places
 
     def match(self, data: bytes, start: i64, end: i64) -> i64:
         """The opaque of the header `data[start:end]` if it is like this one, else -1."""
@@ -241,7 +262,7 @@ class Shape:
         return True
 
     def __repr__(self) -> str:
-        return f"<Shape {self.header} varies={[self.text[stretch.start : stretch.end] for stretch in self.varying]}>"
+        return f"<Shape {self.header} like={self.specimen()[0]!r}>"
 
 
 def end_of_name(data: bytes, start: i64, end: i64) -> i64:

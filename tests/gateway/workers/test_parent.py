@@ -67,6 +67,14 @@ async def test_a_change_is_in_force_when_every_worker_has_said_so(parent: Parent
     assert steps == [False, False, True]
 
 
+async def test_reloads_that_change_no_rule_leave_nothing_to_wait_for_behind(parent: Parent) -> None:
+    for _ in range(3):
+        await parent.reload()
+        assert len(parent._enforced) == len(parent.children)
+        for child in parent.children.values():
+            child.take(Done(waiting(child)[-1]))
+
+
 async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     parent: Parent, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from gateway.workers.wire import (
     Asks,
     Begin,
     Close,
+    Describe,
+    Described,
     Done,
     Drain,
     FaultyFrameError,
@@ -41,6 +43,7 @@ FROM_PARENTS: list[Message] = [
     Reload(4, "{}"),
     Grants([(1, 20, 0), (2, 0, 4096)]),
     Tell(5, ["topics"]),
+    Describe(6, [1_000_000_017]),
     Close(1_000_000_017, "because"),
     Drain(),
 ]
@@ -51,6 +54,7 @@ FROM_WORKERS: list[Message] = [
     Left([1, 2]),
     Done(4, "why not"),
     Told(5, {"topics": b"\x90"}, [(1, 2, 3, 4, 5, 6, 7, 8, 9, -1)]),
+    Described(6, [{"id": 1_000_000_017, "held_by": None, "tls": {"version": "TLSv1.3"}}]),
 ]
 
 

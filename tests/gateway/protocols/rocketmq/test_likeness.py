@@ -147,10 +147,9 @@ def test_learning_is_rationed_and_shapes_are_few() -> None:
 
 def test_a_shape_shows_what_varies() -> None:
     first, second = (b'{"code":310,"extFields":{"b":"t","e":"%d"},"opaque":%d}' % (number, number) for number in (1, 2))
-    assert (
-        repr(learned(first, second).shapes)
-        == "[<Shape <Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''> varies=[b'2', b'2']>]"
-    )
+    shown = "<Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''>"
+    like = b'{"code":310,"extFields":{"b":"t","e":""},"opaque":0}'
+    assert repr(learned(first, second).shapes) == f"[<Shape {shown} like={like!r}>]"
 
 
 @pytest.mark.parametrize("topics", [1, 8, 50, 1000])
@@ -197,9 +196,9 @@ def test_what_is_kept_for_a_connection_is_bounded(members: int, filler: int) -> 
     for number in range(LEARN_FIRST):
         text = hostile(number, members, filler)
         likenesses.learn(text, read_json(text))
-    assert sum(len(shape.text) for shape in likenesses.shapes) <= LONGEST
+    assert sum(shape.size for shape in likenesses.shapes) <= LONGEST
     assert size_of(likenesses) <= 65_536
-    assert all(len(shape.varying) <= MOST_VARYING for shape in likenesses.shapes)
+    assert all(len(shape.kinds) <= MOST_VARYING for shape in likenesses.shapes)
 
 
 def test_a_header_as_long_as_all_that_may_be_kept_is_learned_and_a_longer_one_is_not() -> None:
@@ -207,5 +206,5 @@ def test_a_header_as_long_as_all_that_may_be_kept_is_learned_and_a_longer_one_is
     long = b'{"code":310,"extFields":{"b":"t","i":"%b"},"opaque":1}'
     long %= b"x" * (LONGEST - len(long) + 2)
     likenesses = learned(short, long)
-    assert [shape.text for shape in likenesses.shapes] == [long]
+    assert [shape.size for shape in likenesses.shapes] == [len(long)]
     assert recognise(learned(long + b"\n"), long + b"\n") is None

@@ -1,0 +1,103 @@
+"""What the lists of live state cost: descriptions and search words are made of what is asked for, and of nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from admin.endpoints import traffic
+from admin.paging import matches
+from admin.routing import Request
+from support.admin_client import Control
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The words of each item that was searched."""
+    found: list[tuple[str, ...]] = []
+
+    def noted(request: Request, *names: str) -> bool:
+        found.append(names)
+        return matches(request, *names)
+
+    monkeypatch.setattr(traffic, "matches", noted)
+    return found
+
+
+def connect(api: Control, most: int) -> None:
+    api.gateway.open_connections = [
+        {"id": number, "client": f"10.0.0.{number}:1", "protocol": "amqp" if number % 2 else "rocketmq"} for number in range(1, most + 1)
+    ]
+
+
+async def test_only_the_connections_of_a_page_are_described(api: Control) -> None:
+    connect(api, 9)
+    page = (await api.ask("GET", "/v1/connections?limit=2")).json()
+    await api.ask("GET", f"/v1/connections?limit=3&cursor={page['next']}")
+    await api.ask("GET", "/v1/connections?limit=2&protocol=rocketmq")
+    assert api.gateway.described == [[1, 2], [3, 4, 5], [2, 4]]
+
+
+async def test_a_protocols_connections_are_counted_and_paged_as_a_list_of_their_own(api: Control) -> None:
+    connect(api, 5)
+    page = (await api.ask("GET", "/v1/connections?protocol=amqp&limit=2")).json()
+    rest = (await api.ask("GET", f"/v1/connections?protocol=amqp&cursor={page['next']}")).json()
+    assert [[item["id"] for item in part["items"]] for part in (page, rest)] == [[1, 3], [5]]
+    assert (page["total"], rest["next"]) == (3, None)
+
+
+async def test_what_is_searched_for_may_be_in_any_text_of_any_connection(api: Control, searched: list[tuple[str, ...]]) -> None:
+    connect(api, 5)
+    found = (await api.ask("GET", "/v1/connections?q=rocket&limit=1")).json()
+    assert ([item["id"] for item in found["items"]], found["total"]) == ([2], 2)
+    assert (api.gateway.described, len(searched)) == ([[1, 2, 3, 4, 5]], 5)
+
+
+@pytest.mark.parametrize("query", ["", "?q=", "?protocol=amqp"])
+async def test_nothing_is_searched_where_nothing_is_searched_for(api: Control, searched: list[tuple[str, ...]], query: str) -> None:
+    connect(api, 3)
+    api.gateway.seen_topics = [{"protocol": "amqp", "topic": name, "operation": "produce"} for name in "abc"]
+    shown = [len((await api.ask("GET", f"/v1/{what}{query}")).json()["items"]) for what in ("topics", "connections")]
+    assert (searched, shown) == ([], [3, 2 if "protocol" in query else 3])
+
+
+async def test_a_search_gives_the_loop_its_turns(api: Control, searched: list[tuple[str, ...]]) -> None:
+    connect(api, 10 * traffic.SEARCHED)
+    most = seen = 0
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal most, seen
+            del task
+            most, seen = max(most, len(searched) - seen), len(searched)
+
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    assert (await api.ask("GET", "/v1/connections?q=nowhere")).json()["total"] == 0
+    trio.lowlevel.remove_instrument(steps)
+    assert (len(searched), most) == (10 * traffic.SEARCHED, traffic.SEARCHED)
+
+
+async def test_one_connection_is_found_without_the_others(api: Control) -> None:
+    connect(api, 9)
+    assert (await api.ask("GET", "/v1/connections/7")).json()["id"] == 7
+    assert (await api.ask("DELETE", "/v1/connections/7")).json() == {"done": "connection 7 is being closed"}
+    assert (api.gateway.described, api.gateway.closed) == ([[7]], [7])
+
+
+@pytest.mark.parametrize("text", ["0", "07", "+7", "%207", "7_0", "7.0", "-7", "x", "%D9%A7", "%FF", "9" * 5000])
+async def test_a_connection_has_one_name(api: Control, text: str) -> None:
+    connect(api, 99)
+    for method in ("GET", "DELETE"):
+        answer = await api.ask(method, f"/v1/connections/{text}")
+        assert (answer.status, answer.json()["type"]) == (404, "urn:sluice:problem:not-found")
+    assert (api.gateway.described, api.gateway.closed) == ([], [])
+
+
+async def test_a_connection_that_ends_while_it_is_asked_for_is_left_out(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(api, 3)
+    monkeypatch.setattr(api.gateway, "connections", lambda: dict.fromkeys(range(1, 5), "amqp"))
+    assert [item["id"] for item in (await api.ask("GET", "/v1/connections")).json()["items"]] == [1, 2, 3]
+    gone = await api.ask("GET", "/v1/connections/4")
+    assert (gone.status, gone.json()["detail"]) == (404, "connection 4 has just ended by itself")

@@ -1,0 +1,151 @@
+"""Connections of several workers: a parent and its workers over streams in memory, the workers' sessions over socket pairs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from admin.store import Store
+from gateway import log, supervisor, view
+from gateway.settings import load
+from gateway.workers import rules as rule_sets
+from gateway.workers.child import Child
+from gateway.workers.member import Member, encoded
+from gateway.workers.overview import DESCRIBE_S
+from gateway.workers.parent import Parent
+from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Close, Describe, Described, Ready, Told, listen
+from support.wires import Wires
+
+CONFIGURATION = """\
+gateway: {name: several, workers: 2, state_directory: state}
+listeners: [{name: here, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
+rules: [{name: all, limit: {messages: 100/s}}]
+access_log: off
+limiter: {threads: 0}
+"""
+
+
+class Gateways:
+    """A parent and two workers, each with its own sessions: the first 1, 2 and 3, the second 11, 12 and 13."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        file = folder / "sluice.yaml"
+        file.write_text(CONFIGURATION)
+        settings = load(file, {})
+        store = Store.open(settings.gateway.state_directory, settings.rules)
+        stack.callback(store.close)
+        handler = log.QueueHandler(StringIO(), "json", {})
+        stack.callback(handler.close)
+        self.parent = Parent(settings, store, handler, supervisor.Inheritance([]))
+        self.members: dict[int, Member] = {}
+        for worker in (1, 2):
+            child = self.parent.children[worker] = Child(worker, 0, self.parent.judge, self.parent.owner)
+            child.take(Ready(4711))
+            ends = socket.socketpair()
+            for end in ends:
+                stack.callback(end.close)
+            begin = Begin(worker, 2, 0, "boot", "", {}, 0, rule_sets.encode(store.rules()))
+            member = self.members[worker] = Member(begin, settings, handler, ends[0])
+            member.sweeper.close()
+            stack.callback(member.executor.close, 5)
+            wires = stack.enter_context(Wires())
+            wires._number = 10 * (worker - 1)
+            for _ in range(3):
+                wires.connect("amqp")
+            member.sweeper = wires.sweeper
+        self.asked: list[tuple[int, list[int]]] = []  # worker, the connections it was to describe
+        self.hung: set[int] = set()  # workers that do not describe
+
+    def take(self, worker: int, message: object) -> None:
+        if isinstance(message, Describe):
+            self.asked.append((worker, message.connections))
+            if worker in self.hung:
+                return
+        self.members[worker]._take(message)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def talking(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            for worker, child in self.parent.children.items():
+                mine, theirs = trio.testing.memory_stream_pair()
+                nursery.start_soon(child.outbox.send_to, mine)
+                nursery.start_soon(listen, mine, FOR_PARENTS, child.take)
+                nursery.start_soon(self.members[worker].outbox.send_to, theirs)
+                nursery.start_soon(listen, theirs, FOR_WORKERS, lambda message, worker=worker: self.take(worker, message))
+            await self.parent.gather("/v1/connections")
+            yield
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Iterator[Gateways]:
+    with ExitStack() as stack:
+        yield Gateways(tmp_path, stack)
+
+
+async def test_each_worker_describes_those_of_its_own_that_are_asked_for(several: Gateways) -> None:
+    async with several.talking():
+        known = several.parent.connections()
+        items = await several.parent.describe_connections([12, 2, 99, 3])
+    assert known == dict.fromkeys((1, 2, 3, 11, 12, 13), "amqp")
+    assert [(item["id"], item["worker"], item["listener"]) for item in items] == [(12, 2, "here"), (2, 1, "here"), (3, 1, "here")]
+    assert sorted(several.asked) == [(1, [2, 3]), (2, [12])]
+
+
+async def test_a_worker_is_asked_slice_by_slice(several: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "CONNECTIONS", 2)
+    async with several.talking():
+        items = await several.parent.describe_connections([1, 2, 3, 11])
+    assert [item["id"] for item in items] == [1, 2, 3, 11]
+    assert sorted(several.asked) == [(1, [1, 2]), (1, [3]), (2, [11])]
+
+
+async def test_a_connection_that_has_ended_is_left_out(several: Gateways) -> None:
+    async with several.talking():
+        sweeper = several.members[1].sweeper
+        sweeper.sessions[2].abort("client", "")
+        sweeper.end(sweeper.sessions[2])
+        assert [item["id"] for item in await several.parent.describe_connections([1, 2, 3])] == [1, 3]
+
+
+async def test_of_a_worker_that_does_not_answer_is_shown_what_is_known(
+    several: Gateways, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    monkeypatch.setattr(view, "CONNECTIONS", 2)
+    several.hung.add(2)
+    async with several.talking():
+        began = trio.current_time()
+        items = await several.parent.describe_connections([1, 11, 12, 13])
+        assert trio.current_time() - began == DESCRIBE_S, "it is waited for once, not for each slice"
+    assert (items[0]["id"], items[0]["listener"]) == (1, "here")
+    assert items[1:] == [{"id": number, "protocol": "amqp", "worker": 2} for number in (11, 12, 13)]
+
+
+async def test_an_answer_that_comes_too_late_is_not_kept(several: Gateways) -> None:
+    child = several.parent.children[1]
+    with trio.move_on_after(0):
+        await child.describe_connections(5, [1])
+    child.take(Described(5, [{"id": 1}]))
+    assert (child._waiting, child._described) == ({}, {})
+
+
+async def test_who_is_over_describes_nothing(several: Gateways) -> None:
+    child = several.parent.children[1]
+    child.over.set()
+    assert await child.describe_connections(5, [1]) == []
+
+
+def test_the_worker_that_has_a_connection_is_told_to_close_it(several: Gateways) -> None:
+    for worker, child in several.parent.children.items():
+        child.take(Told(7, {"connections": encoded({10 * worker: "amqp"})}, []))
+    assert [several.parent.close_connection(number, "why") for number in (20, 99)] == [True, False]
+    said = [child.outbox._frames[-1:] for child in several.parent.children.values()]
+    assert [FOR_WORKERS.decode(frames[0][4:]) if frames else None for frames in said] == [None, Close(20, "why")]
