@@ -4,8 +4,11 @@ Directly means a broker that tells its own address. The same broker stands behin
 second one, whose address the gateway has. The gateway has one rule with a limit far above what is sent, so that everything is decoded
 and judged.
 
-A case that has failed directly says nothing of the gateway. It is run again, every way, AGAIN times at most, and the test says so; one that
-has failed through the gateway alone is not.
+A case that has failed directly says nothing of the gateway. It is run again, every way, AGAIN times at most, and the test says so.
+
+All cases of all ways at a time keep a small machine so busy that a client now and then waits too long, whichever way it has. So what was
+not the same through the gateway is run REPEATED times more, every way, beside little else: it must be the same each time, and the test says
+so. What the gateway does only now and then, and none of these times, is not found here.
 
 `make test` runs each client and each style, but not each client in each style; `make test-clients` (SLUICE_EVERY_STYLE=1) does.
 """
@@ -37,6 +40,7 @@ HIGH: list[dict[str, object]] = [
 ]
 MESSAGES = 1000  # one client alone sends about 2,000 in modes A and B together
 AGAIN = 2
+REPEATED = 3
 PATIENCE_S = 400.0  # of one run of all cases, which takes less than one and a half minutes
 Ends = dict[str, dict[str, Ended]]  # by way and case
 
@@ -105,6 +109,15 @@ def judged(gateway: Gateway) -> float:
     return sum(sample.value for sample in gateway.samples() if names.items() <= ({"name": sample.name} | sample.labels).items())
 
 
+def names(problems: list[str]) -> set[str]:
+    """The cases that these texts begin with."""
+    return {text.partition(":")[0] for text in problems}
+
+
+def unlike_direct(ends: Ends, client: str, style: str, way: str) -> list[str]:
+    return differences(ends["direct"], ends[way], cases(client, style, way))
+
+
 @dataclass
 class Runs:
     """What the runs of one client in one style have found, all ways side by side."""
@@ -139,8 +152,18 @@ def runs(ways: list[Way], tmp_path_factory: pytest.TempPathFactory) -> Callable[
                 if not failed:
                     break
                 found.again += failed
-                for way, ends in side_by_side(client, style, {text.partition(":")[0] for text in failed}, attempt).items():
+                for way, ends in side_by_side(client, style, names(failed), attempt).items():
                     found.ends[way] |= ends
+            unlike = [text for way in ("A", "B") for text in unlike_direct(found.ends, client, style, way)]
+            found.again += unlike
+            for attempt in range(1 + AGAIN, 1 + AGAIN + REPEATED if unlike else 0):
+                repeated = side_by_side(client, style, names(unlike), attempt)
+                for case in names(unlike) & set(repeated["direct"]):
+                    if repeated["direct"][case].outcome == "ok":
+                        for way, ends in repeated.items():
+                            found.ends[way] |= {case: ends[case]} if case in ends else {}
+                if any(unlike_direct(found.ends, client, style, way) for way in ("A", "B")):
+                    break
         except AssertionError as error:
             return error
         return found
@@ -162,7 +185,7 @@ def test_every_case_succeeds_without_a_gateway(
 ) -> None:
     ran = runs(client, style)
     if ran.again:
-        record_property("remark", "run again, every way, after it had failed directly:\n" + "\n".join(ran.again))
+        record_property("remark", "run again, every way, after it had failed in one of them:\n" + "\n".join(ran.again))
     found = problems(ran.ends["direct"], cases(client, style, "direct"))
     assert found == [], "\n".join(found)
 
@@ -170,6 +193,5 @@ def test_every_case_succeeds_without_a_gateway(
 @pytest.mark.parametrize("way", ["A", "B"])
 @clients
 def test_every_case_is_the_same_through_the_gateway(runs: Callable[[str, str], Runs], client: str, style: str, way: str) -> None:
-    ends = runs(client, style).ends
-    found = differences(ends["direct"], ends[way], cases(client, style, way))
+    found = unlike_direct(runs(client, style).ends, client, style, way)
     assert found == [], "\n".join(found)
