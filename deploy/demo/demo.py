@@ -145,7 +145,9 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
         learned = Round(url, 10)
         gateway.sluice("limits", "list")
         passed = learned.passed_per_second(FLOOD, slice(8, 10))
-        summary.append(f"with the published quotas in force {passed:.0f}/s of {FLOOD} pass, once its learned burst is spent")
+        summary.append(
+            f"with the published quotas in force {passed:.0f}/s of {FLOOD} pass in the last two seconds, when its learned burst is spent"
+        )
         expect(
             "the calm topics keep their rate under the published quotas", held=learned.passed_per_second("order.created", slice(1, 6)) > 30
         )
@@ -158,7 +160,7 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
 
 
 def _learn(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
-    say("\nThe gateway's own log goes through Spark (a session takes some seconds to start); no quota may exceed the rule ...")
+    say("\nThe gateway's own log goes through Spark (up to a minute on a small machine); no quota may have a higher rate than the rule ...")
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     quotas = scratch / "quotas.json"
     gateway.sluice(

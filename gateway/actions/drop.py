@@ -1,4 +1,7 @@
-"""Drop: swallow the refused part without a word, only where a rule says so and the client was promised no answer."""
+"""Drop: swallow the refused part without a word, only where a rule says so.
+
+In AMQP only where no confirm was promised; a RocketMQ client that waits for an answer sees its own time-out.
+"""
 
 from __future__ import annotations
 

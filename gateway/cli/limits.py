@@ -151,11 +151,11 @@ def key_path(words: tuple[str, ...]) -> str:
     if protocol == "rocketmq":
         if len(rest) == 1 and rest[0]:
             return path("limits", "rocketmq", rest[0])
-        raise CommandError(USAGE, "a RocketMQ key is one topic: sluice limits get rocketmq orders")
+        raise CommandError(USAGE, "a RocketMQ key is one topic, such as: rocketmq orders")
     if protocol == "amqp":
         if len(rest) == 3 and rest[0]:
             return path("limits", "amqp", rest[0], rest[1] or "amq.default", rest[2])
-        raise CommandError(USAGE, "an AMQP key is vhost, exchange and routing key: sluice limits get amqp / orders order.created")
+        raise CommandError(USAGE, "an AMQP key is vhost, exchange and routing key, such as: amqp / orders order.created")
     raise CommandError(USAGE, f"{protocol}: no such protocol; say rocketmq or amqp")
 
 

@@ -42,7 +42,7 @@ def sluice() -> None:
     \b
     --admin, --token-file, --timeout and -o may stand before or behind the verb.
     Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration invalid, 4 gateway unreachable, 5 not authorised,
-    6 conflict, 7 not found, 8 refused by policy, 130 interrupted.
+    6 conflict, 7 not found, 8 refused by policy, 130 interrupted; those of quotas are in its verbs' help.
     """
 
 
