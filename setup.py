@@ -50,7 +50,7 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    # Level 3 takes 2.5 times as long, and its larger code misses the instruction cache a third more often: nothing gained (2026-11).
+    # Level 3 makes the code larger, which then misses the instruction cache a third more often: nothing is gained (2026-11).
     built = mypycify([*hot_modules()], opt_level="2", group_name="sluice")
     for extension in built:
         # All modules are one library: without this the compiler must call its own functions through the linker's table and may inline none.
