@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -63,12 +64,12 @@ class Gateways:
         self.asked: list[tuple[int, list[int]]] = []  # worker, the connections it was to describe
         self.hung: set[int] = set()  # workers that do not describe
 
-    def take(self, worker: int, message: object) -> None:
+    def take(self, worker: int, message: Any) -> None:
         if isinstance(message, Describe):
             self.asked.append((worker, message.connections))
             if worker in self.hung:
                 return
-        self.members[worker]._take(message)  # type: ignore[arg-type]
+        self.members[worker]._take(message)
 
     @asynccontextmanager
     async def talking(self) -> AsyncIterator[None]:
