@@ -3,8 +3,8 @@
 A connection's headers are of few shapes (`shapes.py`): one for each request code, group and client library on it, however many topics
 it has. So we keep the last shapes and try them in turn; a header that fits none is parsed, and some of those parsed are learned.
 
-Bound: at most 64 KiB a connection, if a client wants to do harm; half a kB for each shape usually, beside what it shares. A lesson takes 60 µs (LEARN_EVERY
-bounds how often).
+Bound: at most 64 KiB a connection, if a client wants to do harm; half a kB for each shape usually, beside what it shares. A lesson takes
+60 µs (LEARN_EVERY bounds how often).
 """
 
 from __future__ import annotations
