@@ -42,6 +42,11 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             items = gateway.get("/v1/connections")["items"]
             return len(items) == PUBLISHERS and all(item["messages_forwarded"] > 0 for item in items)
 
+        def all_stopped() -> bool:
+            items = gateway.get("/v1/connections")["items"]
+            states = {(item["state"], item["bottleneck"]) for item in items}
+            return states == {("flow", "broker")} and all(item["send_blocked_seconds"] > 1 for item in items)
+
         wait_until(all_under_way, within=10, what="the first messages of every connection")
         rabbitmq.pause()
         try:
@@ -49,15 +54,13 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             for _ in range(16):
                 time.sleep(0.25)
                 sizes.append(gateway.resident_bytes())
-            stopped = gateway.get("/v1/connections")["items"]
+            wait_until(all_stopped, within=20, what="the broker's standstill to reach every publisher")  # a busy machine fills sockets late
         finally:
             rabbitmq.resume()
         published = flood.result()
         arrived = queue.drain()
     assert published.sent * BODY > 10 * PUBLISHERS * BUDGET, "too small a flood to show anything"
     assert max(sizes) - base < PUBLISHERS * BUDGET
-    assert {(item["state"], item["bottleneck"]) for item in stopped} == {("flow", "broker")}
-    assert all(item["send_blocked_seconds"] > 1 for item in stopped)
     assert published.count("A") == published.sent
     assert sorted(arrived) == sorted([*warm.ids("A"), *published.ids("A")])
 
