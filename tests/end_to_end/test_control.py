@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from limiter.units import parse_byte_rate, parse_rate
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish
 from support.gateways import Answer, Gateway, amqp_listener, limit_path
@@ -190,8 +191,8 @@ def number_in_force(gateway: Gateway) -> dict[str, int]:
     limit = 0
     if override is not None:
         limit = int(override["reason"].split()[1])
-        shown = {name: int(str(override[name]).split("/")[0].rstrip("B")) for name in ("messages", "bytes")}
-        assert shown == {"messages": 1000 + limit, "bytes": 5000 + limit}
+        shown = (parse_rate(override["messages"]), parse_byte_rate(override["bytes"]))
+        assert shown == (parse_rate(f"{1000 + limit}/s"), parse_byte_rate(f"{5000 + limit}B/s"))
     quotas = gateway.get("/v1/quotas")["quotas"]
     published = 0
     if quotas:

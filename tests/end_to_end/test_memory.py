@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 PUBLISHERS = 50
 BUDGET = 512 * 1024
 BODY = 16 * 1024
+EACH = 1200  # messages of a publisher: more than the sockets between it and the broker hold, however slowly it fills them
 
 WARM = 50  # connections before the first look: what is allocated once is there then
 IDLE = 1000
@@ -35,7 +36,7 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
         assert warm.count("A") == 20 * PUBLISHERS
         base = gateway.resident_bytes()
         flood = go_publish(
-            gateway.amqp_url(), "", queue.name, "flood", connections=PUBLISHERS, seconds=6, rate=200, size=BODY, window=0, patience=60
+            gateway.amqp_url(), "", queue.name, "flood", connections=PUBLISHERS, count=EACH, rate=200, size=BODY, window=0, patience=90
         )
 
         def all_under_way() -> bool:
@@ -54,7 +55,7 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             for _ in range(16):
                 time.sleep(0.25)
                 sizes.append(gateway.resident_bytes())
-            wait_until(all_stopped, within=20, what="the broker's standstill to reach every publisher")  # a busy machine fills sockets late
+            wait_until(all_stopped, within=60, what="the broker's standstill to reach every publisher")  # a busy machine fills sockets late
         finally:
             rabbitmq.resume()
         published = flood.result()

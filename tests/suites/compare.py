@@ -3,8 +3,9 @@
     PYTHONPATH=tests python -m suites.compare [SUITE ...]
 
 Exit codes: 0 no difference, 1 a difference or an error in the gateway's log (each is listed), 2 a suite could not be run, or so many of
-its tests did not pass directly that it proves nothing. What differs is run RERUNS times more on both sides: a test that fails directly too,
-now and then, is reported as flaky; one that only ever failed through the gateway is a difference.
+its tests did not pass directly that it proves nothing. What differs is run RERUNS times more, one side after the other: a test that fails
+directly too, now and then, is reported as flaky; one that never differed again, with a machine to itself, is reported as such; any other
+is a difference.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from suites.catalogue import SUITES, Suite
-from suites.outcomes import MISSING, PASSED, Comparison, Outcome, Outcomes, SuiteError, differences, is_flaky
+from suites.outcomes import MISSING, PASSED, Comparison, Outcome, Outcomes, SuiteError, differences, is_flaky, was_once
 from suites.sides import PortTakenError, Side, both_sides
 from support.brokers.rabbitmq import RabbitMQMissingError
 from support.environments import PackagesUnreachableError
@@ -56,7 +57,8 @@ def compare(suite: Suite, sides: tuple[Side, Side]) -> Comparison:
         runs = [(direct, gateway), *((suite.run(sides[0], names), suite.run(sides[1], names)) for _ in range(RERUNS))]
         for suspect in suspects:
             mine, theirs = ([run[side].get(suspect.test, Outcome(MISSING)) for run in runs] for side in (0, 1))
-            (result.flaky if is_flaky(mine, theirs) else result.differences).append(suspect)
+            kind = result.once if was_once(mine, theirs) else result.flaky if is_flaky(mine, theirs) else result.differences
+            kind.append(suspect)
     result.complaints = sides[1].complaints()[complained:]
     return result
 

@@ -57,10 +57,17 @@ def test_a_test_that_differs_every_time_is_a_difference_and_only_it_is_run_again
     assert not result.same
 
 
-def test_one_that_only_ever_fails_through_the_gateway_is_a_difference_however_seldom() -> None:
-    suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD)])
+def test_one_that_fails_again_only_through_the_gateway_is_a_difference_however_seldom() -> None:
+    suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD, GOOD, BAD, GOOD)])
     result = compare(cast(Any, suite), SIDES)
     assert ([difference.test for difference in result.differences], result.flaky, result.same) == (["b"], [], False)
+
+
+def test_one_that_fails_only_while_the_whole_suite_runs_is_told() -> None:
+    suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD)])
+    result = compare(cast(Any, suite), SIDES)
+    assert (result.differences, result.flaky, [difference.test for difference in result.once], result.same) == ([], [], ["b"], True)
+    assert "once       b: directly passed, through the gateway failed (boom)" in result.report()
 
 
 def test_one_that_fails_directly_too_now_and_then_is_flaky() -> None:
