@@ -124,19 +124,21 @@ def settle(request: Request, reservation: Reservation, now: int) -> None:
     0: the answer is not there yet, but something is to be given back or taken in the meantime.
     """
     request.passed = request.count
-    messages = request.messages - reservation.messages
-    size = request.size - reservation.size
-    if messages != 0 or size != 0:
+    messages: int = request.messages
+    size: int = request.size
+    more = messages - reservation.messages
+    more_bytes = size - reservation.size
+    if more != 0 or more_bytes != 0:
         for level in reservation.levels:
-            level.bucket.settle(messages, size, DEBT_NS, now)
-    reservation.messages = request.messages
-    reservation.size = request.size
+            level.bucket.settle(more, more_bytes, DEBT_NS, now)
+    reservation.messages = messages
+    reservation.size = size
     if request.count == 0:
         return
     for level in reservation.levels:
-        level.admitted += request.messages
-        level.admitted_bytes += request.size
+        level.admitted += messages
+        level.admitted_bytes += size
     for level in reservation.shadows:
-        level.shadow_refused += request.messages
+        level.shadow_refused += messages
     if reservation.held_by is not None:
-        reservation.held_by.over_limit += request.messages
+        reservation.held_by.over_limit += messages

@@ -50,9 +50,9 @@ class Verdicts:
 
     def judge(self, request: Request, levels: list[Level], now: int) -> None:
         """Let as many of `request.count` pass as all levels let pass."""
-        count = request.count
-        messages = request.messages
-        size = request.size
+        count: int = request.count  # levels calculate without bounds
+        messages: int = request.messages
+        size: int = request.size
         passed = count
         shadows = False
         for level in levels:
@@ -126,7 +126,7 @@ class Verdicts:
             if level.state == FORGOTTEN:  # while the answer was waited for
                 reservation.levels[at] = self._in_force.ledger.current(level, now)
         settle(request, reservation, now)
-        messages = request.count * request.messages
+        messages: int = request.count * request.messages
         if reservation.held_by is not None:
             self.checks.limited += messages
         elif reservation.shadows:

@@ -90,7 +90,7 @@ some_levels = st.dictionaries(
     min_size=1,
 )
 numbers = st.integers(0, 5) | st.sampled_from([1, 1, 1, 30])
-sizes = st.sampled_from([200, 200, 0, 1, 999, WIDE - 1, WIDE, 2**31, 2**62 - 1, 2**62, 2**64])
+sizes = st.sampled_from([200, 200, 0, 1, 999, WIDE - 1, WIDE, 2**31, 2**62 - 1, 2**62, 2**63 - 1])
 one_asked = st.builds(
     Asked,
     st.sampled_from([0, 0, 0, 0, 1, 2]),
@@ -167,8 +167,8 @@ def test_one_that_costs_more_than_the_burst_goes_into_debt_in_the_middle_of_a_ba
     assert [request.passed for request in judged] == [1, 1, 0, 0]
 
 
-@pytest.mark.parametrize("size", [WIDE, 2**62, 2**64])
-def test_numbers_beyond_native_integers_are_judged_alone(size: int) -> None:
+@pytest.mark.parametrize("size", [WIDE, 2**62, 2**63 - 1])
+def test_numbers_whose_product_is_no_native_integer_are_judged_alone(size: int) -> None:
     twice = Twice(Rule("topics", limit=Limit(messages=Rate(10))), Rule("clients", per="client", limit=Limit(bytes=Rate(10**14 + 1))))
     judged = twice.ask([Asked(0), Asked(0, count=WIDE - 1, size=WIDE - 1), Asked(0, size=size), Asked(0, messages=2**61)], BEGIN)
     assert [request.passed for request in judged] == [1, 9, 0, 0]
