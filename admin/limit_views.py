@@ -155,6 +155,7 @@ class KeyLimit(msgspec.Struct, frozen=True):
 
     `explanation` (asked for with `explain=1`): each level, with what lost and why, and levels on which nothing holds.
     `topic` ends in `.#` where that is a group of keys (a rule's routing_key_words): the key's own, or the one the path names with `.%23`.
+    `remarks`: why a live change may not do what was meant by it, in words for people.
     """
 
     protocol: str
@@ -164,6 +165,7 @@ class KeyLimit(msgspec.Struct, frozen=True):
     override: StoredOverride | None
     levels: list[Level]
     explanation: list[Explained] | None = None
+    remarks: list[str] = []
 
 
 class LimitInUse(msgspec.Struct, frozen=True):

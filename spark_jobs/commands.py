@@ -69,7 +69,9 @@ def _compute(
     log_folder, state_folder = local_folder("log", log), local_folder("state", state)
     before = _load(Path(previous)) if previous is not None else None
     computed_at = _moment(now)
-    size = sum(path.stat().st_size for path in log_folder.glob(f"dt={date}/hr=*/*.jsonl*"))
+    sizes = [path.stat().st_size for path in log_folder.glob(f"dt={date}/hr=*/*.jsonl*")]
+    size = sum(sizes)
+    print(f"{date}: {len(sizes)} files, {size / 1e6:.1f} MB of log; Spark takes half a minute before it reads", file=sys.stderr)
     with spark_session(master, small=size < SMALL_BYTES) as spark:
         from spark_jobs.recompute import Night, recompute
         from spark_jobs.state import State

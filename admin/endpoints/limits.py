@@ -24,7 +24,7 @@ from limiter.explanation import explain
 from limiter.keys import TopicName, amqp_topic, rocketmq_topic
 from limiter.matching import Subject
 from limiter.rule import OPERATIONS, PROTOCOLS
-from limiter.rules import Effective
+from limiter.rules import UNRULED, Effective
 
 LONGEST_NAME: Final = 255  # bytes: AMQP's short strings, RocketMQ's longest topic (%RETRY% and a group)
 RULES_ON_LOOP: Final = 200  # that are explained on the loop's thread: some 5 ms at most
@@ -137,8 +137,22 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
         override=context.store.state.keys.get(key_target(name)),
         levels=[level(operation, effective) for operation, effective in found],
         explanation=await explanation_of(context, name, sender, level) if explaining else None,
+        remarks=remarks_on(context, name, found),
     )
     return Answer(view, etag=etag(configured(context, name)))
+
+
+def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effective]]) -> list[str]:
+    """Why a live change of this key may not do what was meant by it: nothing comes through here, or no rule is for it."""
+    if key_target(name) not in context.store.state.keys:
+        return []
+    remarks = []
+    spoken = {str(each["protocol"]).partition("-")[0] for each in context.gateway.listeners()}  # rocketmq-nameserver opens such
+    if name.protocol not in spoken:
+        remarks.append(f"no listener speaks {name.protocol}: nothing comes through this gateway that the change could hold for")
+    if any(effective.rule.name == UNRULED.name for _, effective in found):
+        remarks.append(f"no rule is for this key (rule: {UNRULED.name}): the change alone limits it, until it is taken back")
+    return remarks
 
 
 async def explanation_of(context: Context, name: TopicName, sender: Sender, level: Callable[[str, Effective], Level]) -> list[Explained]:

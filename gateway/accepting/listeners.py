@@ -10,6 +10,7 @@ does not fill with clients who wait for nothing; one log line a second at most s
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -34,6 +35,11 @@ from gateway.tls.context import Hop
 
 BACKLOG: Final = 4096  # the kernel caps it at net.core.somaxconn
 ACCEPTS_PER_TURN: Final = 64  # then trio's turn
+WAY_OUT: Final = {
+    errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
+    errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
+    errno.EACCES: "; ports below 1024 need the capability CAP_NET_BIND_SERVICE, or root",
+}
 
 
 @dataclass(slots=True)
@@ -97,7 +103,7 @@ class Listener:
             sock.listen(BACKLOG)
         except OSError as error:
             sock.close()
-            raise OSError(error.errno, f"listener {self.name}: cannot bind {self.bind[0]}:{self.bind[1]}: {error.strerror}") from error
+            raise cannot_bind(error, self.name, self.bind) from error
         self.sock = sock
 
     @property
@@ -235,6 +241,12 @@ class Listener:
     def __repr__(self) -> str:
         state = "open" if self.sock is not None else "closed"
         return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
+
+
+def cannot_bind(error: OSError, name: str, address: tuple[str, int]) -> OSError:
+    """The error of binding listener `name`, with the address in its message and, for the usual causes, the way out."""
+    host, port = address
+    return OSError(error.errno, f"listener {name}: cannot bind {host}:{port}: {error.strerror}{WAY_OUT.get(error.errno or 0, '')}")
 
 
 def _reserve() -> int:

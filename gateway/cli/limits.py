@@ -265,6 +265,8 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -
     show_key(remote, reply)
     said(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
     told_replaced(change, seen)
+    for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
+        talk(str(remark))
 
 
 @limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'")

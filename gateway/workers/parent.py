@@ -35,7 +35,7 @@ import trio
 from admin.ports import ReloadFailedError
 from gateway import log, metrics, supervisor, view
 from gateway.accepting.doors import changed_tls, listeners_of, put_tls, say_ending
-from gateway.accepting.listeners import BACKLOG
+from gateway.accepting.listeners import BACKLOG, cannot_bind
 from gateway.access_log import LogWriter, Rolling, safe_name
 from gateway.app import GC_THRESHOLDS, administer
 from gateway.build import build
@@ -406,7 +406,7 @@ def group_member(name: str, family: int, address: Any) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"listener {name}: cannot bind {address[0]}:{address[1]} for each worker: {error.strerror}") from error
+        raise cannot_bind(error, name, address) from error
     return sock
 
 

@@ -374,6 +374,17 @@ async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:
         assert (await api.ask("GET", f"/v1/limits?sort={sort}")).json()["total"] == 25
 
 
+async def test_a_change_that_may_not_do_what_was_meant_says_so(tmp_path: Path) -> None:
+    rule = Rule("some", Match(protocol="rocketmq", topic="other"), limit=Limit(messages=Rate(5)))
+    async with control(tmp_path, [rule]) as api:
+        assert (await api.ask("GET", ORDERS)).json()["remarks"] == []
+        answer = await api.ask("PUT", f"{ORDERS}?force=1", {"messages": "10/s"})
+        assert [remark.partition(":")[0] for remark in answer.json()["remarks"]] == ["no rule is for this key (rule"]
+        answer = await api.ask("PUT", "/v1/limits/amqp/%2F/orders/created?force=1", {"messages": "10/s"})
+        assert "no listener speaks amqp" in answer.json()["remarks"][0]
+        assert (await api.ask("PUT", "/v1/limits/rocketmq/other?force=1", {"messages": "10/s"})).json()["remarks"] == []
+
+
 async def test_a_change_of_a_key_that_nothing_limits_must_bring_a_rate(api: Control) -> None:
     path = "/v1/limits/amqp/%2F/free/k"
     answer = await api.ask("PUT", f"{path}?force=1", {"action": "drop"})

@@ -103,6 +103,13 @@ def test_a_change_by_somebody_else_in_between_is_a_conflict(sluice: Any, admin: 
     assert admin.overrides["/v1/limits/rocketmq/orders"] == {"messages": "1/s"}
 
 
+def test_what_the_gateway_remarks_on_a_change_is_told(sluice: Any, admin: Any) -> None:
+    admin.answers["PUT /v1/limits/amqp/%2F/orders/made"] = (200, {"levels": [], "remarks": ["no listener speaks amqp"]})
+    ran = sluice("limits", "set", "amqp", "/", "orders", "made", "--messages", "5/s")
+    assert ran.code == 0
+    assert ran.err.splitlines()[-1] == "no listener speaks amqp"
+
+
 def test_if_version_is_what_is_written_against(sluice: Any, admin: Any) -> None:
     version = sluice("limits", "get", "rocketmq", "orders", "-o", "json").json["version"]
     admin.requests.clear()

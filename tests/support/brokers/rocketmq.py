@@ -162,6 +162,7 @@ class RocketMQ:
     def _spawn(self, name: str, main: str, arguments: list[str], memory: list[str]) -> Process:
         program = "namesrv" if name == "namesrv" else "broker"
         settings = {"rocketmq.home.dir": str(self.directory), "rmq.logback.configurationFile": f"rmq.{program}.logback.xml"}
+        settings["java.io.tmpdir"] = str(self.directory)  # its certificate for TLS, which nobody deletes when it is killed
         if self.enforce_tls and program == "broker":
             settings["tls.server.mode"] = "enforcing"
         command = java(f"{self._jars}/*", f"org.apache.rocketmq.{main}", self.directory / name, memory, settings)
