@@ -71,7 +71,9 @@ def rest(session: Session, now: int) -> int:
     conversation = session.conversation
     heard_at = max(client.received_at, upstream.received_at)
     if (
-        now - max(heard_at, client.sent_at, upstream.sent_at) < CALM_NS
+        now - heard_at < CALM_NS
+        or now - client.sent_at < CALM_NS
+        or now - upstream.sent_at < CALM_NS  # not `max` of three, which compiled code asks Python for
         or session.batch is not None
         or session.first_end_at > 0
         or session.farewell_due < NEVER

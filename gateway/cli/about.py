@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from importlib import metadata
 
 import click
 
@@ -15,6 +14,8 @@ from gateway.cli.verbs import Verb, output_option
 @output_option
 def version(form: str) -> None:
     """The version, and which build runs: compiled or pure Python."""
+    from importlib import metadata
+
     from gateway.build import build
 
     facts = build()
