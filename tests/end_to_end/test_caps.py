@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 
 import pika
 import pytest
@@ -30,7 +32,7 @@ RULES: list[dict[str, object]] = [
     {"name": "heavy", "match": {"protocol": "amqp", "queue": "cap-heavy"}, "weight": 3},
 ]
 SETTLED_S = 1.5  # the burst is used up by then
-MEASURED_S = 6.0
+SLICES, SLICE_S = 5, 2.0  # what is measured; a busy machine may keep one of two floods waiting in one of them
 
 
 class Sender:
@@ -97,22 +99,23 @@ def test_a_protected_topic_gets_its_demand_and_floods_share_the_rest_by_weight(
         with senders(gateway.port("rabbit")) as running:
             time.sleep(SETTLED_S)
             asked = time.monotonic()
-            before = {name: queue.depth() for name, queue in queues.items()}
+            depths = [{name: queue.depth() for name, queue in queues.items()}]
             began = time.monotonic()
-            time.sleep(MEASURED_S)
-            at_least_s = time.monotonic() - began
-            arrived = {name: queue.depth() - before[name] for name, queue in queues.items()}
+            for number in range(1, SLICES + 1):
+                time.sleep(max(0.0, began + number * SLICE_S - time.monotonic()))
+                at_least_s = time.monotonic() - began
+                depths.append({name: queue.depth() for name, queue in queues.items()})
             at_most_s = time.monotonic() - asked
             mine = running["cap-mine"]
             mine.finish()
             wait_until(
                 lambda: queues["cap-mine"].depth() >= 0.99 * mine.sent, within=10, what="all of its messages, from the first moment on"
             )
-    assert running["cap-heavy"].sent + running["cap-light"].sent >= 15 * CAP * (SETTLED_S + MEASURED_S)
-    assert CAP * at_least_s * 0.97 - 5 <= sum(arrived.values()) <= CAP * at_most_s * 1.02 + 5
-    floods = arrived["cap-heavy"] + arrived["cap-light"]
-    assert abs(arrived["cap-heavy"] / floods - 0.75) <= 0.05 * 0.75
-    assert abs(arrived["cap-light"] / floods - 0.25) <= 0.05 * 0.25
+    arrived = [{name: after[name] - before[name] for name in after} for before, after in pairwise(depths)]
+    assert running["cap-heavy"].sent + running["cap-light"].sent >= 15 * CAP * (SETTLED_S + SLICES * SLICE_S)
+    assert CAP * at_least_s * 0.97 - 5 <= sum(sum(each.values()) for each in arrived) <= CAP * at_most_s * 1.02 + 5
+    light = statistics.median(each["cap-light"] / (each["cap-heavy"] + each["cap-light"]) for each in arrived)
+    assert abs(light - 0.25) <= 0.05 * 0.25
     reasons = {
         sample.labels["reason"]: sample.value
         for sample in gateway.samples()
