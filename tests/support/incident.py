@@ -2,7 +2,7 @@
 
 A RocketMQ broker sheds load blind to topics: whatever has waited too long for its send threads is answered with code 2, whoever sent it.
 Here the broker is made weak, so that a storm which a small machine can blow is one: one send thread, every write flushed to the disk, and
-a queue wait of half the default. The storm's rate follows what this broker takes on this machine (`Incident.rate`).
+a queue wait of half the default. The storm follows what this broker takes on this machine (`Incident.calibrate`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ WEAK: Final[dict[str, object]] = {
 QUIET: Final = [f"quiet-{number}" for number in range(10)]
 PER_TOPIC: Final = 15  # messages a second to each quiet topic
 ORIGINALS: Final = "orders"
-ORIGINAL_BYTES: Final = 196_608
 GROUP: Final = "workers"
 RETRIES: Final = f"%RETRY%{GROUP}"
 CLIENTS: Final = {"127.0.0.11": 3, "127.0.0.12": 1, "127.0.0.13": 1}  # address: share of the storm; the first is the worst
-RATES: Final = (2000, 3000, 4500)  # send-backs a second, tried in turn; more would measure the machine's cores and not the broker
+KIB: Final = 1024
+# Storms, tried in turn: send-backs a second, and the size of the original. More a second would measure the machine's cores and not the
+# broker; with a fast disk each must be larger.
+STORMS: Final = ((2000, 192 * KIB), (3000, 192 * KIB), (4500, 192 * KIB), (4500, 384 * KIB), (4500, 768 * KIB))
 TAKEN: Final = 0.35  # a storm is one where the broker stores no more than this part: all three tries of a send are then shed in some
 
 
@@ -124,8 +126,8 @@ class Incident:
         home.mkdir(parents=True)
         broker.create_topics(*QUIET, ORIGINALS, f"{RETRIES}:1")
         self.address = (broker.advertised, broker.port)
-        self.offset = original(self.address, ORIGINALS, ORIGINAL_BYTES)
-        self.rate = 0  # send-backs a second of a storm; `calibrate` finds it
+        self.offset = 0  # of the message that is sent back, and
+        self.rate = 0  # how often in a second of a storm; `calibrate` finds them
         self.taken = 0.0  # and how many of them the broker stores
         self.quiet: dict[int, QuietSecond] = {}  # by the wall clock
         self._program = RocketMQClient("5.3.3", home, broker.name_server).steady("quiet", QUIET, rate=PER_TOPIC, seconds=seconds)
@@ -145,9 +147,10 @@ class Incident:
             self.quiet[told["second"]] = QuietSecond.from_json(told["topics"])
 
     def calibrate(self) -> int:
-        """Find the rate of a storm that this broker cannot take, in two seconds a rate; no limit may hold meanwhile."""
-        for rate in RATES:
+        """Find a storm that this broker cannot take, in two seconds for each that is tried; no limit may hold meanwhile."""
+        for rate, size in STORMS:
             self.rate = rate
+            self.offset = original(self.address, ORIGINALS, size)
             with Storm(self.address, GROUP, self.offset, ORIGINALS, rate=rate, clients=CLIENTS) as storm:
                 time.sleep(2)
             self.taken = rate * storm.codes[0] / storm.sent
