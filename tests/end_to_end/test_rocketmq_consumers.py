@@ -43,6 +43,7 @@ PULL = 32  # messages that one request asks for; what it brings beyond its reser
 LEAST_HOT_LOOP = 20  # requests per second and queue; unheld, the clients below ask 600 to 2,000 times
 KNOWN_AS = {"cpp": ("CPP", 63), "go": ("GO", 317), "node": ("JAVA", 121)}  # language and version in their requests
 BODIES = [f"m-{number}" for number in range(20)]
+UNCOMMITTED = 5  # messages at most that a client leaves so; one has been seen to leave 3, beside four others on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,10 @@ def test_what_is_sent_back_over_the_limit_is_consumed_all_the_same(
 
 
 def test_a_limit_of_nothing_leaves_consumers_alone(rocketmq: RocketMQ, gateway: Gateway, probe: Callable[[str], RocketmqProbe]) -> None:
-    """Every message comes, once; what was consumed is committed: the next consumer of the group goes on behind it. Queues are locked."""
+    """Every message comes, once; what was consumed is committed: the next consumer of the group goes on behind it. Queues are locked.
+
+    A client that stops as soon as it has what it expects may not have committed the last of it; that comes again then.
+    """
     first, second = BODIES[:15], BODIES[15:]
     for bodies in (first, second):
         orders: dict[str, Callable[[], Consumed]] = {}
@@ -117,7 +121,9 @@ def test_a_limit_of_nothing_leaves_consumers_alone(rocketmq: RocketMQ, gateway: 
             store(rocketmq, topic, bodies)
             orders[library] = partial(probe(library).consume, topic, group, expected=len(bodies))
         consumed = consumed_at_once(orders)
-        assert {library: sorted(one.consumed) for library, one in consumed.items()} == dict.fromkeys(LIBRARIES, sorted(bodies))
+        new = {library: sorted(body for body in one.consumed if body in bodies) for library, one in consumed.items()}
+        assert new == dict.fromkeys(LIBRARIES, sorted(bodies))
+        assert all(set(one.consumed) <= {*first[-UNCOMMITTED:], *bodies} for one in consumed.values())
 
     ordered = {
         library: partial(probe(library).consume, f"unlimited-{word(library)}", f"ordered-{word(library)}", expected=len(BODIES), orderly=1)
