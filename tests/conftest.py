@@ -6,6 +6,10 @@ a suite that was meant for the compiled wheel but imported the source tree would
 A run's folders are in memory where there is room (`support/in_memory.py`), unless `--basetemp` says otherwise: gone at its end, and kept
 until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
 at the end as well.
+
+A test with a real broker or Spark that fails is run once more, and the end says so, with the reason: on a small machine that others use too,
+a client's time-out or a rate measured while something else was busy is no fault of what is tested. What fails twice has failed. No other test
+is run again.
 """
 
 from __future__ import annotations
@@ -58,6 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
 
     items.sort(key=lateness, reverse=hasattr(config, "workerinput"))
+    for item in items:
+        if lateness(item):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,6 +79,9 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, exitstatus: int,
         for name, remark in getattr(report, "user_properties", ()):
             if name == "remark" and report.when == "call":
                 terminalreporter.write_line(f"{report.nodeid}: {remark}")
+    for report in terminalreporter.stats.get("rerun", ()):
+        reason = getattr(getattr(report.longrepr, "reprcrash", None), "message", str(report.longrepr))
+        terminalreporter.write_line(f"{report.nodeid}: run again, after: {reason[:600]}")
     folder = config.stash.get(IN_MEMORY, None)
     if folder is not None and exitstatus:
         terminalreporter.write_line(f"The folders of this run are kept in {folder} until the next.")
