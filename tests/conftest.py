@@ -7,9 +7,9 @@ A run's folders are in memory where there is room (`support/in_memory.py`), unle
 until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
 at the end as well.
 
-A test with a real broker or Spark that fails is run once more, and the end says so, with the reason: on a small machine that others use too,
-a client's time-out or a rate measured while something else was busy is no fault of what is tested. What fails twice has failed. No other test
-is run again.
+A test with a real broker or Spark that fails is run once more, and the end says so, with the reason: on a small machine that others use,
+a client's time-out or a rate measured while something else was busy is no fault of what is tested. What fails twice has failed. No other
+test is run again.
 """
 
 from __future__ import annotations
