@@ -44,6 +44,8 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
         return begin
     room = UNBOUNDED
     room_bytes = UNBOUNDED
+    wanted: int = first.count * first.messages  # debts have no bound: below, no native integer
+    wanted_bytes: int = first.count * first.size
     for level in levels:
         breaker = level.breaker
         if level.shadow or (breaker.open_until != 0 and breaker.is_open(now)):
@@ -51,7 +53,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
         bucket = level.bucket
         if isinstance(bucket, TokenBucket):
             found, found_bytes = bucket.room(0, now)
-        elif share is not None and bucket is share.cap and first.count * first.messages <= room and first.count * first.size <= room_bytes:
+        elif share is not None and bucket is share.cap and wanted <= room and wanted_bytes <= room_bytes:
             found, found_bytes = share.cap.room(share, first.messages, first.size, now)
         else:
             return begin
