@@ -56,7 +56,9 @@ def test_an_interrupt_ends_java_and_says_one_line(tmp_path: Path, reached: str) 
             time.sleep(0.02)
         started.send_signal(signal.SIGINT)
         _, said = started.communicate(timeout=PATIENCE_S)
-    assert (started.returncode, said) == (130, "sluice: interrupted; no quotas were written\n")
+    begun, *last = said.splitlines()
+    assert (started.returncode, last) == (130, ["sluice: interrupted; no quotas were written"])
+    assert begun.startswith(DAY)
     assert processes_of(scratch) == []
     assert list(scratch.iterdir()) == []
     assert not (tmp_path / "quotas.json").exists()
