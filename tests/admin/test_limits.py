@@ -376,7 +376,7 @@ async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:
 
 async def test_a_change_that_may_not_do_what_was_meant_says_so(tmp_path: Path) -> None:
     rule = Rule("some", Match(protocol="rocketmq", topic="other"), limit=Limit(messages=Rate(5)))
-    async with control(tmp_path, [rule]) as api:
+    async with control(tmp_path, (rule,)) as api:
         assert (await api.ask("GET", ORDERS)).json()["remarks"] == []
         answer = await api.ask("PUT", f"{ORDERS}?force=1", {"messages": "10/s"})
         assert [remark.partition(":")[0] for remark in answer.json()["remarks"]] == ["no rule is for this key (rule"]

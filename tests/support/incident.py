@@ -41,7 +41,7 @@ KIB: Final = 1024
 # Storms, tried in turn: send-backs a second, and the size of the original. More a second would measure the machine's cores and not the
 # broker; with a fast disk each must be larger.
 STORMS: Final = ((2000, 192 * KIB), (3000, 192 * KIB), (4500, 192 * KIB), (4500, 384 * KIB), (4500, 768 * KIB))
-TAKEN: Final = 0.35  # a storm is one where the broker stores no more than this part: all three tries of a send are then shed in some
+TAKEN: Final = 0.35  # a storm is one where the broker stores no more than this part: both tries of a send are then shed in some
 
 
 def default_rules() -> list[dict[str, object]]:

@@ -16,8 +16,9 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * An application with several topics that sends to each at a steady rate, synchronously, with the client's own settings (so with its
- * retries), and says each second what it saw.
+ * An application with several topics that sends to each at a steady rate, synchronously, and says each second what it saw. It retries
+ * once: the broker sheds what has waited at moments 10 ms apart, so a client that was shed tries again right after such a moment, and with
+ * the client's usual two retries hardly any send fails on a fast machine; it takes 0.3 s instead of 0.003.
  *
  * <pre>Steady NAMESRV GROUP RATE SECONDS SIZE TOPIC...</pre>
  *
@@ -37,6 +38,7 @@ public final class Steady {
         List<String> topics = Arrays.asList(arguments).subList(5, arguments.length);
         DefaultMQProducer producer = new DefaultMQProducer(arguments[1]);
         producer.setNamesrvAddr(arguments[0]);
+        producer.setRetryTimesWhenSendFailed(1);
         producer.setInstanceName(arguments[1] + "-" + ProcessHandle.current().pid());
         producer.start();
         for (String topic : topics) {
