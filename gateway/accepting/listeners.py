@@ -14,9 +14,9 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -243,9 +243,12 @@ class Listener:
         return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
 
 
-def cannot_bind(error: OSError, name: str, address: tuple[str, int]) -> OSError:
-    """The error of binding listener `name`, with the address in its message and, for the usual causes, the way out."""
-    host, port = address
+def cannot_bind(error: OSError, name: str, address: Sequence[Any]) -> OSError:
+    """The error of binding listener `name`, with the address in its message and, for the usual causes, the way out.
+
+    `address` is as the socket module has it: of four parts with IPv6.
+    """
+    host, port = address[:2]
     return OSError(error.errno, f"listener {name}: cannot bind {host}:{port}: {error.strerror}{WAY_OUT.get(error.errno or 0, '')}")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -139,6 +141,9 @@ def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Paren
             sock.close()
 
 
-def test_an_address_that_cannot_be_had_is_named_with_the_way_out() -> None:
-    with pytest.raises(OSError, match=r"listener rabbit: cannot bind 192\.0\.2\.1:1: .*no interface of this machine has that address"):
-        group_member("rabbit", 2, ("192.0.2.1", 1))
+@pytest.mark.parametrize(
+    ("family", "address"), [(socket.AF_INET, ("192.0.2.1", 1)), (socket.AF_INET6, ("2001:db8::1", 1, 0, 0))], ids=["IPv4", "IPv6"]
+)
+def test_an_address_that_cannot_be_had_is_named_with_the_way_out(family: int, address: tuple[Any, ...]) -> None:
+    with pytest.raises(OSError, match=rf"listener rabbit: cannot bind {address[0]}:1: .*no interface of this machine has that address"):
+        group_member("rabbit", family, address)
