@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from limiter.limits import NEVER
+
 if TYPE_CHECKING:
     from limiter.ledger import Level
     from limiter.request import Request
@@ -58,7 +60,7 @@ def reserve(request: Request, reservation: Reservation, levels: list[Level], now
                 longest = wait
                 request.level = level
                 request.rule = level.rule
-    request.wait_ns = longest
+    request.wait_ns = min(longest, NEVER)
     if longest > 0:
         request.passed = 0
         stand_in_line(request, reservation, levels, now)
@@ -107,7 +109,7 @@ def stand_in_line(request: Request, reservation: Reservation, levels: list[Level
         first = level.first
         if level.wait_ns(reservation.messages, reservation.size, now) > 0:
             level.refuse(0, reservation.messages, reservation.size, now)
-            wait = level.wait_ns(reservation.messages, reservation.size, now)
+            wait = min(level.wait_ns(reservation.messages, reservation.size, now), NEVER)
             if wait > request.wait_ns:  # its breaker has opened
                 request.wait_ns = wait
                 request.level = level

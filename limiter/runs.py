@@ -61,12 +61,11 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
         room_bytes = min(room_bytes, found_bytes)
     left: i64 = max(room, -1)
     left_bytes: i64 = max(room_bytes, -1)
+    if left < 0 or left_bytes < 0:
+        return begin
     again: i64 = 0  # messages that were judged before
-    alike = first  # the last request that was unlike the one before it
-    alikes: i64 = 0  # and how many there are of its cost, one after the other
-    each_ns = 0 if share is None else share.cap.cost_ns(first.messages, first.size)  # what one of them costs the cap
-    largest_ns = each_ns
-    cap_ns = 0  # what those before them cost it
+    cap_ns = 0  # what the run costs the cap
+    largest_ns = 0  # and the dearest of it
     end: i64 = len(requests)
     at: i64 = begin
     while at < end:
@@ -80,28 +79,21 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
             break
         cost = count * messages
         cost_bytes = count * size
-        if cost > left or cost_bytes > left_bytes:
+        until = at + fitting(fitting(end - at, cost, left), cost_bytes, left_bytes)
+        if until == at:
             break
-        if share is not None:
-            if messages != alike.messages or size != alike.size:
-                many: int = alikes  # what a cap counts has no bound
-                cap_ns += many * each_ns
-                alike = request
-                alikes = 0
-                each_ns = share.cap.cost_ns(messages, size)
-                largest_ns = max(largest_ns, each_ns)
-            alikes += count
-        left -= cost
-        left_bytes -= cost_bytes
+        after = pass_alike(requests, at, until)
+        alike = after - at
+        left -= alike * cost
+        left_bytes -= alike * cost_bytes
         if request.again:
-            again += cost
-        request.passed = count
-        request.wait_ns = 0
-        if request.rule is not None:
-            request.rule = None
-        request.shadow_refused = 0
-        request.bypassed = False
-        at += 1
+            again += alike * cost
+        if share is not None:
+            each_ns = share.cap.cost_ns(messages, size)
+            many: int = alike * count  # what a cap counts has no bound
+            cap_ns += many * each_ns
+            largest_ns = max(largest_ns, each_ns)
+        at = after
     if at == begin:
         return begin
     taken: int = room - left
@@ -109,14 +101,46 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     before: int = again  # a native integer would make one of the counter below, which has no bound
     for level in levels:
         if share is not None and level.bucket is share.cap:
-            rest: int = alikes
-            share.cap.take_run(share, cap_ns + rest * each_ns, largest_ns, taken, taken_bytes)
+            share.cap.take_run(share, cap_ns, largest_ns, taken, taken_bytes)
         else:
             level.bucket.take(1, taken, taken_bytes)
         level.admitted += taken
         level.admitted_bytes += taken_bytes
     checks.ok += taken - before
     return at
+
+
+def fitting(most: i64, cost: i64, left: i64) -> i64:
+    """How many requests of `cost`, `most` at most, fit in `left`."""
+    if cost == 0 or (most < WIDE and cost < WIDE and most * cost <= left):  # a division costs more than a decision
+        return most
+    return min(most, left // cost)
+
+
+def pass_alike(requests: list[Request], begin: i64, until: i64) -> i64:
+    """Let request number `begin` pass, and those after it that are like it, up to `until`; the number of the first that is not passed."""
+    request = requests[begin]
+    key = request.key
+    count = request.count
+    messages = request.messages
+    size = request.size
+    again = request.again
+    at: i64 = begin
+    while True:
+        request.passed = count
+        request.wait_ns = 0
+        if request.rule is not None:
+            request.rule = None
+        request.shadow_refused = 0
+        request.bypassed = False
+        at += 1
+        if at == until:
+            return at
+        request = requests[at]
+        if request.key is not key or request.count != count or request.messages != messages or request.size != size:
+            return at
+        if request.again != again or request.reservation is not None or request.prepaid:
+            return at
 
 
 def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Checks, now: int) -> i64:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from limiter.flight import Ending, Flight, Hold, give_back
 from limiter.ledger import FORGOTTEN, Level
+from limiter.limits import NEVER
 from limiter.reservation import Reservation, reserve, settle
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Verdicts:
             judge_shadows(request, levels, now)
         if not request.again:
             checks = self.checks
-            shadowed = request.shadow_refused
+            shadowed: int = request.shadow_refused
             checks.ok += (passed - shadowed) * messages
             if shadowed > 0:
                 checks.shadowed += shadowed * messages
@@ -165,7 +166,7 @@ def refuse(request: Request, levels: list[Level], now: int) -> None:
                 longest = wait
                 request.rule = level.rule
                 request.level = level
-    request.wait_ns = longest
+    request.wait_ns = min(longest, NEVER)
 
 
 def judge_shadows(request: Request, levels: list[Level], now: int) -> None:
