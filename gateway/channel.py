@@ -34,7 +34,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self.sock = sock
+        # What every turn looks at comes first, see `Session`.
         self.fd = sock.fileno()
         self._handle: Any = self.fd  # the same as the system's calls take it: compiled code would make an object of it each time
         self.readable = True
@@ -43,23 +43,23 @@ class Channel:
         self.eof = False  # the peer's FIN was read
         self.shut = False  # we have sent our FIN
         self.closed = False
-        self.error: OSError | None = None  # reading failed: nothing more will come
-        self.cut: OSError | None = None  # sending failed: nothing more can be sent, but what has come may still be read
-        self.certificate_user: str | None = None  # whom the peer's certificate names, where TLS has verified one
+        self._pieces = False  # something is in `_backlog`
         self.lends_certificate = False  # a client's side of TLS, with a certificate of the gateway's own to show
-        self.received = 0  # bytes
-        self.received_at = 0  # monotonic ns of the last byte read; kept by the owner
+        self.cut: OSError | None = None  # sending failed: nothing more can be sent, but what has come may still be read
         self.queued = 0
         self.sent = 0
+        self._first: memoryview | bytes | None = None  # the first piece of what is queued, nearly always the only one, unless `_lined_up`
+        self.received = 0  # bytes
+        self.received_at = 0  # monotonic ns of the last byte read; kept by the owner
         self.sent_at = 0  # monotonic ns of the last byte the socket took
         self.blocked_at = 0  # monotonic ns since when the backlog waits for the socket; 0: it does not
-        self.blocked_ns = 0  # all such waits that are over
         self._most: i64 = READ  # to be asked for by the next `read`
         self._few: i64 = 0  # reads in a row that brought FEW bytes at most
-        self._first: memoryview | bytes | None = (
-            None  # what is queued, where that is one piece: nearly always; the rest is never without it
-        )
+        self.error: OSError | None = None  # reading failed: nothing more will come
+        self.blocked_ns = 0  # all such waits that are over
         self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
+        self.certificate_user: str | None = None  # whom the peer's certificate names, where TLS has verified one
+        self.sock = sock
 
     @property
     def backlog(self) -> int:
@@ -110,6 +110,7 @@ class Channel:
             self._first = piece
         else:
             self._backlog.append(piece)
+            self._pieces = True
         self.queued += size
 
     def flush(self, now: int) -> None:
@@ -120,12 +121,13 @@ class Channel:
             self.blocked_ns += now - self.blocked_at
             self.blocked_at = 0
         before = self.sent
-        if len(self._backlog) > 1 and self.queued - before < SMALL * len(self._backlog):
+        if self._pieces and len(self._backlog) > 1 and self.queued - before < SMALL * len(self._backlog):
             self._first = b"".join(self._lined_up())
             self._backlog = []
+            self._pieces = False
         try:
             first = self._first
-            if first is not None and not self._backlog:
+            if first is not None and not self._pieces:
                 taken = write(self._handle, first)
                 self.sent += taken
                 if self.sent == self.queued:
@@ -136,6 +138,7 @@ class Channel:
                 taken = write_all(self._handle, self._lined_up()[:IOV])
                 self.sent += taken
                 self._consume(taken)
+            self._pieces = False
         except BlockingIOError:
             self.writable = False
             self.blocked_at = now
@@ -149,6 +152,7 @@ class Channel:
         """All that is queued, in order, in `_backlog`."""
         if self._first is not None:
             self._backlog.insert(0, self._first)
+            self._pieces = True
             self._first = None
         return self._backlog
 

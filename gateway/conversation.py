@@ -122,39 +122,54 @@ class Conversation:
     """One client, one broker. Subclassed once per protocol; see the module's docstring for the order of calls."""
 
     def __init__(self, circumstances: Circumstances) -> None:
-        self.circumstances = circumstances
-        self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
-        self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
-        self.held_messages = 0  # messages in held parts
-        self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
-        self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
-        self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
-        self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
-        self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
-        self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
-        self.blocking = 0  # held parts for whose sake the client is not read, and `held_back`
-        self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
-        self.starved = False  # set by the session: not read because the gateway as a whole is short of memory
-        self.hang_up = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
-        self.patience_ns = NEVER  # how long a client may be kept waiting for one request, by the nature of its protocol's clients
-        self.user: str | None = None  # as authenticated, once known
-        self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
-        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
-        self.broker_blocked = False  # the broker has said that it takes no more publishes for now
-        self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
-        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
-        self.endings: list[Ending] = []  # requests in flight that have (`limiter/flight.py`); the session tells the judge, and empties it
-        self.under_way = 0  # errands not answered yet
-        self.errands: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
-        self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
-        self.parked_messages = 0  # deliveries in them
-        self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
-        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
+        # What every turn looks at comes first, see `Session`.
+        self.news = False  # in `errands`, `abandoned`, `delivered`, `busy`, `broker_blocked` or `sample`, for the session
         self.draining = False  # farewell was said: what the client still sends is not decoded
-        self.parting = ""  # why the client cannot stay, while it is still being told so (`part_with`)
+        self.starved = False  # set by the session: not read because the gateway as a whole is short of memory
+        self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
+        self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
+        self.broker_blocked = False  # the broker has said that it takes no more publishes for now
         self.has_farewell = True  # the protocol has words for "this connection ends"; where not, `departure.py` ends it
         self.turns_away = False  # new requests are answered with the word to go elsewhere
+        self.endings: list[Ending] = []  # requests in flight that have (`limiter/flight.py`); the session tells the judge, and empties it
+        self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
+        self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
+        self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
+        self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
+        self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
+        self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
+        self.blocking = 0  # held parts for whose sake the client is not read, and `held_back`
+        self.hang_up = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
+        self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
+        self.user: str | None = None  # as authenticated, once known
+        self.circumstances = circumstances
+        self.held_messages = 0  # messages in held parts
+        self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
+        self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
+        self.patience_ns = NEVER  # how long a client may be kept waiting for one request, by the nature of its protocol's clients
+        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
+        self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
+        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.under_way = 0  # errands not answered yet
+        self.errands: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
+        self.parked_messages = 0  # deliveries that a rule keeps from the client
+        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
+        self.parting = ""  # why the client cannot stay, while it is still being told so (`part_with`)
         self.turned_away = 0  # requests that came after `begin_departure` and were not forwarded
+
+    # ---- what there is to report ------------------------------------------------------------------------------------
+
+    def give_up(self, part: Part) -> None:
+        """`part` goes nowhere, and the client is still there."""
+        self.abandoned.append(part)
+        self.news = True
+
+    def tell_sample(self, sample: int) -> None:
+        """How far the publish has come whose confirm is timed."""
+        if sample != self.sample:
+            self.sample = sample
+            self.news = True
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 

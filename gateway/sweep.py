@@ -190,9 +190,10 @@ class Sweeper:
                 batch = session.batch
                 assert batch is not None
                 batches.append(batch)
-            deliveries = session.deliveries.ask(session, now)
-            if deliveries is not None:
-                batches.append(deliveries)
+            if session.conversation.ask_due <= now:
+                deliveries = session.deliveries.ask(session, now)
+                if deliveries is not None:
+                    batches.append(deliveries)
         except ProtocolError as broken:  # a name of its own: mypyc would give `error` this type below as well
             break_off(session, broken, now)
         except Exception as error:  # let it crash: this session only

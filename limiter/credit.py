@@ -35,13 +35,13 @@ class Credit:
     def __init__(self, initial: int = INITIAL, more_after: int = MORE_AFTER, upstream: Credit | None = None) -> None:
         if not 0 < more_after <= initial:
             raise ValueError(f"credit {{initial: {initial}, more_after: {more_after}}}: it must be 0 < more_after <= initial")
-        self.initial = initial
-        self.more_after = more_after
-        self.upstream = upstream
         self.credit = initial  # credits left: messages that may be passed on now; below 0 where a batch overdrew it
+        self.more_after = more_after
         self._handled = 0  # by the next stage, not yet granted: less than more_after
-        self._deferred = 0  # grants the next stage owes because it is blocked itself
         self._blocked_at = -1  # since when; -1: not blocked
+        self._deferred = 0  # grants the next stage owes because it is blocked itself
+        self.initial = initial
+        self.upstream = upstream
         self._blocked_ns = 0  # all blocks that are over
         self._last_blocked = -1  # when a block was last over; -1: never
 

@@ -19,12 +19,12 @@ class Forward(Handler):
     """Puts `conversation.onward` on the upstream channel."""
 
     def __init__(self, conversation: Conversation, upstream: Channel, credit: Credit, accounts: Accounts) -> None:
-        self.conversation = conversation
-        self.upstream = upstream
-        self.credit = credit  # the limiter's towards us
-        self.accounts = accounts
-        self.messages = 0  # requests forwarded since the session began
         self.unsent = 0  # requests whose bytes the socket has not taken yet
+        self.upstream = upstream
+        self.conversation = conversation
+        self.credit = credit  # the limiter's towards us
+        self.messages = 0  # requests forwarded since the session began
+        self.accounts = accounts
         self.first_mark = 0  # upstream.queued behind the first of them
         self.first_count = 0
         self.marks: list[tuple[int, int]] = []  # the same of the rest, latest last: rarely any, for most leave in the turn they came in

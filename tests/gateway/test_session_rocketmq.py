@@ -228,6 +228,7 @@ def test_a_conversation_over_sockets_arrives_whole(seed: int) -> None:
                 heard += wires.received(client)
             end.sendall(next(rest[end]))
         client.shutdown(socket.SHUT_WR)
+        wires.until(lambda: wires.session().upstream.shut)  # the judge's thread may be late
         wires.run(0.02)
         arrived += wires.received(broker)
         heard += wires.received(client)

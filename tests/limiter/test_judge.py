@@ -152,6 +152,14 @@ def test_zero_refuses_everything() -> None:
     assert (refused.passed, refused.wait_ns) == (0, NEVER)
 
 
+def test_a_wait_beyond_146_years_is_never() -> None:
+    judge = Judge(RuleSet((Rule("topics", limit=Limit(bytes=Rate(1, 86_400 * SECOND))),)))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, BEGIN, size=10**9).passed == 1  # into debt: more than a full bucket is
+    refused = ask(judge, key, BEGIN, size=1)
+    assert (refused.passed, refused.wait_ns) == (0, NEVER)
+
+
 def test_shadow_counts_and_never_refuses() -> None:
     judge = judge_of(per_topic(10, mode="shadow"))
     request = ask(judge, key_of(judge, "orders"), BEGIN, count=25)

@@ -161,6 +161,19 @@ def test_what_is_cheaper_passes_after_a_refusal() -> None:
     assert [request.wait_ns for request in judged] == [0, SECOND // 10, SECOND // 10, 0, MS]
 
 
+@pytest.mark.parametrize(("before", "passed"), [(0, 5), (1, 4), (200, 4), (201, 3)])
+def test_as_many_alike_pass_as_fit_whatever_stands_before_them(before: int, passed: int) -> None:
+    twice = Twice(Rule("topics", limit=Limit(messages=Rate(1000), bytes=Rate(1000)), open_for_ns=0))
+    judged = twice.ask([Asked(0, size=before), *[Asked(0)] * 7, Asked(0, size=0), Asked(0, size=0, again=True)], BEGIN)
+    assert [request.passed for request in judged] == [1, *[1] * passed, *[0] * (7 - passed), 1, 1]
+
+
+def test_those_of_a_dear_cost_pass_as_far_as_it_goes_into_what_is_left() -> None:
+    twice = Twice(Rule("topics", limit=Limit(bytes=Rate(7 * WIDE)), open_for_ns=0))
+    judged = twice.ask([Asked(0, count=2, size=WIDE - 1) for _ in range(5)], BEGIN)
+    assert [request.passed for request in judged] == [2, 2, 2, 1, 0]
+
+
 def test_one_that_costs_more_than_the_burst_goes_into_debt_in_the_middle_of_a_batch() -> None:
     twice = Twice(Rule("topics", limit=Limit(messages=Rate(10)), open_for_ns=0))
     judged = twice.ask([Asked(0, messages=0), Asked(0, messages=32), Asked(0, messages=0), Asked(0)], BEGIN)

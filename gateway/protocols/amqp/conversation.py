@@ -160,11 +160,13 @@ class AmqpConversation(Conversation):
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
             out.clear()
             raise
-        if stream.methods.blocked and not self.broker_blocked:
-            self._tell_busy()
-        self.broker_blocked = stream.methods.blocked
+        if stream.methods.blocked != self.broker_blocked:
+            self.broker_blocked = stream.methods.blocked
+            self.news = True
+            if self.broker_blocked:
+                self._tell_busy()
         if self.sample == SAMPLED:
-            self.sample = self.settling.sampler.look()
+            self.tell_sample(self.settling.sampler.look())
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished:
             self._end_channels(methods)

@@ -139,12 +139,13 @@ class ParkingLot:
 
     def give_up(self, part: Part) -> None:
         """Deliveries that were received, and go nowhere."""
-        self.conversation.abandoned.append(part)
+        self.conversation.give_up(part)
 
     def count(self, key: Key | None, received: int, forwarded: int, size: int) -> None:
         """Report deliveries of `key`: received from the broker, forwarded to the client, and the bytes of the latter. None: nobody's."""
         if key is None:
             return
+        self.conversation.news = True
         delivered = self.conversation.delivered
         if delivered and delivered[-1].key is key:
             last = delivered[-1]

@@ -166,7 +166,7 @@ class Settling:
         channel.dead = True
         for part in self.lines.forget(channel):
             if part.kind == REQUEST:
-                self.conversation.abandoned.append(part)
+                self.conversation.give_up(part)
             elif method_of(part) == CHANNEL_CLOSE:
                 self.lines.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
 
@@ -192,7 +192,7 @@ class Settling:
             if confirms is not None:
                 confirms.forward(part.count)
                 if self.conversation.sample == NOT_SAMPLED:
-                    self.conversation.sample = self.sampler.take(channel, part.count)
+                    self.conversation.tell_sample(self.sampler.take(channel, part.count))
             if not part.complete:
                 channel.discarding = False
         elif part.kind == BODY:
@@ -282,7 +282,7 @@ class Settling:
             self._notice(channel, part)
             self.conversation.onward.append(part)
         elif part.kind == REQUEST:
-            self.conversation.abandoned.append(part)
+            self.conversation.give_up(part)
         if taken:
             self._settle(channel)
 

@@ -31,7 +31,7 @@ class BrokerStream:
         self.outstanding = outstanding
         self.left: i64 = 0  # bytes still to come of the frame under way, where its head has been looked at
         self.head = bytearray()  # the head of a frame, as far as it has come in pieces
-        self.head_size: i64 = 0  # how long it is: 8 until its prefix is there, then with the header
+        self.head_size: i64 = 0  # how long it is: 8 until its prefix is there, then with the header; 0: none has come in pieces
         self.waiting: list[bytes] = []
         self.waiting_bytes = 0
 
@@ -41,11 +41,11 @@ class BrokerStream:
         self.waiting_bytes += len(frames)
 
     def at_boundary(self) -> bool:
-        return self.left == 0 and not self.head
+        return self.left == 0 and self.head_size == 0
 
     def take(self) -> bytes:
         """What waits, if the broker's stream stands between two frames."""
-        if not self.waiting or not self.at_boundary():
+        if self.waiting_bytes == 0 or not self.at_boundary():
             return b""
         taken = self.waiting[0] if len(self.waiting) == 1 else b"".join(self.waiting)
         self.waiting = []
@@ -57,12 +57,12 @@ class BrokerStream:
         size: i64 = len(data)
         if size == 0:
             return
-        if self.waiting and self.at_boundary():
+        if self.waiting_bytes and self.at_boundary():
             out.append(self.take())
         sent: i64 = 0  # data before it is in `out`
         at: i64 = 0
         while True:
-            if self.head:
+            if self.head_size > 0:
                 at = self._go_on_with_head(data, at, size)
             if self.left > 0:
                 step: i64 = min(self.left, size - at)
@@ -72,7 +72,7 @@ class BrokerStream:
                 at += step
             if at == size:
                 break
-            if self.waiting and at > 0:
+            if self.waiting_bytes and at > 0:
                 out.append(data[sent:at])
                 out.append(self.take())
                 sent = at
@@ -90,7 +90,7 @@ class BrokerStream:
             self.head_size = PREFIX
             at = self._go_on_with_head(data, at, size)
         out.append(data[sent:] if sent > 0 else data)
-        if self.waiting and self.at_boundary():
+        if self.waiting_bytes and self.at_boundary():
             out.append(self.take())
 
     def _go_on_with_head(self, data: bytes, at: i64, size: i64) -> i64:
@@ -115,10 +115,12 @@ class BrokerStream:
                 self.head_size = PREFIX + header
                 continue
             self.head = bytearray()
-            if self.head_size == PREFIX:
+            size_of_head = self.head_size
+            self.head_size = 0
+            if size_of_head == PREFIX:
                 self.left = length - 4  # no header, or one too long to be looked at: passes
             else:
-                self.outstanding.heard(head, 4, self.head_size, length - 4 - header)
+                self.outstanding.heard(head, 4, size_of_head, length - 4 - header)
                 self.left = length - 4 - header
             return at
 

@@ -80,7 +80,7 @@ class RocketmqConversation(Conversation):
     def admit(self, part: Part) -> None:
         if self.hang_up:  # the client will take it for failed
             if part.kind == REQUEST:
-                self.abandoned.append(part)
+                self.give_up(part)
             return
         if part.kind == BODY:
             if self.discarding:
@@ -108,6 +108,7 @@ class RocketmqConversation(Conversation):
                 self._turn_away(part)
             else:
                 self.errands.append(part)
+                self.news = True
                 self.under_way += 1
             return
         elif part.count:
@@ -246,14 +247,20 @@ class RocketmqConversation(Conversation):
     # ---- broker to client ------------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
-        self.broker.relay(data, out)
-        if self.outstanding.busy:
-            self.busy.extend(self.outstanding.busy)
-            self.outstanding.busy = []
-        if self.polls.delivered:
+        broker = self.broker
+        outstanding = self.outstanding
+        waiting = broker.waiting_bytes
+        broker.relay(data, out)
+        if outstanding.news:
+            outstanding.news = False
+            self.news = True
+            self.busy.extend(outstanding.busy)
+            outstanding.busy = []
             self.delivered.extend(self.polls.delivered)
             self.polls.delivered = []
-        self._tell()
+            self._tell()
+        elif broker.waiting_bytes != waiting:
+            self._tell()
 
     def ask(self, now: int) -> list[Part]:
         """Not deliveries, which are never kept here, but what is to be settled for those that have passed."""
@@ -306,6 +313,7 @@ class RocketmqConversation(Conversation):
             self._say(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
             words = self.take_replies()
         self.abandoned.extend(held)
+        self.news = True
         self.outstanding.drop_watchers()
         self.turns_away = False
         self.frames.turning_away = True

@@ -52,10 +52,11 @@ decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
 class Outstanding:
     """What one client waits for."""
 
-    __slots__ = ("again", "asked", "busy", "endings", "polls", "sends", "watched")
+    __slots__ = ("again", "asked", "busy", "endings", "news", "polls", "sends", "watched")
 
     def __init__(self, endings: list[Ending] | None = None) -> None:
         self.asked: i64 = 0  # requests the broker answers soon, and has not
+        self.news = False  # a poll's answer has come, or more of it, or there is something in `busy`
         self.polls: dict[int, Watched | None] = {}  # by opaque: what the broker may keep, and who wants to see the answer
         self.watched: Watched | None = None  # whose answer's body is passing now
         self.endings: list[Ending] = [] if endings is None else endings  # of `sends`, for whoever tells the judge
@@ -152,6 +153,7 @@ class Outstanding:
     def _answered(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64) -> None:
         if opaque in self.polls:
             who = self.polls.pop(opaque)
+            self.news = True
             if who is not None and who.begin(code, size, data, start, end):
                 self.watched = who
             return
@@ -165,6 +167,7 @@ class Outstanding:
         who = self.watched
         if who is not None:
             who.body(data, start, end, last)
+            self.news = True
             if last:
                 self.watched = None
 
@@ -172,6 +175,7 @@ class Outstanding:
         signal = busy_signal(code, remark)
         if signal is not None:
             self.busy.append(signal)
+            self.news = True
 
     def __repr__(self) -> str:
         return f"<Outstanding asked={self.asked} polls={len(self.polls)}>"
