@@ -31,8 +31,8 @@ class UnjudgedError(Exception):
 class Request:
     """`count` requests alike: each costs `messages` messages and `size` bytes, and passes or is refused as a whole.
 
-    The numbers are below 2^63. Compiled they are native integers: a run of requests then costs 80 instructions each instead of 145. Mixed
-    with an `int` they make a native integer of the result: counters that have no bound take them as `int` first.
+    The numbers are below 2^63. Compiled they are native integers: a run of requests costs half of the instructions so. Mixed with an `int`
+    they make a native integer of the result: counters that have no bound take them as `int` first.
     """
 
     __slots__ = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,17 @@ def test_lower_rooms_never_import_higher_ones(path: Path) -> None:
     for line, module in imports(path):
         if within(module, "gateway") and module != "gateway":
             assert rank(module) <= rank(own), f"{path.name}:{line}: {own} (rank {rank(own)}) imports {module} (rank {rank(module)})"
+
+
+def test_nothing_of_sparks_jobs_is_compiled() -> None:
+    """So their tests run once only, from the source tree (`make test`). What else they may import is in ALLOWED."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["sluice"]["compiled"]
+    compiled = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    theirs = {*(ROOT / "spark_jobs").rglob("*.py"), ROOT / "limiter" / "snapshot.py"}
+    assert ROOT / "limiter" / "judge.py" in compiled
+    assert ALLOWED["spark_jobs"] == ("spark_jobs", "limiter.snapshot")
+    assert [module for _, module in imports(ROOT / "limiter" / "snapshot.py") if module.partition(".")[0] in OURS] == []
+    assert theirs & compiled == set()
 
 
 def test_the_rules_catch_a_forbidden_import(tmp_path: Path) -> None:

@@ -116,22 +116,6 @@ def name(use: str, client: RocketMQClient) -> str:
     return f"{use}-{client.version.replace('.', '')}"
 
 
-def test_sends_reach_both_masters_through_the_gateway_and_readers_are_led_to_the_slave(cluster: Cluster, client: RocketMQClient) -> None:
-    topic = name("sent", client)
-    before = cluster.opened().get("names/broker-a/1", 0)
-    (sent,) = client.produce("run", {"topic": topic, "mode": "async", "count": 400}).result()
-    assert (sent["ok"], sent["codes"]) == (400, {})
-    stored = cluster.stored(topic, cluster.a, cluster.b)
-    assert sum(stored) == 400
-    assert min(stored) > 0
-    assert cluster.gateway.messages_by_fate("rocketmq", topic)["forwarded"] == 400
-    wait_until(lambda: cluster.stored(topic, cluster.slave) == stored[:1], within=60, what="the slave has it all")
-    line = client.consume(name("sent-readers", client), topic, expected=400).result()[0]
-    assert len(set(line["consumed"])) == 400
-    assert cluster.opened().keys() == {"names/broker-a/0", "names/broker-a/1", "names/broker-b/0"}
-    assert cluster.opened()["names/broker-a/1"] > before, "nobody was led to the slave"
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_clients_that_get_bare_numbers_for_keys_find_the_brokers_here(cluster: Cluster, library: str, tmp_path: Path) -> None:
     topic = f"sent-{library}"
@@ -205,3 +189,20 @@ def test_a_broker_that_would_register_through_the_gateway_is_refused(cluster: Cl
         _, body = asker.ask(106)
         assert b"broker-c" not in body
     assert "names/broker-c/0" not in cluster.addresses()
+
+
+def test_sends_reach_both_masters_through_the_gateway_and_readers_are_led_to_the_slave(cluster: Cluster, client: RocketMQClient) -> None:
+    """Last, because a slave asks its master for the topics a minute after its start only (measured, 5.3.3)."""
+    topic = name("sent", client)
+    before = cluster.opened().get("names/broker-a/1", 0)
+    (sent,) = client.produce("run", {"topic": topic, "mode": "async", "count": 400}).result()
+    assert (sent["ok"], sent["codes"]) == (400, {})
+    stored = cluster.stored(topic, cluster.a, cluster.b)
+    assert sum(stored) == 400
+    assert min(stored) > 0
+    assert cluster.gateway.messages_by_fate("rocketmq", topic)["forwarded"] == 400
+    wait_until(lambda: cluster.stored(topic, cluster.slave) == stored[:1], within=60, what="the slave has it all")
+    line = client.consume(name("sent-readers", client), topic, expected=400).result()[0]
+    assert len(set(line["consumed"])) == 400
+    assert cluster.opened().keys() == {"names/broker-a/0", "names/broker-a/1", "names/broker-b/0"}
+    assert cluster.opened()["names/broker-a/1"] > before, "nobody was led to the slave"

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 Key = tuple[str, str, str]  # protocol, topic, dimension
@@ -41,14 +42,16 @@ def burst(series: Mapping[int, int], rate: Fraction) -> Fraction:
     return best
 
 
+@cache
 def bucket(amount: int) -> int:
     """The k with 1.02^k <= amount < 1.02^(k+1), found with whole numbers."""
-    k = 0
-    while 102 ** (k + 1) <= amount * 100 ** (k + 1):
-        k += 1
+    k, power, scaled = 0, 102, amount * 100  # 102^(k+1) and amount * 100^(k+1)
+    while power <= scaled:
+        k, power, scaled = k + 1, power * 102, scaled * 100
     return k
 
 
+@cache
 def bucket_top(k: int) -> int:
     """The largest whole number below 1.02^(k+1); 0 for the idle bucket."""
     return 0 if k < 0 else max(1, math.ceil(Fraction(102, 100) ** (k + 1)) - 1)

@@ -4,6 +4,9 @@ The broker listens on 127.0.0.1 but tells the name server that it is 127.0.0.2, 
 clients find; without a gateway nobody can send, which is the point. Ports used: P, P-2 (the "VIP" port) and P+1 (replication, which
 the broker opens on all addresses). Ready about 4 s after its start, 190 MB each (measured, 2 cores).
 With `advertised=LOOPBACK` it tells its own address instead, and clients reach it without a gateway. `add_brokers` starts more of them.
+
+All take TLS too. Each program would make a certificate for itself when it starts, which takes it some 3 CPU-s (measured); so
+it is given one, but for the brokers that take TLS only: what they make for themselves is what most users' brokers have.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from support.java import compiled, jars, java
 from support.processes import LOOPBACK, Process, accepts, free_ports, is_free
@@ -165,9 +171,21 @@ class RocketMQ:
         settings["java.io.tmpdir"] = str(self.directory)  # its certificate for TLS, which nobody deletes when it is killed
         if self.enforce_tls and program == "broker":
             settings["tls.server.mode"] = "enforcing"
+        else:
+            settings |= {"tls.test.mode.enable": "false"} | self._certificate()
         command = java(f"{self._jars}/*", f"org.apache.rocketmq.{main}", self.directory / name, memory, settings)
         command[1:1] = OPENED_MODULES
         return Process([*command, *arguments], log=self.directory / f"{name}.log", cwd=self.directory)
+
+    def _certificate(self) -> dict[str, str]:
+        """The properties that name a certificate and its key (PKCS #8, the only kind Java reads); both are made at the first call."""
+        certificate, key = self.directory / "server.pem", self.directory / "server.key"
+        if not key.exists():
+            made = trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert(LOOPBACK, ADVERTISED, key_type=trustme.KeyType.ECDSA)
+            certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+            private = load_pem_private_key(made.private_key_pem.bytes(), None)
+            key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(key)}
 
     def stop(self) -> None:
         for process in (*self._more, self._broker, self._name_server):
