@@ -76,7 +76,8 @@ def _fetched(project: str, version: str, folder: Path) -> Path:
         _pip(sys.executable, *words, what=f"the source distribution of {project} {version}")
         (archive,) = scratch.glob("*.tar.gz")
         with tarfile.open(archive) as packed:
-            packed.extractall(scratch, filter="data")
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's 3.11.2 has none yet
+            packed.extractall(scratch)
         archive.unlink()
         (unpacked,) = scratch.iterdir()
         unpacked.rename(folder)
