@@ -12,8 +12,8 @@ may fit in part, go into debt, or open a breaker: `limiter.verdicts` knows), at 
 integer. It does not begin where a breaker is open, or where a cap keeps topics from each other (`limiter.sharing`). Only keys of token
 buckets and caps go in runs (`Key.in_runs`); not those with levels in shadow mode or with candidates, which see what others let pass.
 
-Measured 2026-11, compiled, 1,000 requests of one topic per batch: 5 to 9 ns each at one level, 6 to 10 ns at three of messages and bytes, the
-third a cap (less and more where the core's other thread has work); one by one 51 ns and 670 ns.
+Measured 2026-11, compiled, 1,000 requests of one topic per batch: 5 to 9 ns each at one level, 6 to 10 ns at three of messages and bytes,
+the third a cap (the more where the core's other thread has work); one by one 51 ns and 670 ns.
 
 The verdicts, the buckets and the counts are those of judging one by one: `tests/limiter/test_runs.py` compares them.
 If a run fails in the middle nothing of it has been taken.
