@@ -26,7 +26,7 @@ from support.storm import FLOW_CONTROL, SYSTEM_BUSY
 pytestmark = pytest.mark.rocketmq
 
 DISK = "/var/tmp"  # never in memory: the broker is weak because it waits for its disk after each message
-SHED = 0.05  # of the others' sends, at least, is what the broker sheds in a storm without a limit
+SHED = 0.02  # of the others' sends, at least, is what the broker sheds in a storm without a limit: 0.04 to 0.13 (measured), none with one
 CALM_S = 3
 STORM_S = 4
 TIGHT = {"messages": "20/s", "burst": {"messages": 5}, "open_for": "0s", "reason": "retry storm"}
