@@ -274,6 +274,10 @@ class Conversation:
         """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
         raise NotImplementedError
 
+    def awaits_answers(self) -> bool:
+        """Whether there are flights that `give_up_late` may end."""
+        return False
+
     def give_up_late(self, now: int) -> None:
         """A few times a second: end the flights of requests that will hardly be answered any more."""
 

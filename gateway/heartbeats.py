@@ -68,13 +68,14 @@ class Heartbeats:
         said_at = min(max(self.upstream.sent_at, self.upstream_beat_at), max(self.client.sent_at + LATE_NS, self.client_beat_at))
         return min(said_at + interval, min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS)
 
+    def excuse(self, asleep: int, now: int) -> None:
+        """This process stood still for `asleep` ns up to `now`: no one was silent meanwhile."""
+        self.client_heard_at = min(self.client_heard_at + asleep, now)
+        self.upstream_heard_at = min(self.upstream_heard_at + asleep, now)
+
     def _listen(self, now: int, *, reads_client: bool, reads_broker: bool) -> None:
         """Move on from when each side's silence counts."""
-        asleep = now - self.ticked_at
         self.ticked_at = now
-        if asleep > PAUSE_NS:
-            self.client_heard_at = min(self.client_heard_at + asleep, now)
-            self.upstream_heard_at = min(self.upstream_heard_at + asleep, now)
         client = self.client
         upstream = self.upstream
         self.client_heard_at = max(self.client_heard_at, client.received_at)

@@ -1,6 +1,6 @@
 """A sweep: what the event loop does between two turns of trio.
 
-One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it without waiting,
+One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it,
 lets each session that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission; the
 verdicts come back through the eventfd in this or a later sweep. Sessions that want more are on the list of the next sweep, so a busy
 one cannot keep the others waiting: the cap per turn is Decode's REQUESTS_PER_TURN and one read of RECEIVE_BYTES per side.
@@ -17,9 +17,11 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway import log
+from gateway.heartbeats import PAUSE_NS
 from gateway.judged import batches_of
 from gateway.messages import NEVER, ProtocolError
 from gateway.pipeline import Batch
+from gateway.resting import SLOT_NS, Resting
 from gateway.session import Session
 from gateway.session_clock import rest, tick
 from gateway.session_end import break_off, pass_ends
@@ -34,8 +36,8 @@ EVENTS: Final = 512  # events taken from the kernel per sweep
 VERDICT_WAIT_S: Final = (
     0.001  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
 )
-LINGER_S: Final = 0.001  # epoll counts in milliseconds
-TURN_NS: Final = 4_000_000  # of sweeping, then trio's turn, some 50 µs: admin and timers lag at most that (goal: p99 under 5 ms)
+TURN_NS: Final = 4_000_000  # of sweeping at most while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
+SLEEP_NS: Final = 3_600_000_000_000  # at most, in one go
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 # What the kernel announces, as the numbers epoll_ctl(2) has for it: compiled code would look `select`'s names up for each event.
 WRITABLE: Final = 0x004  # EPOLLOUT
@@ -44,7 +46,7 @@ GONE: Final = 0x2018  # EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 
 class Sweeper:
-    """All sessions of one loop. Not a task: `EventLoop` calls `sweep` and waits on `fileno` in between."""
+    """All sessions of one loop. Not a task: `EventLoop` calls `turns` where others want their turn, and `serve` where nobody does."""
 
     def __init__(
         self, executor: Executor, on_end: Callable[[Session, BaseException | None], None], on_settled: Callable[[float], None]
@@ -55,11 +57,15 @@ class Sweeper:
         self.sessions: dict[int, Session] = {}
         self.sweeps = 0  # in which a session had a turn
         self.submissions = 0
-        self._idle = False  # the last `work` ended with nothing more to do
+        self.called = False  # the loop has something to do other than sweeping: whoever serves stops
+        self._bell = -1  # readable when that is so
         self._epoll = select.epoll()
         self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
         self._ready: list[Session] = []
         self._timers: list[tuple[int, int]] = []  # (due, session number); stale entries are skipped
+        self._awake: dict[int, Session] = {}  # all that are not at rest, by number
+        self._resting = Resting()
+        self._ticked_at = 0
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._wake_fd = executor.fileno()
         if self._wake_fd >= 0:
@@ -74,7 +80,7 @@ class Sweeper:
         session.opened_at = now
         for channel in (session.client, session.upstream):
             channel.received_at = channel.sent_at = now
-        self.sessions[session.number] = session
+        self.sessions[session.number] = self._awake[session.number] = session
         self._enter(session.client.fd, session)
         self._enter(session.upstream.fd, session)
         try:
@@ -105,29 +111,36 @@ class Sweeper:
         """Monotonic ns of the earliest timer; NEVER without one."""
         return self._timers[0][0] if self._timers else NEVER
 
-    def work(self) -> int:
-        """Sweep until nothing has happened for LINGER_S, or for TURN_NS; what the last sweep said.
+    def listen_for(self, descriptor: int) -> None:
+        """From now on `called` is set, and `serve` returns, when `descriptor` is readable."""
+        self._bell = descriptor
+        self._epoll.register(descriptor, select.EPOLLIN)
 
-        Where nothing had happened the last time, and has not yet, there is no lingering.
-        """
+    def turns(self) -> None:
+        """Sweep until there is nothing more to do at once, until `called`, or for TURN_NS."""
         started = now = now_ns()
-        state = self.sweep(now)
-        if state == IDLE and self._idle:
-            return IDLE
-        while now - started < TURN_NS:
+        while self.sweep(now) != IDLE and not self.called and now - started < TURN_NS:
             now = now_ns()
-            state = self.sweep(now, 0.0 if state == MORE else LINGER_S)
-            if state == IDLE:
-                break
-        self._idle = state == IDLE
-        return state
+
+    def serve(self, until: int) -> None:
+        """Sweep, and sleep while nothing happens, until `until` (monotonic ns) or until `called`."""
+        now = now_ns()
+        while not self.called and now < until:
+            wait_ns = 0 if self._ready else min(until, self.next_due(), now + SLEEP_NS) - now
+            self.sweep(now, max(wait_ns, 0) / 1e9)
+            now = now_ns()
 
     def sweep(self, now: int, wait_s: float = 0.0) -> int:
         """One sweep: IDLE when nothing had happened, DONE when all was done, MORE when there is more to do at once.
 
-        Waits up to `wait_s` for something to happen; pass 0 after MORE.
+        Waits up to `wait_s` for something to happen, in whole milliseconds as epoll counts; pass 0 after MORE.
         """
-        events = self._epoll.poll(wait_s, EVENTS)
+        if wait_s > 0:
+            asked = now_ns()
+            events = self._epoll.poll(wait_s, EVENTS)
+            now += now_ns() - asked
+        else:
+            events = self._epoll.poll(0, EVENTS)
         for descriptor, mask in events:
             self._note(descriptor, mask, now)
         self._take_timers(now)
@@ -154,6 +167,9 @@ class Sweeper:
     def _note(self, descriptor: int, mask: int, now: int) -> None:
         if descriptor == self._wake_fd:
             self._collect(now, settling=False)
+            return
+        if descriptor == self._bell:
+            self.called = True
             return
         session = self._by_descriptor[descriptor]
         if session is None:
@@ -239,7 +255,8 @@ class Sweeper:
 
     def _settle(self, session: Session, now: int) -> None:
         session.settled_in = self.sweeps
-        session.rests_until = 0
+        if session.rests_until:
+            self._stir(session)
         try:
             session.settle(now)
             pass_ends(session, now)
@@ -262,14 +279,22 @@ class Sweeper:
 
     def tick(self, now: int) -> None:
         """A few times a second: deadlines and heartbeats of every session that is not at rest."""
-        for session in list(self.sessions.values()):
-            if session.rests_until > now:
-                continue
+        asleep = now - self._ticked_at
+        self._ticked_at = now
+        if asleep > PAUSE_NS:
+            for session in self.sessions.values():
+                session.heartbeats.excuse(asleep, now)
+        for number in self._resting.take_due(now):
+            resting = self.sessions.get(number)
+            if resting is not None and 0 < resting.rests_until <= now + SLOT_NS:
+                self._stir(resting)
+        for session in list(self._awake.values()):
             try:
                 tick(session, now)
-                session.rests_until = rest(session, now)
-                if session.rests_until:
-                    session.resting_bytes = session.buffered()
+                until = rest(session, now)
+                if until:
+                    self._resting.enter(session, until)
+                    del self._awake[session.number]
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
                 continue
@@ -278,9 +303,15 @@ class Sweeper:
             elif session.again or session.client.hung_up or session.conversation.draining:
                 self.wake(session)
 
+    def _stir(self, session: Session) -> None:
+        """Something happens to a session at rest: it is looked at again."""
+        self._resting.leave(session)
+        self._awake[session.number] = session
+
     def attempt(self, session: Session, what: Callable[[], None]) -> None:
         """Do something with a session outside of its turn; should that fail, it is the end of this session only."""
-        session.rests_until = 0
+        if session.rests_until:
+            self._stir(session)
         try:
             what()
         except Exception as error:  # let it crash: this session only
@@ -288,10 +319,10 @@ class Sweeper:
 
     def buffered(self) -> int:
         """Bytes all sessions keep in memory."""
-        total = 0
-        for session in list(self.sessions.values()):
+        total = self._resting.buffered
+        for session in list(self._awake.values()):
             try:
-                total += session.resting_bytes if session.rests_until else session.buffered()
+                total += session.buffered()
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
         return total
@@ -311,6 +342,10 @@ class Sweeper:
     def _remove(self, session: Session, error: BaseException | None) -> None:
         if self.sessions.pop(session.number, None) is None:
             return
+        if session.rests_until:
+            self._resting.leave(session)
+        else:
+            del self._awake[session.number]
         self._enter(session.client.fd, None)
         self._enter(session.upstream.fd, None)
         try:

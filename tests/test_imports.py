@@ -37,7 +37,7 @@ RANKS: dict[str, int] = {
     "gateway.access_log_lines": 2,
     "gateway.protocols": 3, "gateway.actions": 3, "gateway.handlers": 4, "gateway.assembly": 5, "gateway.session": 6,
     "gateway.session_end": 6, "gateway.departure": 6, "gateway.session_clock": 6, "gateway.session_view": 6, "gateway.session_sums": 6,
-    "gateway.sweep": 7, "gateway.judged": 7, "gateway.memory": 7, "gateway.event_loop": 8, "gateway.accepting": 8,
+    "gateway.resting": 7, "gateway.sweep": 7, "gateway.judged": 7, "gateway.memory": 7, "gateway.event_loop": 8, "gateway.accepting": 8,
     "gateway.accepting.doors": 9,
     "gateway.accepting.broker_listeners": 9, "gateway.fleet": 8,
     "gateway.channel_waits": 8, "gateway.backlogs": 9, "gateway.refused_clients": 2, "gateway.limit_events": 8, "gateway.fills": 8,

@@ -8,12 +8,13 @@ import pytest
 
 from gateway.assembly import Place
 from gateway.memory import MemoryWatch
-from support import amqp
+from limiter.limits import Limit
+from limiter.rules import Rule
+from support import amqp, rocketmq
 from support.amqp_link import Link
 from support.wires import Wires
 
 S = 1_000_000_000
-TICKS = 24  # 6 s
 
 
 @pytest.fixture
@@ -29,13 +30,68 @@ def looks(wires: Wires, link: Link, seconds: float) -> int:
     return len(seen) - 1
 
 
-def test_who_is_at_rest_is_looked_at_each_third_tick_and_who_has_just_said_something_each_time(wires: Wires) -> None:
+def test_who_is_at_rest_is_not_looked_at_and_who_has_just_said_something_each_time(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
     assert looks(wires, link, 1) == 4
     wires.elapse(2)
-    assert TICKS / 4 <= looks(wires, link, 6) <= TICKS / 2, "a third; real time goes on meanwhile"
+    assert looks(wires, link, 6) == 0
     link.say(amqp.HEARTBEAT)
     assert looks(wires, link, 1) == 4
+
+
+def test_who_has_nothing_due_is_looked_at_each_half_a_minute(wires: Wires) -> None:
+    link = Link(wires, heartbeat=1200)
+    wires.elapse(3)
+    assert 9 <= looks(wires, link, 300) <= 40, "ten rests, each with a look or two at its end"
+
+
+def test_the_slot_of_a_send_that_nobody_answers_is_free_on_time() -> None:
+    with Wires(Rule("few", per="topic", limit=Limit(concurrent=5), algorithm="concurrency")) as wires:
+        client, _ = wires.connect("rocketmq")
+        client.sendall(rocketmq.send("orders", b"x", opaque=1))
+        wires.run()
+        wires.elapse(9)
+        assert wires.judge.states(wires.now())[0].in_flight == 1
+        assert wires.session().rests_until == 0
+        wires.elapse(2)
+        assert wires.judge.states(wires.now())[0].in_flight == 0
+        wires.elapse(2)
+        assert wires.session().rests_until > 0
+
+
+def test_a_client_that_is_not_read_does_not_rest_so_its_silence_does_not_count(wires: Wires) -> None:
+    link = Link(wires, heartbeat=4)
+    link.session.decode.credit.spend(link.session.decode.credit.credit, wires.now())
+    for _ in range(12):
+        wires.elapse(1)
+        link.broker.sendall(amqp.HEARTBEAT)
+    assert link.session.rests_until == 0
+    assert link.session.cause == ""
+
+
+def test_a_process_that_stood_still_blames_no_session_at_rest(wires: Wires) -> None:
+    link = Link(wires, heartbeat=20)
+    wires.elapse(4)
+    assert link.session.rests_until > 0
+    wires.stand_still(300)
+    wires.elapse(1)
+    assert link.session.cause == ""
+    wires.elapse(45)
+    assert link.session.cause in {"heartbeat", "broker_heartbeat"}, "from then on its silence counts"
+
+
+def test_who_ends_at_rest_is_gone_with_what_it_kept(wires: Wires) -> None:
+    link = Link(wires, heartbeat=60)
+    link.say(amqp.publish(1, "a", b"x" * 1000)[:10])
+    wires.elapse(3)
+    assert link.session.rests_until > 0
+    assert wires.sweeper.buffered() > 0
+    link.client.close()
+    link.broker.close()
+    wires.run()
+    assert not wires.sweeper.sessions
+    assert wires.sweeper.buffered() == 0
+    wires.elapse(40)
 
 
 def test_a_beat_is_sent_when_it_is_due_although_the_session_rests(wires: Wires) -> None:

@@ -274,6 +274,9 @@ class RocketmqConversation(Conversation):
             self._tell()
         return taken
 
+    def awaits_answers(self) -> bool:
+        return len(self.outstanding.sends) > 0
+
     def give_up_late(self, now: int) -> None:
         if self.outstanding.sends:
             self.outstanding.give_up_late(now)
