@@ -43,7 +43,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
     sessions = gateway.sweeper.sessions
     for session in list(sessions.values()):
-        begin(session, started)
+        gateway.sweeper.attempt(session, partial(begin, session, started))
     released = False
     while sessions and now_ns() < deadline:
         now = now_ns()

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
 
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
-LAG_PROBE_S: Final = 0.05  # between two looks at how late timers come, while there is traffic; without, TICK_S
+LAG_PROBE_S: Final = 0.05  # between two looks at how late timers come, while there is much traffic; otherwise TICK_S
+MUCH: Final = 500  # sweeps a second; with fewer the probe would be what keeps the process awake (a guess)
 FILLS_S: Final = 0.8  # from one write's beginning to the next: what a SIGKILL leaves is at most 1 s old, the write included
 FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
 REMOVAL_RETRY_S: Final = 60.0  # between attempts to write down what has expired, where that fails (a guess; it does not hold meanwhile)
@@ -162,15 +163,19 @@ async def keep_fills(gateway: Gateway) -> None:
 
 
 async def probe_lag(gateway: Gateway) -> None:
-    """How late a timer comes is how long the loop kept trio waiting. Where it sweeps nothing it is looked for less often."""
-    swept = -1
+    """How late a timer comes is how long the loop kept trio waiting. Where it sweeps little it is looked for less often."""
+    swept = gateway.sweeper.sweeps
+    looked_at = trio.current_time()
+    due = next_tick()
     while True:
-        idle = gateway.sweeper.sweeps == swept
-        swept = gateway.sweeper.sweeps
-        due = next_tick() if idle else trio.current_time() + LAG_PROBE_S
         await trio.sleep_until(due)
-        gateway.lag_s = max(0.0, trio.current_time() - due)
+        now = trio.current_time()
+        gateway.lag_s = max(0.0, now - due)
         gateway.lag.observe(gateway.lag_s)
+        much = gateway.sweeper.sweeps - swept > MUCH * (now - looked_at)
+        swept = gateway.sweeper.sweeps
+        looked_at = now
+        due = now + LAG_PROBE_S if much else next_tick()
 
 
 async def probe_brokers(gateway: Gateway) -> None:

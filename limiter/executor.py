@@ -25,7 +25,10 @@ between the others get their turn, the loop's thread included; so who waits behi
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
 knows its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a
 row is asked on the caller's thread for submissions of at most INLINE_REQUESTS, as long as no thread has anything to do and the judge is
-not `busy`. One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two.
+not `busy`. One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two. Whoever
+loses that trust soon after it was earned has to be quick twice as often to earn it again, up to TRUSTED_AT_MOST; after a long time, half as
+often. For on a busy machine an answer is slow now and then only because the processor was taken away, one in 300 at full load: where trust
+was dear each time, a quarter of all submissions went to the thread for it.
 
 Threads and counters: every counter has one writer, so none needs a lock; deques are atomic under the GIL.
 """
@@ -46,7 +49,9 @@ from limiter.request import Request, UnjudgedError
 
 INLINE: Final = -1  # `fileno` of an executor without threads
 INLINE_REQUESTS: Final = 512  # a session's whole turn; 20 to 100 ns each: what the caller's thread may be kept for
-TRUSTED_AFTER: Final = 64  # quick answers in a row (a guess)
+TRUSTED_AFTER: Final = 8  # quick answers in a row, at first and at least (a guess)
+TRUSTED_AT_MOST: Final = 64  # the same for who has disappointed again and again (a guess)
+LONG: Final = 2  # trust has lasted long after so many times the answers that it took to earn it (a guess)
 QUICK_NS: Final = 200_000  # an answer within this was quick; more than that for INLINE_REQUESTS means that something is in its way
 SLICE: Final = 512  # requests judged in a row: 20 to 50 µs, a hundredth of Python's own interval between threads; a session's whole turn
 
@@ -156,6 +161,8 @@ class Executor:
         self._closed = False
         self._out = 0  # submissions with a thread, or done by one and not collected
         self._quick = 0  # answers of threads in a row within QUICK_NS, as collected
+        self._price = TRUSTED_AFTER  # of those, for the judge to be trusted
+        self._lasted = 0  # answers since it was
         self.rejected = 0  # submissions
         self._failed_inline = 0
         self._fd = INLINE if threads == 0 else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -226,7 +233,7 @@ class Executor:
 
     def _trusted(self) -> bool:
         """Whether the judge may be asked on the caller's thread now."""
-        if self._out or self._quick < TRUSTED_AFTER or self._closed:
+        if self._out or self._quick < self._price or self._closed:
             return False
         return self._busy is None or not self._busy()
 
@@ -234,8 +241,12 @@ class Executor:
         started = time.perf_counter_ns()
         self._run_inline(submission)
         self.inline += 1
+        self._lasted += 1
         if time.perf_counter_ns() - started > QUICK_NS:
+            lasted_long = self._lasted > LONG * self._price
+            self._price = max(TRUSTED_AFTER, self._price // 2) if lasted_long else min(TRUSTED_AT_MOST, self._price * 2)
             self._quick = 0
+            self._lasted = 0
 
     def collect(self) -> list[Submission]:
         """Take all submissions that are done, in the order in which they were."""

@@ -41,7 +41,8 @@ def of_version(version: int, language: str = "JAVA", *, opaque: int = 1, code: i
 
 
 def leave(wires: Wires) -> None:
-    begin_departure(wires.session(), "the gateway is stopping", "drain", wires.now())
+    session = wires.session()
+    wires.sweeper.attempt(session, partial(begin_departure, session, "the gateway is stopping", "drain", wires.now()))
 
 
 def told(data: bytes) -> list[tuple[object, object]]:

@@ -32,11 +32,11 @@ def looks(wires: Wires, link: Link, seconds: float) -> int:
 
 def test_who_is_at_rest_is_not_looked_at_and_who_has_just_said_something_each_time(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
-    assert looks(wires, link, 1) == 4
+    assert looks(wires, link, 0.5) == 2
     wires.elapse(2)
     assert looks(wires, link, 6) == 0
     link.say(amqp.HEARTBEAT)
-    assert looks(wires, link, 1) == 4
+    assert looks(wires, link, 0.5) == 2
 
 
 def test_who_has_nothing_due_is_looked_at_each_half_a_minute(wires: Wires) -> None:

@@ -11,7 +11,18 @@ from random import Random
 import pytest
 
 from limiter.bypass import Bypass, Share
-from limiter.executor import INLINE, INLINE_REQUESTS, ON_LOOP, PASSED, QUEUED, QUICK_NS, SLICE, TRUSTED_AFTER, Executor, Submission
+from limiter.executor import (
+    INLINE,
+    INLINE_REQUESTS,
+    ON_LOOP,
+    PASSED,
+    QUEUED,
+    QUICK_NS,
+    SLICE,
+    TRUSTED_AFTER,
+    Executor,
+    Submission,
+)
 from limiter.keys import Key, Origin, rocketmq_topic
 from limiter.limits import SECOND
 from limiter.request import Request
@@ -465,6 +476,25 @@ def test_a_judge_that_becomes_slow_costs_the_caller_one_answer_and_has_to_earn_i
     assert judge.threads.count(threading.current_thread().name) == 1
     assert judge.threads[1:] == ["sluice-limiter-0"] * 9
     assert executor.close(PATIENCE_S)
+
+
+def on_callers_thread(every: int, answers: int) -> int:
+    """How many of `answers` a judge gives on the caller's thread that is slow each `every`-th time."""
+    judge = Counting()
+    executor = Executor(judge)
+    for number in range(answers):
+        judge.slow_for_ns = 2 * QUICK_NS if number % every == 0 else 0
+        ask(executor, 1)
+    assert executor.close(PATIENCE_S)
+    return judge.threads.count(threading.current_thread().name)
+
+
+def test_an_answer_that_is_slow_now_and_then_does_not_send_the_next_ones_to_the_thread() -> None:
+    assert on_callers_thread(50, 2000) > 200, "some 1,600 on a machine of one's own; none, were trust as dear as at most"
+
+
+def test_a_judge_that_is_slow_again_and_again_stays_on_its_thread() -> None:
+    assert on_callers_thread(TRUSTED_AFTER + 3, 1000) < 50
 
 
 def test_a_judge_that_is_slow_from_the_start_never_gets_the_callers_thread() -> None:
