@@ -10,7 +10,7 @@ import trio
 
 from gateway.accounts import Accounts
 from gateway.app import Gateway
-from gateway.drain import DRAIN_S, drain, tell_late
+from gateway.drain import DRAIN_S, begin, drain, tell_late
 from gateway.sweep import now_ns
 
 
@@ -47,5 +47,5 @@ async def test_the_time_of_a_drain_runs_from_when_it_was_asked_for() -> None:
     )  # fmt: skip
     with trio.fail_after(5):
         await drain(cast(Gateway, gateway), now_ns() - int(DRAIN_S * 1e9))
-    assert floor.turns == [tell_late]
+    assert floor.turns == [begin, tell_late]
     assert floor.closed
