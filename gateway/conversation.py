@@ -274,8 +274,8 @@ class Conversation:
         """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
         raise NotImplementedError
 
-    def awaits_answers(self) -> bool:
-        """Whether there are flights that `give_up_late` may end."""
+    def needs_ticks(self) -> bool:
+        """Whether `tick` or `give_up_late` may still have something to do, with nothing said by either side."""
         return False
 
     def give_up_late(self, now: int) -> None:

@@ -15,6 +15,7 @@ descriptor or by what a sweep does, and both are seen.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import trio
 
@@ -22,6 +23,7 @@ from gateway.messages import NEVER
 from gateway.sweep import Sweeper
 
 QUIET = 2  # checkpoints in a row at which no other task had become runnable
+SLEEP_S = 1.0  # at most in one go: should the instrument fail, other tasks are late by that, not lost
 
 
 class EventLoop(trio.abc.Instrument):
@@ -49,14 +51,18 @@ class EventLoop(trio.abc.Instrument):
                 sweeper.called = False
                 if quiet < QUIET or sweeper.waiting():
                     sweeper.turns()
-                elif inside >= 0:
-                    sweeper.serve(in_ns(trio.lowlevel.current_statistics().seconds_to_next_deadline))
                 else:
-                    await self._wait()
                     quiet = 0
+                    if inside >= 0:
+                        trio.lowlevel.add_instrument(self)  # once more does nothing; but trio takes out for good what has failed
+                        seconds = min(trio.lowlevel.current_statistics().seconds_to_next_deadline, SLEEP_S)
+                        sweeper.serve(time.monotonic_ns() + int(seconds * 1e9))
+                    else:
+                        await self._wait()
                 await trio.lowlevel.checkpoint()
         finally:
-            trio.lowlevel.remove_instrument(self)
+            with suppress(KeyError):
+                trio.lowlevel.remove_instrument(self)
 
     def task_scheduled(self, task: trio.lowlevel.Task) -> None:
         """Trio's word that a task has become runnable."""
@@ -79,11 +85,6 @@ class EventLoop(trio.abc.Instrument):
     def stop(self) -> None:
         self._stopped = True
         self.wake()
-
-
-def in_ns(seconds: float) -> int:
-    """Monotonic ns so many seconds from now; NEVER where they are infinite."""
-    return NEVER if seconds == float("inf") else time.monotonic_ns() + int(seconds * 1e9)
 
 
 def descriptor_of_trio() -> int:

@@ -61,17 +61,19 @@ class Heartbeats:
         return BROKER_SILENT if now - self.upstream_heard_at >= patience else ALIVE
 
     def due(self) -> int:
-        """When `tick` has something to do next, in monotonic ns, as long as nothing is heard and nothing sent; NEVER without heartbeats."""
+        """When `tick` has something to do next, in monotonic ns, as long as nothing is heard, sent or held; NEVER without heartbeats."""
         interval = self.conversation.heartbeat_interval_ns()
         if interval >= NEVER:
             return NEVER
-        said_at = min(max(self.upstream.sent_at, self.upstream_beat_at), max(self.client.sent_at + LATE_NS, self.client_beat_at))
-        return min(said_at + interval, min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS)
+        silent_at = min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS
+        due = min(max(self.client.sent_at + LATE_NS, self.client_beat_at) + interval, silent_at)
+        said_at = max(self.upstream.sent_at, self.upstream_beat_at)
+        return min(due, said_at + interval) if self.client.received_at > said_at else due  # a client's silence is passed on
 
     def excuse(self, asleep: int, now: int) -> None:
         """This process stood still for `asleep` ns up to `now`: no one was silent meanwhile."""
-        self.client_heard_at = min(self.client_heard_at + asleep, now)
-        self.upstream_heard_at = min(self.upstream_heard_at + asleep, now)
+        self.client_heard_at = min(max(self.client_heard_at, self.client.received_at) + asleep, now)
+        self.upstream_heard_at = min(max(self.upstream_heard_at, self.upstream.received_at) + asleep, now)
 
     def _listen(self, now: int, *, reads_client: bool, reads_broker: bool) -> None:
         """Move on from when each side's silence counts."""

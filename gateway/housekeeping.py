@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
 LAG_PROBE_S: Final = 0.05  # between two looks at how late timers come, while there is much traffic; otherwise TICK_S
-MUCH: Final = 500  # sweeps a second; with fewer the probe would be what keeps the process awake (a guess)
+MUCH: Final = 500  # turns of sessions a second; with fewer the probe would be what keeps the process awake (a guess)
 FILLS_S: Final = 0.8  # from one write's beginning to the next: what a SIGKILL leaves is at most 1 s old, the write included
 FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
 REMOVAL_RETRY_S: Final = 60.0  # between attempts to write down what has expired, where that fails (a guess; it does not hold meanwhile)
@@ -163,8 +163,8 @@ async def keep_fills(gateway: Gateway) -> None:
 
 
 async def probe_lag(gateway: Gateway) -> None:
-    """How late a timer comes is how long the loop kept trio waiting. Where it sweeps little it is looked for less often."""
-    swept = gateway.sweeper.sweeps
+    """How late a timer comes is how long the loop kept trio waiting. Where little happens it is looked for less often."""
+    turned = gateway.sweeper.turned
     looked_at = trio.current_time()
     due = next_tick()
     while True:
@@ -172,8 +172,8 @@ async def probe_lag(gateway: Gateway) -> None:
         now = trio.current_time()
         gateway.lag_s = max(0.0, now - due)
         gateway.lag.observe(gateway.lag_s)
-        much = gateway.sweeper.sweeps - swept > MUCH * (now - looked_at)
-        swept = gateway.sweeper.sweeps
+        much = gateway.sweeper.turned - turned > MUCH * (now - looked_at)
+        turned = gateway.sweeper.turned
         looked_at = now
         due = now + LAG_PROBE_S if much else next_tick()
 

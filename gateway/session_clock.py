@@ -15,7 +15,7 @@ STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their wa
 PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (reliability.md F01)
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
 CALM_NS: Final = 700_000_000  # without a byte before a session is at rest: what lasts a tick or two after the last one is over
-REST_NS: Final = 30_000_000_000  # at most; what is forgotten below is then late, not lost (a guess)
+REST_NS: Final = 10_000_000_000  # at most; what is forgotten below is then late, not lost (a guess)
 SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (reliability.md F03)
 
 
@@ -82,7 +82,7 @@ def rest(session: Session, now: int) -> int:
         or conversation.draining
         or not conversation.begun
         or conversation.held_messages + conversation.held_polls + conversation.parked_messages > 0
-        or conversation.awaits_answers()
+        or conversation.needs_ticks()
         or session.withheld()
         or not session.reads_broker()
     ):

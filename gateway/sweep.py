@@ -37,7 +37,6 @@ VERDICT_WAIT_S: Final = (
     0.001  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
 )
 TURN_NS: Final = 4_000_000  # of sweeping at most while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
-SLEEP_NS: Final = 3_600_000_000_000  # at most, in one go
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 # What the kernel announces, as the numbers epoll_ctl(2) has for it: compiled code would look `select`'s names up for each event.
 WRITABLE: Final = 0x004  # EPOLLOUT
@@ -56,6 +55,7 @@ class Sweeper:
         self.on_end = on_end  # called with every session that is over, and the exception where one ended it
         self.sessions: dict[int, Session] = {}
         self.sweeps = 0  # in which a session had a turn
+        self.turned = 0  # turns of sessions
         self.submissions = 0
         self.called = False  # the loop has something to do other than sweeping: whoever serves stops
         self._bell = -1  # readable when that is so
@@ -126,7 +126,7 @@ class Sweeper:
         """Sweep, and sleep while nothing happens, until `until` (monotonic ns) or until `called`."""
         now = now_ns()
         while not self.called and now < until:
-            wait_ns = 0 if self._ready else min(until, self.next_due(), now + SLEEP_NS) - now
+            wait_ns = 0 if self._ready else min(until, self.next_due()) - now
             self.sweep(now, max(wait_ns, 0) / 1e9)
             now = now_ns()
 
@@ -148,6 +148,7 @@ class Sweeper:
         if not ready:
             return DONE if events else IDLE
         self.sweeps += 1
+        self.turned += len(ready)
         self._ready = []
         batches: list[Batch] = []
         for session in ready:

@@ -262,7 +262,11 @@ class Executor:
             submission = done.popleft()
             if submission.way == QUEUED:
                 self._out -= 1
-                self._quick = self._quick + 1 if submission.quick else 0
+                if submission.quick:
+                    self._quick += 1
+                else:
+                    self._quick = 0
+                    self._lasted = 0
             if submission.unjudged and submission.way != PASSED and self._bound is not None:
                 self._bound.add(submission.unjudged)
             if self._count is not None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from gateway import event_loop
-from gateway.event_loop import EventLoop, descriptor_of_trio
+from gateway.event_loop import SLEEP_S, EventLoop, descriptor_of_trio
 from support import rocketmq
 from support.wires import Wires
 
@@ -190,6 +190,19 @@ async def test_the_set_of_trio_wakes_for_a_tasks_own_socket(wires: Wires, way: s
             threading.Timer(0.05, theirs.send, (b"x",)).start()
             assert await ours.recv(1) == b"x"
             assert trio.current_time() - began < SOON_S
+
+
+async def test_tasks_go_on_although_trio_has_taken_the_instrument_out(wires: Wires) -> None:
+    """As it does for good where an instrument fails."""
+    async with looping(wires) as loop:
+        await trio.sleep(0.02)
+        trio.lowlevel.remove_instrument(loop)
+        for _ in range(3):
+            began = trio.current_time()
+            await trio.sleep(0.01)
+            for _ in range(5):
+                await trio.lowlevel.checkpoint()
+            assert trio.current_time() - began < SLEEP_S + SOON_S
 
 
 async def test_it_stops_when_told_to_and_listens_no_more(wires: Wires, way: str) -> None:

@@ -357,12 +357,12 @@ async def test_lag_is_looked_for_often_while_there_is_much_traffic(tmp_path: Pat
             before = sum(gateway.lag.counts)
             await trio.sleep(10)
             assert sum(gateway.lag.counts) - before <= 4 * 10 + 1
-            for sweeps, least, most in ((10, 0, 4 * 10 + 1), (100, 60, 1000)):
+            for turns, least, most in ((10, 0, 4 * 10 + 1), (100, 60, 1000)):
                 before = sum(gateway.lag.counts)
                 for _ in range(100):
-                    gateway.sweeper.sweeps += sweeps
+                    gateway.sweeper.turned += turns
                     await trio.sleep(0.1)
-                assert least <= sum(gateway.lag.counts) - before <= most, sweeps
+                assert least <= sum(gateway.lag.counts) - before <= most, turns
 
 
 # ---- reload ------------------------------------------------------------------------------------------------------------

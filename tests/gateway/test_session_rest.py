@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pamqp import commands
 
 from gateway.assembly import Place
 from gateway.memory import MemoryWatch
@@ -67,6 +68,44 @@ def test_a_client_that_is_not_read_does_not_rest_so_its_silence_does_not_count(w
         link.broker.sendall(amqp.HEARTBEAT)
     assert link.session.rests_until == 0
     assert link.session.cause == ""
+
+
+def test_a_publisher_that_obeys_is_told_soon_that_it_is_blocked_no_more(wires: Wires) -> None:
+    """It says nothing meanwhile, and nothing is sent: nothing but the ticks can tell it."""
+    client, broker = wires.connect("amqp")
+    client.sendall(amqp.greeting(capabilities={"connection.blocked": True}, heartbeat=60, channels=(1,)))
+    wires.run(0.003)
+    broker.sendall(amqp.broker_opens() + amqp.method(1, commands.Channel.OpenOk()))
+    wires.run(0.003)
+    client.sendall(amqp.publish(1, "a"))
+    wires.connect("rocketmq")
+    wires.run()
+    wires.received(client)
+    hog = wires.session(2).conversation
+    watch = MemoryWatch(250_000, wires.shared)
+
+    def look() -> None:
+        watch.look(wires.sweeper, wires.now())
+        wires.run(0.002)
+
+    hog.held_bytes = 300_000
+    wires.elapse(3, look)
+    assert "Connection.Blocked" in [frame.name for frame in amqp.read(wires.received(client))]
+    hog.held_bytes = 0
+    wires.elapse(1, look)
+    assert "Connection.Unblocked" in [frame.name for frame in amqp.read(wires.received(client))]
+    wires.elapse(2, look)
+    assert wires.session().rests_until > 0
+
+
+def test_a_client_that_is_slower_than_its_beats_rests_all_the_same(wires: Wires) -> None:
+    link = Link(wires, heartbeat=20)
+    link.answer(amqp.HEARTBEAT)
+    wires.elapse(11)
+    assert link.at_broker() == b""
+    assert link.session.rests_until > 0
+    link.say(amqp.HEARTBEAT)
+    assert link.at_broker() == amqp.HEARTBEAT
 
 
 def test_a_process_that_stood_still_blames_no_session_at_rest(wires: Wires) -> None:

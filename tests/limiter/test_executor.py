@@ -497,6 +497,25 @@ def test_a_judge_that_is_slow_again_and_again_stays_on_its_thread() -> None:
     assert on_callers_thread(TRUSTED_AFTER + 3, 1000) < 50
 
 
+def test_trust_that_ended_on_the_thread_is_counted_anew() -> None:
+    judge = Counting()
+    executor = Executor(judge)
+    ask(executor, 20 * TRUSTED_AFTER)
+    judge.slow_for_ns = 2 * QUICK_NS
+    ask(executor, 1, INLINE_REQUESTS + 1)
+    for _ in range(6):  # each time trusted, then at once slow: dearer and dearer
+        judge.slow_for_ns = 0
+        while judge.threads[-1] != threading.current_thread().name:
+            ask(executor, 1)
+        judge.slow_for_ns = 2 * QUICK_NS
+        ask(executor, 1)
+    judge.slow_for_ns = 0
+    judge.threads.clear()
+    ask(executor, 32)
+    assert set(judge.threads) == {"sluice-limiter-0"}
+    assert executor.close(PATIENCE_S)
+
+
 def test_a_judge_that_is_slow_from_the_start_never_gets_the_callers_thread() -> None:
     judge = Counting()
     judge.slow_for_ns = 2 * QUICK_NS

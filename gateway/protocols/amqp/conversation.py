@@ -204,6 +204,9 @@ class AmqpConversation(Conversation):
         self._broker_heard = True
         return False
 
+    def needs_ticks(self) -> bool:
+        return self.broker_stream.words.notices.gateway
+
     def tick(self) -> bool:
         notices = self.broker_stream.words.notices
         notices.tick(blocked=self.blocking > 0 or self.starved)

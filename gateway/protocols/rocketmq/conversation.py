@@ -274,7 +274,7 @@ class RocketmqConversation(Conversation):
             self._tell()
         return taken
 
-    def awaits_answers(self) -> bool:
+    def needs_ticks(self) -> bool:
         return len(self.outstanding.sends) > 0
 
     def give_up_late(self, now: int) -> None:
