@@ -7,7 +7,7 @@
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-# Debian's own interpreter, where it is there: built with profile-guided optimisation, it takes a tenth less processor time per message than
+# Debian's own interpreter, where it is there: built with profile-guided optimisation, it takes up to a sixth less processor time per message than
 # one that is not, as pyenv builds it (docs/performance.md).
 PYTHON         ?= $(firstword $(wildcard /usr/bin/python3.11) python3)
 SLUICE_COMPILE ?=
