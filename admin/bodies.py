@@ -45,7 +45,8 @@ class CandidateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A live change of a limit. What is left out (PUT: or null) stays as the rule says; PATCH keeps what is left out and removes nulls.
 
-    `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`). `candidate: "none"` takes a rule's candidate away.
+    `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`). `candidate: "none"` takes a rule's candidate away. The history has
+    the `reason` of each request alone, also where a PATCH leaves that of the live change as it is.
     """
 
     messages: str | UnsetType | None = UNSET
@@ -159,7 +160,7 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
         expires=choose("expires", lambda text: _expiry(text, about.now)),
         by=about.by,
         at=format_time(about.now),
-        reason=body.reason if isinstance(body.reason, str) else about.reason,
+        reason=_reason(body, base, about),
     )
     if not faults:
         faults += limiter_faults(stored)
@@ -184,6 +185,13 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
     if faults:
         raise invalid("the limit cannot be used", faults)
     return stored
+
+
+def _reason(body: LimitBody, base: StoredOverride, about: Circumstances) -> str:
+    """The body's, else the request's own; where neither says why (the body not even null), as it was."""
+    if isinstance(body.reason, str):
+        return body.reason
+    return about.reason or (base.reason if body.reason is UNSET else "")
 
 
 def limiter_faults(stored: StoredOverride) -> list[Fault]:

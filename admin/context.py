@@ -103,8 +103,11 @@ async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
 
 
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:
-    """What holds for a topic, as something to compare."""
+    """What holds for a topic, until when and why, as something to compare; not who changed it and when, which is new each time."""
     return [
-        (e.per, e.origin, e.rule.limit, e.rule.action, e.rule.reply, e.rule.mode, e.rule.breaker_ns(), e.rule.max_delay_ns, e.rule.fallback)
+        (
+            e.per, e.origin, e.rule.limit, e.rule.action, e.rule.reply, e.rule.mode, e.rule.breaker_ns(), e.rule.max_delay_ns,
+            e.rule.fallback, e.rule.candidate, e.expires_at, e.reason,
+        )
         for e in rules.effective(name)
-    ]
+    ]  # fmt: skip

@@ -136,14 +136,14 @@ class Desk:
         """Let `topic` have `rate` messages a second from now on; why that could not be done, or "" when it is durable and in force.
 
         Works for topics never seen; 0 refuses everything. It is enforced and has no end, whatever the rule or an earlier live change says
-        of that; what else an earlier one says (bytes, burst, action) stays.
+        of that; what else an earlier one says (bytes, burst, action) stays, but its reason: consoles give none.
         """
         author = _author(client, access_key, request_id)
         about = Circumstances(author.name, self._wall_clock(), "")
         target = key_target(rocketmq_topic(topic))
 
         def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
-            body = LimitBody(messages=format_rate(per_second(rate)), mode="enforce", expires=None)
+            body = LimitBody(messages=format_rate(per_second(rate)), mode="enforce", expires=None, reason=None)
             return [(target, override(body, self._store.state.keys.get(target), about))], None
 
         try:

@@ -24,7 +24,10 @@ class TopicChange(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """The answer of a dry run. `topics_affected` counts topics in use (and named) whose limit would differ; the first 100 are shown."""
+    """The answer of a dry run. `topics_affected` counts topics in use (and named) whose limit, its candidate, end or reason would differ.
+
+    The first 100 are shown.
+    """
 
     would_be_revision: int
     changes: list[Change]

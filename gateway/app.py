@@ -55,7 +55,7 @@ from gateway.housekeeping import (
     probe_brokers,
     probe_lag,
 )
-from gateway.judged import by_session, count
+from gateway.judged import by_session
 from gateway.limit_events import LimitEvents
 from gateway.memory import MemoryWatch
 from gateway.refused_clients import RefusedClients
@@ -116,10 +116,9 @@ class Gateway:
             limiter.queue,
             limiter.on_rejection,
             self._judge_failed,
-            judge.busy,
+            judge.lock,
             Bypass(limiter.max_bypass, judge.judged),
             by_session,
-            count,
         )
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
@@ -133,7 +132,7 @@ class Gateway:
         self.memory = MemoryWatch(settings.memory.high_watermark, self.shared)
         self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
         self.shared.take_errand = self.remote_admin.take
-        self.sweeper = Sweeper(self.executor, self._session_over, self.overhead.observe)
+        self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
         self.brokers = brokers_of(settings, self.listening)
@@ -239,7 +238,7 @@ class Gateway:
         return view.status(self)
 
     def ready(self) -> list[str]:
-        """Ready is who has reached the broker of each listener, at the last dial, and one of a name server's: health must not lie."""
+        """Ready is who has reached each listener's broker, at the last dial or look, and one of a name server's: health must not lie."""
         if self.draining:
             return ["draining"]
         reasons = [f"listener {x.name} is not open" for x in self.listening.values() if x.sock is None]
@@ -386,7 +385,7 @@ class Gateway:
         async def serve() -> None:
             with scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(probe_broker, listener.upstream, wanted)
+                    nursery.start_soon(probe_broker, listener, wanted)
                     nursery.start_soon(listener.accept_forever, self._handover)
             listener.close()
 

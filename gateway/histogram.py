@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
+
+from mypy_extensions import i64
 
 
 class Histogram:
-    """How often each bucket's bound (seconds, ascending) was not exceeded; `observe` is one bisection."""
+    """How often each bucket's bound (seconds, ascending) was not exceeded.
+
+    `observe` looks at one bound after the other: most of what is observed is short, and a bisection by the standard library costs compiled
+    code what it takes to look at twenty.
+    """
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -17,7 +22,11 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
+        bounds = self.bounds
+        bucket: i64 = 0
+        while bucket < len(bounds) and bounds[bucket] < seconds:
+            bucket += 1
+        self.counts[bucket] += 1
         self.sum += seconds
 
     def cumulative(self) -> Iterator[tuple[float, int]]:

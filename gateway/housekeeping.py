@@ -21,7 +21,7 @@ from gateway import log
 from gateway.sweep import now_ns
 
 if TYPE_CHECKING:
-    from gateway.accepting.upstream import Upstream
+    from gateway.accepting.listeners import Listener
     from gateway.app import Gateway
 
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
@@ -179,20 +179,22 @@ async def probe_lag(gateway: Gateway) -> None:
 
 
 async def probe_brokers(gateway: Gateway) -> None:
-    """Dial brokers that were never dialled or could not be reached, each in its own time: readiness waits for no client."""
+    """Dial brokers that were never dialled or could not be reached, look for those nobody uses, each in its own time: readiness waits for
+    no client.
+    """
     async with trio.open_nursery() as nursery:
         for listener in gateway.configured():
-            nursery.start_soon(probe_broker, listener.upstream)
+            nursery.start_soon(probe_broker, listener)
 
 
-async def probe_broker(upstream: Upstream, wanted: Callable[[], bool] | None = None) -> None:
-    """Probe one broker, where `wanted` is given only while it is true: nobody asks for ever after a broker that is gone for good.
+async def probe_broker(listener: Listener, wanted: Callable[[], bool] | None = None) -> None:
+    """Probe a listener's broker, where `wanted` is given only while it is true: nobody asks for ever after a broker that is gone for good.
 
     Asks each TICK_S whether the next probe is due (`upstream.py`).
     """
-    rounds = Rounds(f"probe of {upstream.text}")
+    rounds = Rounds(f"probe of {listener.upstream.text}")
     while True:
         if wanted is None or wanted():
             with rounds:
-                await upstream.probe()
+                await listener.upstream.probe(in_use=listener.active > 0)
         await trio.sleep_until(next_tick())

@@ -63,6 +63,7 @@ class Reloads:
         self.turn = trio.Lock()  # held from the reading until what was found is in force
         self.last_ok = True
         self.last_at = time.time()
+        self.needs_restart: list[str] = []  # what the files said at the last good reload and is not in force; lines for people
 
     async def read(self, current: Settings, rules: tuple[Rule, ...]) -> Found:
         """What changes `current` and the file's `rules` that hold now. Raises ReloadFailedError with all that is wrong.
@@ -82,6 +83,7 @@ class Reloads:
         """What was found is in force."""
         self.last_at = time.time()
         self.last_ok = True
+        self.needs_restart = found.difference["needs_restart"]
         log.event(logging.INFO, "reloaded", **found.difference)
         say_ending(found.merged)
 

@@ -143,7 +143,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
         family(
             "sluice_upstream_connect_total",
             "counter",
-            "Dials of the broker; spared: refused without one while it was known to be down.",
+            "Dials of the broker; failed: looks for it, too; spared: refused without one while it was known to be down.",
             (((("listener", x.name), ("result", result)), count) for x in listening for result, count in x.upstream.dials.items()),
         )
     )
@@ -151,7 +151,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
         family(
             "sluice_upstream_reachable",
             "gauge",
-            "1 if the last dial of the broker succeeded, 0 if it failed; absent before the first.",
+            "1 if the last dial of the broker succeeded, 0 if it, or a look since, failed; absent before the first.",
             (((("listener", x.name),), int(x.upstream.ok)) for x in listening if x.upstream.ok is not None),
         )
     )

@@ -14,11 +14,12 @@ import heapq
 import select
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from gateway import log
 from gateway.heartbeats import PAUSE_NS
-from gateway.judged import batches_of
+from gateway.histogram import Histogram
+from gateway.judged import batches_of, count
 from gateway.messages import NEVER, ProtocolError
 from gateway.pipeline import Batch
 from gateway.resting import SLOT_NS, Resting
@@ -32,9 +33,10 @@ IDLE: Final = 0
 DONE: Final = 1
 MORE: Final = 2
 RECEIVE_BYTES: Final = 262_144  # one buffer per loop; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
-EVENTS: Final = 512  # events taken from the kernel per sweep
-VERDICT_WAIT_S: Final = (
-    0.001  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
+EVENTS: Final = 512  # events taken from the kernel per sweep, at most
+FEW_EVENTS: Final = 42  # the same after a sweep that found fewer: the most whose room Python's own allocator serves
+VERDICT_WAIT_NS: Final = (
+    1_000_000  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
 )
 TURN_NS: Final = 4_000_000  # of sweeping at most while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
@@ -47,11 +49,9 @@ GONE: Final = 0x2018  # EPOLLRDHUP | EPOLLHUP | EPOLLERR
 class Sweeper:
     """All sessions of one loop. Not a task: `EventLoop` calls `turns` where others want their turn, and `serve` where nobody does."""
 
-    def __init__(
-        self, executor: Executor, on_end: Callable[[Session, BaseException | None], None], on_settled: Callable[[float], None]
-    ) -> None:
+    def __init__(self, executor: Executor, on_end: Callable[[Session, BaseException | None], None], overhead: Histogram) -> None:
         self.executor = executor
-        self.on_settled = on_settled  # called with the seconds each submission took from its sweep to being passed on
+        self.overhead = overhead  # seconds each submission took from its sweep to being passed on
         self.on_end = on_end  # called with every session that is over, and the exception where one ended it
         self.sessions: dict[int, Session] = {}
         self.sweeps = 0  # in which a session had a turn
@@ -60,6 +60,9 @@ class Sweeper:
         self.called = False  # the loop has something to do other than sweeping: whoever serves stops
         self._bell = -1  # readable when that is so
         self._epoll = select.epoll()
+        self._poll: Any = self._epoll.poll  # looked up once
+        self._most = EVENTS  # to be taken from the kernel by the next sweep
+        self._now = 0  # for `serve`: when it was last looked at the clock
         self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
         self._ready: list[Session] = []
         self._timers: list[tuple[int, int]] = []  # (due, session number); stale entries are skipped
@@ -124,23 +127,31 @@ class Sweeper:
 
     def serve(self, until: int) -> None:
         """Sweep, and sleep while nothing happens, until `until` (monotonic ns) or until `called`."""
-        now = now_ns()
-        while not self.called and now < until:
-            wait_ns = 0 if self._ready else min(until, self.next_due()) - now
-            self.sweep(now, max(wait_ns, 0) / 1e9)
-            now = now_ns()
+        self._now = now_ns()
+        while not self.called and self._now < until:
+            wait_ns = 0 if self._ready else min(until, self.next_due()) - self._now
+            events = self._look(wait_ns)
+            began = self._now = now_ns()
+            self._sweep(events, began)
+            if self._now == began:  # it did not end with verdicts, after which the clock was looked at: it may have been long
+                self._now = now_ns()
 
     def sweep(self, now: int, wait_s: float = 0.0) -> int:
         """One sweep: IDLE when nothing had happened, DONE when all was done, MORE when there is more to do at once.
 
         Waits up to `wait_s` for something to happen, in whole milliseconds as epoll counts; pass 0 after MORE.
         """
-        if wait_s > 0:
-            asked = now_ns()
-            events = self._epoll.poll(wait_s, EVENTS)
-            now += now_ns() - asked
-        else:
-            events = self._epoll.poll(0, EVENTS)
+        asked = now_ns() if wait_s > 0 else 0
+        events = self._look(int(wait_s * 1e9))
+        return self._sweep(events, now + now_ns() - asked if asked else now)
+
+    def _look(self, wait_ns: int) -> list[tuple[int, int]]:
+        """What has happened, or happens within `wait_ns`: descriptors and what the kernel announces of them."""
+        events: list[tuple[int, int]] = self._poll(wait_ns / 1e9, self._most) if wait_ns > 0 else self._poll(0, self._most)
+        self._most = EVENTS if len(events) >= FEW_EVENTS else FEW_EVENTS
+        return events
+
+    def _sweep(self, events: list[tuple[int, int]], now: int) -> int:
         for descriptor, mask in events:
             self._note(descriptor, mask, now)
         self._take_timers(now)
@@ -217,20 +228,24 @@ class Sweeper:
             self._crashed(session, error)
 
     def _submit(self, batches: list[Batch], now: int) -> None:
-        requests: list[Request] = []
-        for batch in batches:
-            for request in batch.requests:  # one by one: most batches have one, and `extend` is made for more
-                requests.append(request)  # noqa: PERF402
+        if len(batches) == 1:
+            requests: list[Request] = list(batches[0].requests)
+        else:
+            requests = []
+            for batch in batches:
+                for request in batch.requests:  # one by one: most batches have one, and `extend` is made for more
+                    requests.append(request)
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
             self._collect(now, settling=True)  # those of this submission, and of an earlier one that a thread has just finished
         elif not self._ready:
-            for descriptor, mask in self._epoll.poll(VERDICT_WAIT_S, EVENTS):
+            for descriptor, mask in self._look(VERDICT_WAIT_NS):
                 self._note(descriptor, mask, now)
 
     def _collect(self, now: int, *, settling: bool) -> None:
         """Resume every session whose verdicts are there, and settle it, or let it take its turn first."""
         for submission in self.executor.collect():
+            count(submission)
             for batch in batches_of(submission):
                 session = session_of(batch)
                 deliveries = session.deliveries.batch is batch
@@ -252,7 +267,10 @@ class Sweeper:
                     self._settle(session, now)
                 else:
                     self.end(session)
-            self.on_settled((now_ns() - submission.now) / 1e9)
+            done = now_ns()
+            if settling:
+                self._now = done
+            self.overhead.observe((done - submission.now) / 1e9)
 
     def _settle(self, session: Session, now: int) -> None:
         session.settled_in = self.sweeps

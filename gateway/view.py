@@ -45,6 +45,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "connections": len(gateway.sweeper.sessions),
         "revision": gateway.store.revision,
         "config_last_reload_successful": gateway.reloads.last_ok,
+        "needs_restart": gateway.reloads.needs_restart,
         "event_loop": {
             "sweeps": gateway.sweeper.sweeps,
             "submissions": gateway.sweeper.submissions,

@@ -24,8 +24,8 @@ between the others get their turn, the loop's thread included; so who waits behi
 
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
 knows its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a
-row is asked on the caller's thread for submissions of at most INLINE_REQUESTS, as long as no thread has anything to do and the judge is
-not `busy`. One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two. Whoever
+row is asked on the caller's thread for submissions of at most INLINE_REQUESTS, as long as no thread has anything to do and nobody has the
+judge's lock. One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two. Whoever
 loses that trust soon after it was earned has to be quick twice as often to earn it again, up to TRUSTED_AT_MOST; after a long time, half as
 often. For on a busy machine an answer is slow now and then only because the processor was taken away, one in 300 at full load: where trust
 was dear each time, a quarter of all submissions went to the thread for it.
@@ -42,10 +42,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.bypass import Bypass
 from limiter.request import Request, UnjudgedError
+
+if TYPE_CHECKING:
+    from librt.threading import Lock
 
 INLINE: Final = -1  # `fileno` of an executor without threads
 INLINE_REQUESTS: Final = 512  # a session's whole turn; 20 to 100 ns each: what the caller's thread may be kept for
@@ -58,6 +61,8 @@ SLICE: Final = 512  # requests judged in a row: 20 to 50 µs, a hundredth of Pyt
 QUEUED: Final = 0  # `Submission.way`: judged on a thread
 ON_LOOP: Final = 1  # judged on the caller's thread
 PASSED: Final = 2  # not judged: the queue was full
+
+clock_ns: Final = time.perf_counter_ns  # compiled code would look the name up each time
 
 
 class Submission:
@@ -122,10 +127,9 @@ class Executor:
     """Judges submissions on `threads` threads, each with a queue of at most `queue` requests; 0 threads: at once, in `submit`.
 
     A submission larger than the whole queue is taken when the queue is empty. `judge` is `Judge.decide` or alike. `on_error` is told the
-    first exception of the judge, on the thread it happened on; all are counted. `busy` says whether the judge would have to wait now (for
-    a lock). `bound` is how much may pass where the queue is full; None: all. `split` cuts a submission into those of each thread's
-    sessions, by its number (empty ones where it has none); more than one thread needs it. `count` is called with every submission that is
-    collected. Only one thread, the loop's, may call the methods.
+    first exception of the judge, on the thread it happened on; all are counted. `lock` is taken while the judge would have to wait for
+    somebody. `bound` is how much may pass where the queue is full; None: all. `split` cuts a submission into those of each thread's
+    sessions, by its number (empty ones where it has none); more than one thread needs it. Only one thread, the loop's, calls the methods.
     """
 
     def __init__(
@@ -135,10 +139,9 @@ class Executor:
         queue: int = 10_000,
         on_rejection: str = "pass",
         on_error: Callable[[BaseException], None] | None = None,
-        busy: Callable[[], bool] | None = None,
+        lock: Lock | None = None,
         bound: Bypass | None = None,
         split: Callable[[Submission, int], list[Submission]] | None = None,
-        count: Callable[[Submission], None] | None = None,
     ) -> None:
         if threads < 0 or queue < 1:
             raise ValueError(f"limiter {{threads: {threads}, queue: {queue}}}: threads must be at least 0 and queue at least 1")
@@ -150,13 +153,13 @@ class Executor:
         self._limit = queue
         self._judges_rejected = on_rejection == "judge"
         self._on_error = on_error
-        self._busy = busy
+        self._lock = lock
         self._bound = bound
         self._split = split
-        self._count = count
         self.inline = 0  # submissions judged on the caller's thread because the judge is trusted
         self._told = threading.Lock()  # taken for good by the first exception
-        self._done: deque[Submission] = deque()
+        self._settled: list[Submission] = []  # those that never were with a thread
+        self._done: deque[Submission] = deque()  # by threads
         self._woken = False  # the eventfd was written and not collected since
         self._closed = False
         self._out = 0  # submissions with a thread, or done by one and not collected
@@ -220,7 +223,7 @@ class Executor:
             else:
                 submission.way = PASSED
                 submission.unjudged = bypass(submission.requests)
-                self._done.append(submission)
+                self._settled.append(submission)
             return True
         self._out += 1
         worker.submitted += size
@@ -235,43 +238,47 @@ class Executor:
         """Whether the judge may be asked on the caller's thread now."""
         if self._out or self._quick < self._price or self._closed:
             return False
-        return self._busy is None or not self._busy()
+        lock = self._lock
+        return lock is None or not lock.locked()
 
     def _run_trusted(self, submission: Submission) -> None:
-        started = time.perf_counter_ns()
+        started = clock_ns()
         self._run_inline(submission)
         self.inline += 1
         self._lasted += 1
-        if time.perf_counter_ns() - started > QUICK_NS:
+        if clock_ns() - started > QUICK_NS:
             lasted_long = self._lasted > LONG * self._price
             self._price = max(TRUSTED_AFTER, self._price // 2) if lasted_long else min(TRUSTED_AT_MOST, self._price * 2)
             self._quick = 0
             self._lasted = 0
 
     def collect(self) -> list[Submission]:
-        """Take all submissions that are done, in the order in which they were."""
+        """Take all submissions that are done: the threads' in the order in which they were, then the caller's own."""
         if self._woken and self._fd >= 0:
             try:  # noqa: SIM105  -- contextlib.suppress costs more than the system call
                 os.eventfd_read(self._fd)
             except BlockingIOError:
                 pass  # a thread is about to write: one wake-up for nothing
             self._woken = False  # after the read, or a write in between would be lost; before the list is emptied
-        done = self._done
-        found = []
-        while done:
-            submission = done.popleft()
-            if submission.way == QUEUED:
+        settled = self._settled
+        self._settled = []
+        found = settled
+        if self._out:
+            found = []
+            done = self._done
+            while done:
+                submission = done.popleft()
                 self._out -= 1
                 if submission.quick:
                     self._quick += 1
                 else:
                     self._quick = 0
                     self._lasted = 0
+                found.append(submission)
+            found += settled
+        for submission in found:
             if submission.unjudged and submission.way != PASSED and self._bound is not None:
                 self._bound.add(submission.unjudged)
-            if self._count is not None:
-                self._count(submission)
-            found.append(submission)
         return found
 
     def close(self, deadline_s: float = 1.0) -> bool:
@@ -297,7 +304,7 @@ class Executor:
         submission.way = ON_LOOP
         if not self._judged(submission):
             self._failed_inline += 1
-        self._done.append(submission)
+        self._settled.append(submission)
 
     def _work(self, worker: Worker) -> None:
         while True:
@@ -305,10 +312,10 @@ class Executor:
             if submission is None:
                 return
             worker.taken += len(submission.requests)
-            started = time.perf_counter_ns()
+            started = clock_ns()
             if not self._judged(submission):
                 worker.failed += 1
-            submission.quick = time.perf_counter_ns() - started <= QUICK_NS
+            submission.quick = clock_ns() - started <= QUICK_NS
             self._done.append(submission)
             del submission  # an idle thread keeps no batch alive
             self._wake()

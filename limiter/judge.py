@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator
 
+    from librt.threading import Lock
+
     from limiter.limits import Rate
     from limiter.request import Request
     from limiter.rules import Identity, RuleSet
@@ -61,6 +63,11 @@ class Judge:
     @property
     def rules(self) -> RuleSet:
         return self._in_force.latest
+
+    @property
+    def lock(self) -> Lock:
+        """Taken while somebody judges, or reads the states of all keys: `decide` would have to wait."""
+        return self._lock
 
     def replace(self, rules: RuleSet, now: int | None = None) -> None:
         """Put `rules` in force from the next `decide` on. Keys match anew when they are used; buckets keep their fill in proportion.
@@ -103,10 +110,6 @@ class Judge:
         return self.keyring.limited(key)
 
     # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
-
-    def busy(self) -> bool:
-        """Whether `decide` would have to wait now: somebody reads the states of all keys, or another thread judges."""
-        return self._lock.locked()
 
     def decide(self, requests: list[Request], now: int) -> None:
         """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe. Raises UnjudgedError."""

@@ -97,7 +97,8 @@ async def metrics(context: Context) -> Answer:
 
 
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, and what to look at", answer=dict[str, Any]),
+    Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, what to look at, and what needs a restart",
+          answer=dict[str, Any]),
     Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any]),
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,
           body_required=False, parameters=(DRY_RUN, REASON)),

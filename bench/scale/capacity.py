@@ -5,7 +5,8 @@ The formulae, with what they leave out:
   messages per second of a sidecar   = USED / processor time per message, at the highest rate that `growth` measured. A gateway that is
                                        full takes more of them per sweep and so spends less on each: this is on the safe side
   connections of a sidecar           = the lesser of room_for_connections(descriptors) and memory / bytes of an idle one
-  messages of a machine              = workers * those of a sidecar * what N workers gain by N (measured with two), N ≤ its free cores
+  messages of a machine              = those of a sidecar * (1 + (workers - 1) * what the second one added), workers ≤ its free cores. The
+                                       second is taken to add as much as the first has at the most, whatever was measured
   messages of a fleet                = gateways * those of a sidecar; no message waits for Redis
   limits in use at once, of a fleet  = REDIS_CALLS / (CALLS * gateways): a script call for each bucket in use, gateway and 50 ms
 
@@ -37,8 +38,10 @@ class Measured:
 
 
 def messages(cost_us: float, workers: int = 1, gain: float = 2.0) -> float:
-    """Per second. `gain` is that of two workers; each further one is taken to add as much as the second."""
-    return USED * 1e6 / cost_us * (1 + (workers - 1) * (gain - 1))
+    """Per second. `gain` is that of two workers; each further one is taken to add as much as the second, and none more than one has alone:
+    two that carry more than twice as much are noise of the measurement, which must not be multiplied by eight.
+    """
+    return USED * 1e6 / cost_us * (1 + (workers - 1) * (min(gain, 2.0) - 1))
 
 
 def connections(descriptors: int, memory_bytes: float, measured: Measured) -> int:

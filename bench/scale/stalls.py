@@ -178,7 +178,6 @@ def rows(found: dict[str, Any]) -> list[Row]:
     for kind, each_s in spent.items():
         if kind != "reload by SIGHUP":
             lines.append(Row(f"  a {kind}, of {len(each_s)}", f"at most {number(1e3 * max(each_s))} ms until it was answered"))
-    lines.append(
-        Row("  the gateway's share of a processor, the machine's busy ones", f"{found['processor']:.2f}, {found['processors_busy']:.2f}")
-    )
+    busy = f"by sluice {found['processor']:.2f}, by all on this machine {found['processors_busy']:.2f}"
+    lines.append(Row("  processors kept busy, on average", busy))
     return lines

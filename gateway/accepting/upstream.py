@@ -7,6 +7,11 @@ the last one; probes are spaced by 0.1 s, doubling up to MOST_BACKOFF_S, each af
 is up, at most DIALS_AT_ONCE dials are under way; more wait for one of them. What those under way at the same time find out is one
 finding: a broker that goes while a hundred are dialled has failed once, and is probed as soon as after a single dial.
 
+A broker that goes while nobody dials would be taken for one that is up until the next client, so one that is up and to which no
+connection is open is **looked for** every LOOK_S: connect and close, without a PROXY header or TLS (RabbitMQ 3.10.8 has no line of that
+at level info, with `proxy_protocol` neither; 2026-11-23. RocketMQ's broker and name server log every connection). Where a connection is
+open, it stands for the broker until it ends. A look counts as a dial only where it fails.
+
 IPv4 and IPv6 addresses of a name are tried side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
 """
 
@@ -34,6 +39,7 @@ LEAST_BACKOFF_S: Final = (
     0.1  # reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
 )
 MOST_BACKOFF_S: Final = 4.5
+LOOK_S: Final = 30.0  # between looks for a broker that is up and that nobody uses (a guess: a few lines a minute in RocketMQ's log)
 SAY_EVERY_S: Final = 60.0  # how often the log says that it still cannot be reached
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -50,12 +56,13 @@ class Upstream:
         self.address = address
         self.send_proxy = send_proxy  # a PROXY header, version 2, before anything else
         self.tls = tls  # a reload may put another one here
-        self.ok: bool | None = None  # whether the last dial succeeded; None before the first
+        self.ok: bool | None = None  # whether the last dial succeeded, and no look has failed since; None before the first
         self.why = ""  # of the last failure
         self.dials: dict[str, int] = {"ok": 0, "failed": 0, "spared": 0}  # spared: refused without dialling
         self._failures = 0  # findings in a row
         self._findings = 0  # since the start; a dial that began before the last one knows nothing newer
         self._retry_at = 0.0  # trio's clock
+        self._look_at = 0.0  # the same: one that is up is not looked for before
         self._down_since = 0.0  # the same
         self._said_at = 0.0
         self._probing = False
@@ -141,6 +148,7 @@ class Upstream:
         self.why = ""
         self._failures = 0
         self._findings += 1
+        self._look_at = trio.current_time() + LOOK_S
 
     def _failed(self, why: str) -> None:
         first = self.ok is not False
@@ -164,11 +172,33 @@ class Upstream:
             since_s=round(now - self._down_since, 3), dials_failed=self.dials["failed"],
         )  # fmt: skip
 
-    async def probe(self) -> None:
-        """Find out whether the broker takes connections, where that is not known or it did not at last; unless it is too early for that."""
-        if self.ok is not True and not self._must_wait():
-            with suppress(OSError, UnreachableError):  # known and logged by then
-                (await self.dial(None)).close()
+    async def probe(self, *, in_use: bool) -> None:
+        """Find out whether the broker takes connections, where that is not known, it did not at last, or it is not `in_use` (no connection
+        to it is open) and was not heard of lately; unless it is too early for that.
+        """
+        now = trio.current_time()
+        if self.ok is not True:
+            if not self._must_wait():
+                with suppress(OSError, UnreachableError):  # known and logged by then
+                    (await self.dial(None)).close()
+        elif in_use:
+            self._look_at = now + LOOK_S
+        elif now >= self._look_at:
+            self._look_at = now + LOOK_S
+            await self._look()
+
+    async def _look(self) -> None:
+        """Whether the broker still takes connections. What a dial has found out meanwhile is newer; raises nothing.
+
+        That it does is nothing new, and less than a dial finds out: with TLS, a dial that began before may yet fail.
+        """
+        findings = self._findings
+        try:
+            (await self._connect()).close()
+        except Exception as error:  # as in `dial`
+            if findings == self._findings and _errno(error) not in OUT_OF_DESCRIPTORS:
+                self.dials["failed"] += 1
+                self._failed(reason(error))
 
     @property
     def text(self) -> str:

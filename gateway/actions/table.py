@@ -35,5 +35,7 @@ def turn_round(conversation: Conversation, part: Part, now: int) -> None:
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
         keep(conversation, part, now)
+    elif rule.action == "reject":  # what most do, and in a flood: found in the table it costs compiled code 300 instructions more
+        reject(conversation, part, now)
     else:
         ACTIONS[rule.action](conversation, part, now)

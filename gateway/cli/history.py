@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.client import path
 from gateway.cli.output import Column, brief, columns, talk
-from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
+from gateway.cli.verbs import Change, Group, Remote, Verb, changing, or_list, remote, said
 
 
 def _targets(item: dict[str, Any]) -> object:
@@ -95,6 +95,7 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
 
 
 @click.command(cls=Verb, example="sluice audit --limit 20\nsluice audit -o json")
+@or_list
 @click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, the latest first.")
 @remote
 def audit(remote: Remote, most: int) -> None:

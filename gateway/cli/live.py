@@ -9,7 +9,7 @@ import click
 from gateway.cli.client import AdminClient, listed
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
 from gateway.cli.output import Column, clean, column, talk
-from gateway.cli.verbs import Change, Group, Remote, Verb, acting, remote, said
+from gateway.cli.verbs import Change, Group, Remote, Verb, acting, or_list, remote, said
 
 
 def _culprits(item: dict[str, Any]) -> object:
@@ -60,7 +60,7 @@ CONNECTIONS: Final[list[Column]] = [
 
 
 def _reachable(item: dict[str, Any]) -> object:
-    """Whether its broker was there at the last dial; None before the first."""
+    """Whether its broker was there at the last dial or look; None before the first."""
     if item.get("upstream_reachable") is False:
         return f"unreachable: {item.get('upstream_error')}"
     return "reachable" if item.get("upstream_reachable") else None
@@ -108,6 +108,7 @@ RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart
 
 @click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
+@or_list
 @remote
 def topics(remote: Remote, query: str | None) -> None:
     """Topics seen lately: received, forwarded, refused, now and in all. Operation consume: what consumers got from a queue.
@@ -152,6 +153,7 @@ def close(remote: Remote, change: Change, connection: int) -> None:
 
 
 @click.command(cls=Verb, example="sluice listeners\nsluice listeners -o yaml")
+@or_list
 @remote
 def listeners(remote: Remote) -> None:
     """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last.
@@ -168,9 +170,23 @@ def status(remote: Remote) -> None:
     """What runs and how it is: build, uptime, connections, memory, and the fleet that the gateway shares its limits with.
 
     Limits: keys and origins (senders) known to open connections; levels: buckets at hand, at most max_keys. Since the start: forgotten
-    (they were full), shelved (kept small until they are), overflowed (shared one bucket).
+    (they were full), shelved (kept small until they are), overflowed (shared one bucket). Needs restart: settings that the file says
+    and a reload cannot change.
     """
-    remote.emit(remote.client.ask("GET", "/v1/status").body)
+    body = remote.client.ask("GET", "/v1/status").body
+    remote.emit(_once(body) if remote.form == "table" and isinstance(body, dict) else body)
+
+
+def _once(status: dict[str, Any]) -> dict[str, Any]:
+    """A status without what it says in a second place too, for scripts of earlier days."""
+    shown = dict(status)
+    if isinstance(shown.get("memory"), dict):
+        shown.pop("memory_full", None)  # memory.full
+    if "revision" in shown and isinstance(shown.get("state"), dict):
+        shown["state"] = {name: value for name, value in shown["state"].items() if name != "revision"}
+    if isinstance(shown.get("workers"), list):
+        shown["workers"] = [_once(worker) if isinstance(worker, dict) else worker for worker in shown["workers"]]
+    return shown
 
 
 @click.command(cls=Verb, example="sluice health && echo ready")

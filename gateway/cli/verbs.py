@@ -126,6 +126,11 @@ def output_option(command: F) -> F:
     )(command)
 
 
+def or_list(command: F) -> F:
+    """Takes the word `list` for nothing, where a verb does nothing but list: other groups want it, and nobody should have to know which."""
+    return click.argument("word", required=False, type=click.Choice(["list"]), metavar="[list]", expose_value=False)(command)
+
+
 def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
     """`10s`, `500ms`, or a number of seconds."""
     from limiter.units import parse_duration

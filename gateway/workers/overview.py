@@ -40,6 +40,7 @@ def status(parent: Parent) -> dict[str, object]:
         "connections": sum(each["connections"] for each in views),
         "revision": parent.store.revision,
         "config_last_reload_successful": parent.reloads.last_ok,
+        "needs_restart": parent.reloads.needs_restart,
         "event_loop": {
             "sweeps": sum(each["sweeps"] for each in loops),
             "submissions": sum(each["submissions"] for each in loops),

@@ -54,6 +54,31 @@ async def test_put_replaces_and_patch_merges(api: Control) -> None:
     assert "bytes" not in (await api.ask("GET", ORDERS)).json()["override"]
 
 
+@pytest.mark.parametrize(
+    ("query", "body", "kept", "told"),
+    [
+        ("", {"reason": "twice"}, "twice", "twice"),
+        ("&reason=twice", {}, "twice", "twice"),
+        ("", {}, "incident 12", ""),
+        ("", {"reason": None}, "", ""),
+    ],
+)
+async def test_a_patch_keeps_the_reason_unless_it_says_another(
+    api: Control, query: str, body: dict[str, str | None], kept: str, told: str
+) -> None:
+    """The limit's own reason; the history has that of the request."""
+    await put(api, messages="10/s", reason="incident 12")
+    answer = await api.ask("PATCH", f"{ORDERS}?force=1{query}", {"messages": "20/s", **body})
+    assert (answer.json()["override"].get("reason", ""), answer.json()["levels"][0]["reason"]) == (kept, kept)
+    assert (await api.ask("GET", "/v1/history/2")).json()["entry"].get("reason", "") == told
+
+
+async def test_a_put_has_no_reason_but_its_own(api: Control) -> None:
+    await put(api, messages="10/s", reason="incident 12")
+    await put(api, messages="20/s")
+    assert (await api.ask("GET", ORDERS)).json()["levels"][0]["reason"] == ""
+
+
 async def test_delete_returns_to_the_rule(api: Control) -> None:
     await put(api, messages="10/s")
     answer = await api.ask("DELETE", f"{ORDERS}?force=1&reason=over")
@@ -255,6 +280,32 @@ async def test_a_dry_run_of_a_rule_names_the_topics_in_use(api: Control) -> None
     await put(api, "/v1/limits/rocketmq/c", messages="1/s")
     preview = (await api.ask("PUT", "/v1/rules/rocketmq-topics?dry_run=1", {"messages": "9/s"})).json()
     assert sorted(topic["topic"] for topic in preview["topics"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"expires": "30m"}, ("expires", None, "2026-11-18T11:36:40.000Z")),
+        ({"reason": "incident 13"}, ("reason", "", "incident 13")),
+        ({"candidate": {"messages": "3/s"}}, ("candidate", None, "3/s")),
+    ],
+)
+async def test_a_dry_run_shows_what_changes_beside_the_rate(
+    api: Control, more: dict[str, object], shown: tuple[str, object, object]
+) -> None:
+    await put(api, messages="5/s")
+    (topic,) = (await api.ask("PUT", f"{ORDERS}?dry_run=1", {"messages": "5/s", **more})).json()["topics"]
+    name, before, after = shown
+    then = topic["after"][0][name]
+    assert (topic["before"][0][name], then["messages"] if name == "candidate" else then) == (before, after)
+
+
+async def test_a_dry_run_of_what_is_there_already_shows_no_topic(api: Control) -> None:
+    """By another, and later; but nothing would be different."""
+    await put(api, messages="5/s", reason="incident 12")
+    api.clock.now += 60
+    preview = (await api.ask("PUT", f"{ORDERS}?dry_run=1", {"messages": "5/s", "reason": "incident 12"})).json()
+    assert (preview["topics_affected"], preview["topics"]) == (0, [])
 
 
 # ---- expiry ------------------------------------------------------------------------------------------------------------

@@ -119,6 +119,13 @@ def test_a_soak_that_leaves_a_descriptor_open_misses_its_goal() -> None:
     assert by_name["threads before and after"] is True
 
 
+def test_what_kept_processors_busy_is_told_apart() -> None:
+    probes = {name: {"worst": [[0.0, 1.0]], "p50_us": 1, "p99_us": 1, "p999_us": 1} for name in ("sluice", "direct", "traffic")}
+    found = {"plan": vars(stalls.Plan()), "probes": probes, "worst": [], "happened": [], "processor": 0.24, "processors_busy": 0.46}
+    row = stalls.rows(found)[-1]
+    assert (row.what.strip(), row.found) == ("processors kept busy, on average", "by sluice 0.24, by all on this machine 0.46")
+
+
 def test_two_workers_that_carry_less_than_the_goal_miss_it() -> None:
     def runs(messages: int) -> list[dict[str, float]]:
         return [{"messages": messages, "seconds": 1.0, "cpu_us": 20.0, "processors_busy": 1.5}] * 3
@@ -172,6 +179,11 @@ def test_a_sidecar_holds_what_its_core_has_room_for() -> None:
 
 def test_workers_add_what_the_second_added() -> None:
     assert capacity.messages(35.0, workers=4, gain=1.9) == pytest.approx(20_000 * (1 + 3 * 0.9))
+
+
+def test_no_worker_is_taken_to_add_more_than_one_carries_alone() -> None:
+    """A gain of 2.08 is noise of the measurement; eight workers are not 8.6."""
+    assert capacity.messages(35.0, workers=8, gain=2.08) == pytest.approx(8 * capacity.messages(35.0))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import trio.testing
 from admin.changes import Author
 from admin.state import StoredOverride, format_time
 from admin.store import Store
-from gateway.accepting.upstream import Upstream
+from gateway.accepting.upstream import LOOK_S, Upstream
 from gateway.app import Gateway
 from gateway.channel import Channel
 from gateway.drain import release_held
@@ -190,6 +191,13 @@ class FakeUpstream(Upstream):
         super().__init__(name, ("192.0.2.1", 5672))
         self.answers = answers
         self.dialled = 0
+        self.looked = 0
+
+    async def _connect(self) -> socket.socket:
+        self.looked += 1
+        if not self.answers:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        return cast(Any, Closable())
 
     async def _open(self, ends: Ends | None) -> Channel:
         self.dialled += 1
@@ -231,11 +239,31 @@ async def test_ready_is_who_has_reached_every_broker_and_one_that_does_not_answe
             assert one.dialled == dialled, "who was reached is not dialled for nothing"
 
 
+async def test_a_broker_that_goes_makes_an_idle_gateway_unready_but_an_open_connection_stands_for_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    with gateway_of(configure(tmp_path)) as gateway:
+        brokers = [FakeUpstream(name, answers=True) for name in ("one", "two")]
+        for broker in brokers:
+            gateway.listening[broker.listener].upstream = broker
+        gateway.listening["two"].active = 1
+        async with task(probe_brokers, gateway):
+            await trio.sleep(4 * LOOK_S - 1)
+            assert [broker.looked for broker in brokers] == [3, 0]
+            for broker in brokers:
+                broker.answers = False
+            await trio.sleep(LOOK_S + 0.5)
+            assert gateway.ready() == ["listener one: broker 192.0.2.1:5672 is unreachable"]
+            gateway.listening["two"].active = 0
+            await trio.sleep(LOOK_S + 0.5)
+            assert len(gateway.ready()) == 2
+
+
 async def test_a_broker_that_nobody_wants_to_know_of_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
     gone = FakeUpstream("gone", answers=False)
     wanted = False
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(probe_broker, gone, lambda: wanted)
+        nursery.start_soon(probe_broker, cast(Any, SimpleNamespace(upstream=gone, active=0)), lambda: wanted)
         await trio.sleep(60)
         assert gone.dialled == 0
         wanted = True
@@ -251,7 +279,7 @@ async def test_a_task_outlives_the_faults_of_its_rounds(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Faulty(FakeUpstream):
-        async def probe(self) -> None:
+        async def probe(self, *, in_use: bool) -> None:
             self.dialled += 1
             raise RuntimeError("boom")
 

@@ -18,7 +18,7 @@ from admin.changes import Author
 from admin.ports import ReloadFailedError
 from admin.state import StoredOverride
 from admin.store import Store
-from gateway import reloads
+from gateway import reloads, view
 from gateway.app import Gateway
 from gateway.settings import Settings, load
 from limiter.rule import Rule
@@ -171,6 +171,29 @@ async def test_a_file_that_cannot_be_used_is_told_with_all_its_faults_and_the_ne
     write(tmp_path, "2")
     await gateway.reload()
     assert (limit(gateway) == before, gateway.reloads.last_ok) == (False, True)
+
+
+async def test_what_needs_a_restart_is_told_until_the_file_agrees_again(gateway: Gateway, tmp_path: Path) -> None:
+    def told() -> object:
+        return view.status(gateway)["needs_restart"]
+
+    file = tmp_path / "sluice.yaml"
+    moved = file.read_text().replace("127.0.0.1:0", "127.0.0.1:7")
+    line = "listeners.one.bind: 127.0.0.1:0 -> 127.0.0.1:7"
+    file.write_text(moved)
+    await gateway.reload(dry_run=True)
+    assert told() == [], "a dry run is asked for, not done"
+    assert (await gateway.reload())["needs_restart"] == told() == [line]
+    file.write_text(moved.replace("2/s", "3/s"))
+    await gateway.reload()
+    assert told() == [line], "rules are in force, that is not"
+    file.write_text(moved.replace("2/s", "many"))
+    with pytest.raises(ReloadFailedError):
+        await gateway.reload()
+    assert told() == [line]
+    write(tmp_path, "2")
+    await gateway.reload()
+    assert told() == []
 
 
 async def test_rules_that_have_not_changed_are_not_put_in_force_again(gateway: Gateway, tmp_path: Path) -> None:

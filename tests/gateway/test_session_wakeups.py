@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -111,3 +112,16 @@ def test_blocked_is_not_said_before_the_broker_has_let_the_client_in() -> None:
         client.sendall(amqp.greeting(heartbeat=0, channels=(1,), capabilities={"connection.blocked": True}) + amqp.publish(1, "a"))
         wires.run()
         assert amqp.names(wires.received(client)) == ["Connection.Start"]
+
+
+def test_what_a_sweep_took_is_not_slept_on_top() -> None:
+    with Wires() as wires:
+        client, broker = wires.connect("rocketmq")
+        wires.run()
+        wires.at_end = lambda *_: time.sleep(0.25)
+        client.close()
+        broker.close()
+        began = time.monotonic()
+        wires.sweeper.serve(time.monotonic_ns() + 300_000_000)
+        assert len(wires.ended) == 1
+        assert 0.3 <= time.monotonic() - began < 0.45

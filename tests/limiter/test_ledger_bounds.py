@@ -250,6 +250,6 @@ def test_reading_all_states_lets_others_judge_in_between() -> None:
         passes(judge, f"t{number}", BEGIN, 1)
     rows = judge.fills(BEGIN)
     next(rows)
-    assert not judge.busy()
+    assert not judge.lock.locked()
     assert passes(judge, "t2400", BEGIN, 1) == 1
     assert len({state.thing for state in judge.states(BEGIN)}) == 2500

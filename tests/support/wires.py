@@ -16,7 +16,8 @@ from gateway.accounts import Accounts
 from gateway.admission import Seat
 from gateway.assembly import Place, Shared
 from gateway.channel import Channel
-from gateway.judged import by_session, count
+from gateway.histogram import Histogram
+from gateway.judged import by_session
 from gateway.session import Session
 from gateway.sweep import Sweeper, now_ns
 from limiter.bypass import Bypass, Share
@@ -46,12 +47,12 @@ class Wires:
         self.judge = Judge(RuleSet(tuple(rules)))
         decide = self.judge.decide if wrap is None else wrap(self.judge.decide)
         bound = None if max_bypass is None else Bypass(max_bypass, self.judge.judged)
-        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=by_session, count=count)
+        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=by_session)
         self.accounts = Accounts()
         self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
         self.ended: list[tuple[Session, BaseException | None]] = []
         self.at_end: Callable[[Session, BaseException | None], None] | None = None
-        self.sweeper = Sweeper(self.executor, self._ended, lambda _: None)
+        self.sweeper = Sweeper(self.executor, self._ended, Histogram((1.0,)))
         self._sockets: list[socket.socket] = []
         self._number = 0
         self._ahead = 0  # ns by which the sessions' clock is ahead of the real one

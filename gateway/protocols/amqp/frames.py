@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, write_i64_be
+from mypy_extensions import i64
 
 from gateway.messages import PLAIN, Part, ProtocolError
 from gateway.protocols.octets import u32
@@ -132,10 +133,11 @@ def channel_close(channel: int, code: int, text: str, method: int) -> bytes:
 
 def nacks(channel: int, first: int, count: int) -> bytes:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
-    before = b"\x01" + channel.to_bytes(2, "big") + b"\x00\x00\x00\x0d\x00\x3c\x00\x78"
+    head: i64 = 0x01_0000_0000_000D_00 | channel << 40  # type, channel, size, and the first octet of the class
     said = BytesWriter()
     for tag in range(first, first + count):
-        said.write(before)
+        write_i64_be(said, head)
+        said.write(b"\x3c\x00\x78")
         write_i64_be(said, tag)
         said.write(b"\x00\xce")
     return said.getvalue()

@@ -116,6 +116,8 @@ def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
     at: i64 = part.start
     end: i64 = part.end
     channel = part.lane
+    if count == 1 and not is_mandatory(data, at):
+        return nacks(channel, first_tag, 1)
     pieces: list[bytes] = []
     plain = 0  # publishes that need a nack only, not said yet
     tag = first_tag

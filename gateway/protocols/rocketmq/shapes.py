@@ -29,13 +29,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from gateway.messages import ProtocolError
+from gateway.protocols.octets import begins, lacks
 from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, LONGEST_NAME, RETRY, SHORT_NAMES, Header, read_json
 
-TAIL: Final = 5  # bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
-SHORT: Final = 16  # bytes; numbers, times and flags are shorter
+TAIL: Final = 0xFF_FFFF_FFFF  # five bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
+BACKSLASHES: Final = 0x5C_5C5C_5C5C
+LOW_BITS: Final = 0x7F_7F7F_7F7F
+HIGH_BITS: Final = 0x80_8080_8080
 LARGEST_OPAQUE: Final = 0x7FFF_FFFF  # a Java int
 QUOTE: Final = 34
 BACKSLASH: Final = 92
@@ -178,7 +182,7 @@ class Shape:
         while True:
             segment = same[index]
             after: i64 = at + len(segment)
-            if after > end or data[at:after] != segment:
+            if after > end or not begins(data, at, segment):
                 return -1
             if index == last:
                 if after != end or (name_at >= 0 and not self._rename(data[name_at:name_end])):
@@ -192,7 +196,7 @@ class Shape:
             elif kind == NAME:
                 name = self.name
                 at = after + len(name)
-                if at >= end or data[after:at] != name or data[at] != QUOTE:
+                if at >= end or data[at] != QUOTE or not begins(data, after, name):
                     at = end_of_name(data, after, end)
                     if at < 0:
                         return -1
@@ -221,36 +225,21 @@ class Shape:
     def _end_of_text(self, data: bytes, start: i64, end: i64, index: i64) -> i64:
         """Where the quote stands that closes the text beginning at `start`, or -1 where that is not beyond doubt.
 
-        `bytes.find` costs as much as comparing three segments, so a short text is searched byte by byte, and a long one is first
-        supposed to be as long as the last at this place.
+        `bytes.find` costs as much as comparing three segments, so it is first supposed to be as long as the last at this place.
         """
-        at: i64 = start
-        near: i64 = start + SHORT
-        near = min(near, end)
-        while at < near:
-            octet: i64 = data[at]
-            if octet == QUOTE:
-                return at
-            if octet == BACKSLASH or octet >= 128:
-                break
-            at += 1
         width: i64 = self.widths[index]
-        at = start + width
-        found: i64 = 0
-        if at < end:
-            found = data[at]
-        if found != QUOTE or QUOTE in data[start:at]:
+        at: i64 = start + width
+        if at >= end or data[at] != QUOTE or not lacks(data, start, at, QUOTE):
             at = data.find(b'"', start, end)
             if at < 0:
                 return -1
             self.widths[index] = at - start
-        tail: i64 = at - TAIL
-        tail = max(tail, start)
-        while tail < at:
-            octet = data[tail]
-            if octet == BACKSLASH or octet >= 128:
-                return -1
-            tail += 1
+        # Where the text is shorter than its tail, what is before it was compared and has none of these either.
+        if at < 8:  # never in a frame, whose header has eight bytes before it
+            return -1
+        tail: i64 = read_i64_le(data, at - 8) >> 24 & TAIL
+        if tail & HIGH_BITS or ((tail ^ BACKSLASHES) + LOW_BITS) & HIGH_BITS != HIGH_BITS:
+            return -1
         return at
 
     def _rename(self, name: bytes) -> bool:

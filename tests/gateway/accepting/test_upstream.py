@@ -6,6 +6,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from gateway.accepting.upstream import (
     CONNECT_TIMEOUT_S,
     DIALS_AT_ONCE,
     LEAST_BACKOFF_S,
+    LOOK_S,
     MOST_BACKOFF_S,
     UnreachableError,
     Upstream,
@@ -37,6 +39,15 @@ class FakeUpstream(Upstream):
         self.under_way = 0
         self.most_under_way = 0
         self.dialled_at: list[float] = []
+        self.looked_at: list[float] = []
+
+    async def _connect(self) -> socket.socket:
+        self.looked_at.append(trio.current_time())
+        await trio.sleep(self.takes_s)
+        error = self.answer()
+        if error is not None:
+            raise error
+        return socket.socket()
 
     async def _open(self, ends: Ends | None) -> Channel:
         self.dialled_at.append(trio.current_time())
@@ -121,7 +132,7 @@ async def test_dials_that_fail_together_have_failed_once(autojump_clock: trio.te
     assert upstream.dials["failed"] == DIALS_AT_ONCE
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
     await trio.sleep(LEAST_BACKOFF_S)
-    await upstream.probe()
+    await upstream.probe(in_use=False)
     assert upstream.dials["failed"] == DIALS_AT_ONCE + 1, "the next probe is as near as after one failure"
 
 
@@ -145,11 +156,11 @@ async def test_an_older_dial_that_ends_does_not_let_a_second_probe_begin(autojum
         await fails(upstream)  # until 1.5: down
         await trio.sleep(0.5)
         upstream.takes_s = 4.0
-        nursery.start_soon(upstream.probe)  # until 6
+        nursery.start_soon(partial(upstream.probe, in_use=False))  # until 6
         await trio.sleep(3)
         assert (len(upstream.dialled_at), upstream.under_way) == (3, 1)
         await fails(upstream)
-        await upstream.probe()
+        await upstream.probe(in_use=False)
         assert len(upstream.dialled_at) == 3, "while one probes nobody else dials"
 
 
@@ -162,7 +173,7 @@ async def test_a_name_that_tls_or_the_resolver_takes_for_an_error_is_an_unreacha
         ):
             assert "cannot be reached: " in await fails(upstream)
             assert upstream.ok is False
-            await upstream.probe()  # raises nothing
+            await upstream.probe(in_use=False)  # raises nothing
 
 
 async def test_success_ends_the_backoff(autojump_clock: trio.testing.MockClock) -> None:
@@ -170,7 +181,7 @@ async def test_success_ends_the_backoff(autojump_clock: trio.testing.MockClock) 
     upstream = FakeUpstream(lambda: answers.pop(0))
     await fails(upstream)
     await trio.sleep(1)
-    await upstream.probe()
+    await upstream.probe(in_use=False)
     assert (upstream.ok, upstream.why) == (True, "")
     (await upstream.dial(None)).close()
     assert upstream.dials == {"ok": 2, "failed": 1, "spared": 0}
@@ -210,11 +221,111 @@ async def test_a_broker_that_stays_away_is_a_line_a_minute_and_so_is_its_return(
     there = False
     upstream = FakeUpstream(lambda: None if there else REFUSED)
     for _ in range(600):  # 150 s, a probe each time one is due
-        await upstream.probe()
+        await upstream.probe(in_use=False)
         await trio.sleep(0.25)
     assert upstream.dials["failed"] > 30
     there = True
     await trio.sleep(MOST_BACKOFF_S)
-    await upstream.probe()
+    await upstream.probe(in_use=False)
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"] * 3 + ["upstream_reachable"]
     assert caplog.records[3].fields["unreachable_s"] == pytest.approx(150 + MOST_BACKOFF_S)  # type: ignore[attr-defined]
+
+
+# ---- looks: a broker that was there, and that nobody dials ------------------------------------------------------------------
+
+
+async def probed(upstream: Upstream, seconds: float, *, in_use: bool = False) -> None:
+    """As `housekeeping.probe_broker` does, for so long."""
+    for _ in range(round(seconds * 4)):
+        await upstream.probe(in_use=in_use)
+        await trio.sleep(0.25)
+
+
+async def test_a_broker_that_goes_while_nobody_dials_is_missed(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = True
+    upstream = FakeUpstream(lambda: None if there else REFUSED)
+    await probed(upstream, 0.25)
+    there = False
+    await probed(upstream, LOOK_S + 0.5)
+    assert (upstream.ok, upstream.why) == (False, "Connection refused")
+    assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
+    there = True
+    await probed(upstream, MOST_BACKOFF_S + 0.5)
+    assert upstream.ok is True
+
+
+async def test_a_broker_that_nobody_uses_is_looked_for_every_few_seconds_and_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: None)
+    await probed(upstream, 12 * LOOK_S)
+    assert (len(upstream.dialled_at), len(upstream.looked_at)) == (1, 11)
+    assert upstream.dials == {"ok": 1, "failed": 0, "spared": 0}
+
+
+async def test_looks_that_succeed_do_not_hide_dials_that_fail(autojump_clock: trio.testing.MockClock) -> None:
+    """A broker that takes connections, and says no word of TLS to any."""
+    upstream = FakeUpstream(lambda: None)
+    await probed(upstream, 0.25)
+    upstream.answer = lambda: REFUSED if upstream.under_way == 0 and upstream.takes_s else None
+    upstream.takes_s = 5.0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, upstream)
+        await trio.sleep(1)
+        upstream.takes_s = 0.0
+        for _ in range(3):
+            await trio.sleep(1)
+            await upstream._look()
+        upstream.takes_s = 5.0
+    assert (upstream.ok, upstream.dials["failed"]) == (False, 1)
+
+
+async def test_a_broker_to_which_a_connection_is_open_is_not_looked_for(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: None)
+    await probed(upstream, 4 * LOOK_S, in_use=True)
+    assert upstream.looked_at == []
+    closed = trio.current_time()
+    await probed(upstream, 4 * LOOK_S)
+    assert upstream.looked_at[0] == pytest.approx(closed + LOOK_S, abs=0.3)
+
+
+async def test_clients_that_come_and_go_are_as_good_as_looks(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: None)
+    for _ in range(20):
+        (await upstream.dial(None)).close()
+        await probed(upstream, LOOK_S - 1)
+    assert upstream.looked_at == []
+
+
+async def test_a_look_that_began_before_a_dial_says_nothing_against_it(autojump_clock: trio.testing.MockClock) -> None:
+    answers: list[Exception | None] = [None, None, TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")]
+    upstream = FakeUpstream(lambda: answers.pop(0))
+    await upstream.probe(in_use=False)
+    await trio.sleep(LOOK_S)
+    async with trio.open_nursery() as nursery:
+        upstream.takes_s = 5.0
+        nursery.start_soon(partial(upstream.probe, in_use=False))
+        await trio.sleep(1)
+        upstream.takes_s = 0.1
+        (await upstream.dial(None)).close()
+    assert (upstream.ok, len(upstream.looked_at)) == (True, 1)
+
+
+async def test_a_look_without_a_descriptor_says_nothing_about_the_broker(autojump_clock: trio.testing.MockClock) -> None:
+    answers: list[Exception | None] = [None, OSError(errno.EMFILE, "Too many open files")]
+    upstream = FakeUpstream(lambda: answers.pop(0))
+    await probed(upstream, LOOK_S + 1)
+    assert (upstream.ok, upstream.dials["failed"], answers) == (True, 0, [])
+
+
+async def test_a_look_says_nothing_to_the_broker() -> None:
+    """Neither a PROXY header nor a word of TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        upstream = Upstream("rabbit", server.getsockname(), send_proxy=True, tls=upstream_hop(None, None, None, "localhost", "none"))
+        upstream.ok = True
+        await upstream.probe(in_use=False)
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(5)
+            assert connection.recv(100) == b""
+    assert upstream.ok is True

@@ -205,6 +205,20 @@ def test_status_shows_what_is_within_as_lines_of_their_own(sluice: Any, admin: A
     ]  # fmt: skip
 
 
+def test_status_says_each_thing_once(sluice: Any, admin: Any) -> None:
+    """The API tells two of them twice, for who has read them there before."""
+    memory = {"memory_full": False, "memory": {"full": False, "held_bytes": 7}}
+    told = {"revision": 3, "needs_restart": ["admin.bind: 1 -> 2"], **memory, "workers": [memory], "state": {"revision": 3, "quotas": None}}
+    admin.answers["GET /v1/status"] = (200, told)
+    assert [line.split(maxsplit=1) for line in sluice("status").out.splitlines()] == [
+        ["revision", "3"], ["needs_restart", "admin.bind: 1 -> 2"], ["memory.full", "no"], ["memory.held_bytes", "7"],
+        ["workers[0].memory.full", "no"], ["workers[0].memory.held_bytes", "7"], ["state.quotas", "-"],
+    ]  # fmt: skip
+    assert sluice("status", "-o", "json").json == told
+    admin.answers["GET /v1/status"] = (200, {"memory_full": True})
+    assert sluice("status").out.split() == ["memory_full", "yes"], "of several workers together nothing else says it"
+
+
 def test_health_of_nobody_is_4(sluice: Any) -> None:
     assert sluice("health", "--admin", "http://127.0.0.1:1", "--token-file", "none").code == 4
 

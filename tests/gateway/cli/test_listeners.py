@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 
 def listener(**more: Any) -> dict[str, Any]:
     return {
@@ -54,6 +56,16 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
         "rabbit", "amqp", "0.0.0.0:5672", "on", "accepted", "7", "400", "20", "-", "30/s", "5", "900", "12", "77", "-", "41",
         "127.0.0.1:5673", "-", "v2", "reachable",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["listeners", "audit", "topics"])
+def test_what_can_only_be_listed_takes_the_word(sluice: Any, admin: Any, verb: str) -> None:
+    admin.topics = [listener(topic="orders", action="POST /v1/drain")]
+    bare = sluice(verb)
+    assert (bare.code, len(bare.out.splitlines())) == (0, 2)
+    assert [sluice(verb, "list"), sluice(verb, "-o", "table", "list")] == [bare, bare]
+    wrong = sluice(verb, "lst")
+    assert (wrong.code, "'lst' is not 'list'" in wrong.err) == (2, True)
 
 
 def test_says_why_a_broker_is_not_there(sluice: Any, admin: Any) -> None:

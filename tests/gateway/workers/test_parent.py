@@ -77,6 +77,16 @@ async def test_reloads_that_change_no_rule_leave_nothing_to_wait_for_behind(pare
             child.take(Done(waiting(child)[-1]))
 
 
+async def test_what_needs_a_restart_is_told_until_the_file_agrees_again(parent: Parent, tmp_path: Path) -> None:
+    file = tmp_path / "sluice.yaml"
+    told = []
+    for text in (CONFIGURATION.replace("workers: 2", "workers: 3"), CONFIGURATION):
+        file.write_text(text)
+        await parent.reload()
+        told.append(parent.status()["needs_restart"])
+    assert told == [["gateway.workers: 2 -> 3"], []]
+
+
 async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     parent: Parent, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

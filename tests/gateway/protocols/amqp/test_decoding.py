@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.messages import REQUEST, Part
+from gateway.messages import REQUEST, Part, ProtocolError
 from limiter.rule import Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
@@ -32,6 +32,30 @@ def test_likes_that_follow_one_another_are_one_part() -> None:
         (REQUEST, 2, 18, "%2F/amq.default/orders"),
         (REQUEST, 1, 5, "%2F/amq.default/bills"),
     ]
+
+
+def told(data: bytes, pieces: list[bytes]) -> tuple[object, ...]:
+    """What a connection on which `data` comes in `pieces` asks of the judge and tells the broker, and what it ends with."""
+    talk = talking()
+    try:
+        talk.client(data, pieces)
+    except ProtocolError as error:  # what came before it in the same read is given up with it
+        return (str(error),)
+    return talk.requests, talk.to_broker
+
+
+@pytest.mark.parametrize("body", [b"", b"hello"])
+def test_whichever_octet_of_a_publish_is_not_as_in_the_one_before_it_is_read_as_if_it_came_alone(body: bytes) -> None:
+    usual = amqp.publish(1, "orders", body)
+    seen = set()
+    for place in range(len(usual)):
+        for octet in {0, 1, 2, 3, 8, 0xCE, 0xFF, usual[place] ^ 1} - {usual[place]}:
+            other = usual[:place] + bytes([octet]) + usual[place + 1 :]
+            data = usual + usual + other + usual
+            whole = told(data, [data])
+            assert whole == told(data, bytewise(data)), (place, octet)
+            seen.add(str(whole[0]))
+    assert len(seen) > 5, "some are refused for various reasons, some ask for something else"
 
 
 def test_everything_contiguous_leaves_as_the_bytes_it_came_in() -> None:

@@ -1,0 +1,40 @@
+"""Octets: comparing stretches of one buffer, word by word."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.protocols.octets import alike, begins, lacks, same
+
+LONG = 120  # octets: more than are looked at in words
+
+
+@given(st.binary(min_size=8, max_size=LONG), st.data())
+def test_alike_counts_the_octets_before_the_first_that_differs(text: bytes, data: st.DataObject) -> None:
+    other = bytearray(text)
+    for place in data.draw(st.lists(st.integers(0, len(text) - 1), max_size=3)):
+        other[place] ^= data.draw(st.integers(1, 255))
+    before = data.draw(st.binary(max_size=9))
+    joined = before + text + bytes(other) + b"behind"
+    counted = next((at for at, (one, two) in enumerate(zip(text, other, strict=True)) if one != two), len(text))
+    assert alike(joined, len(before), len(before) + len(text), len(text)) == counted
+    assert same(joined, len(before), len(before) + len(text), len(text)) == (counted == len(text))
+
+
+@given(st.binary(max_size=LONG), st.binary(max_size=9), st.data())
+def test_begins_says_whether_a_text_stands_there(text: bytes, before: bytes, data: st.DataObject) -> None:
+    there = bytearray(text)
+    for place in data.draw(st.lists(st.integers(0, len(text) - 1), max_size=1)) if text else []:
+        there[place] ^= data.draw(st.integers(1, 255))
+    assert begins(before + bytes(there) + b"behind", len(before), text) == (there == text)
+
+
+@given(st.binary(max_size=LONG), st.binary(max_size=9), st.data())
+def test_lacks_finds_an_octet_anywhere_and_nothing_else_for_it(text: bytes, before: bytes, data: st.DataObject) -> None:
+    octet = data.draw(st.integers(0, 255))
+    near = bytearray(text.replace(bytes([octet]), bytes([octet ^ 1])))
+    for place in data.draw(st.lists(st.integers(0, len(near) - 1), max_size=2)) if near else []:
+        near[place] = data.draw(st.sampled_from([octet, octet ^ 0x80, (octet + 1) & 0xFF]))
+    joined = before + bytes(near) + bytes([octet]) * 9
+    assert lacks(joined, len(before), len(before) + len(near), octet) == (octet not in near)
