@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from support import in_memory
+from support.clients import Program
 from support.parts import PartScheduling
 from support.rates import let_through
 
@@ -70,3 +72,18 @@ def test_a_flood_is_held_to_what_a_bucket_lets_pass_of_it() -> None:
     paused = {slot: count for slot, count in steady.items() if not 120 <= slot < 140}
     assert let_through(paused, 100, 20) == pytest.approx(20 + 19 * 10 + 20 + 59 * 10)  # two seconds' pause, and a burst after it
     assert let_through({7: 3}, 100, 20) == 3
+
+
+def test_a_client_that_a_failed_test_left_is_ended_with_it() -> None:
+    sleeping = [sys.executable, "-c", "import time; print('{}', flush=True); time.sleep(60)"]
+    with pytest.raises(TimeoutError), Program.none_outlives():
+        waited_for = Program([sys.executable, "-c", "print('{}')"])
+        assert waited_for.result() == [{}]
+        left, stopped = Program(sleeping), Program(sleeping)
+        talk = stopped.lines()
+        assert next(talk) == {}
+        stopped.stop()
+        assert not list(talk)
+        raise TimeoutError("the test's own")
+    assert left.ended()
+    assert left not in Program.started

@@ -14,12 +14,18 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients import Program, RocketMQClient
 from support.gateways import Gateway
 from support.java import MavenUnreachableError
 from support.probes import Probe
 
 StartGateway = Callable[..., Gateway]
+
+
+@pytest.fixture(autouse=True)
+def no_client_outlives_its_test() -> Iterator[None]:
+    with Program.none_outlives():
+        yield
 
 
 @pytest.fixture(scope="session")

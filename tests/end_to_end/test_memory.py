@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pytest
 
@@ -55,7 +56,12 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             for _ in range(16):
                 time.sleep(0.25)
                 sizes.append(gateway.resident_bytes())
-            wait_until(all_stopped, within=60, what="the broker's standstill to reach every publisher")  # a busy machine fills sockets late
+            try:  # a busy machine fills sockets late
+                wait_until(all_stopped, within=60, what="the broker's standstill to reach every publisher")
+            except TimeoutError as error:
+                seen = ("state", "bottleneck", "send_blocked_seconds", "messages_forwarded")
+                error.add_note(str(Counter(tuple(item[name] for name in seen) for item in gateway.get("/v1/connections")["items"])))
+                raise
         finally:
             rabbitmq.resume()
         published = flood.result()

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from support.java import ROOT, compiled, java
 
@@ -29,10 +30,25 @@ GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get
 class Program:
     """A client that is running. `result()` waits for its end and returns the JSON lines it printed."""
 
+    started: ClassVar[list[Program]] = []  # and not yet looked after by `none_outlives`
+
     def __init__(self, command: list[str], *, cwd: Path | None = None) -> None:
         self.command = command
         self._scratch = tempfile.TemporaryFile("w+")  # noqa: SIM115  -- closed with the program; a pipe could fill and stall it
         self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._scratch, text=True, cwd=cwd)
+        self.started.append(self)
+
+    @classmethod
+    @contextmanager
+    def none_outlives(cls) -> Iterator[None]:
+        """End what was started meanwhile and nobody waited for: a test that fails leaves its clients behind."""
+        before, cls.started = cls.started, []
+        try:
+            yield
+        finally:
+            for program in cls.started:
+                program.kill()
+            cls.started = before
 
     @property
     def pid(self) -> int:
@@ -63,17 +79,18 @@ class Program:
                     yield json.loads(line)
 
     def stop(self) -> None:
-        """End one whose result nobody waits for."""
+        """End one whose `lines` somebody reads, who comes to the end of them."""
         with self._scratch:
             self._popen.kill()
             self._popen.wait()
 
     def kill(self) -> None:
         """End it now, if it has not ended; what it said is lost."""
-        with self._scratch:
-            if self._popen.poll() is None:
-                self._popen.kill()
-                self._popen.communicate()
+        self._popen.kill()
+        self._popen.wait()
+        self._scratch.close()
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
 
     def _complaints(self) -> str:
         self._scratch.seek(0)
