@@ -15,7 +15,7 @@ from gateway import log
 from gateway.backlogs.amqp import AmqpSource
 from gateway.backlogs.rocketmq import RocketmqSource
 from gateway.backlogs.source import BacklogError, Source
-from gateway.housekeeping import Rounds
+from gateway.housekeeping import Rounds, next_tick
 from limiter.backlog import Steering
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.ledger import Level
 
-EVERY_S: Final = 1.0
+EVERY_S: Final = 1.0  # whole ticks
 NO_LOGIN: Final = "the listener has no own_login, with which the gateway could look at queues"
 
 Login = Callable[[], tuple[str, str]]
@@ -152,7 +152,7 @@ async def follow_backlogs(gateway: Gateway) -> None:
     rounds = Rounds("backlogs")
     try:
         while True:
-            await trio.sleep(EVERY_S)
+            await trio.sleep_until(next_tick(EVERY_S))
             if gateway.judge.rules.follows:
                 with rounds:
                     await gateway.backlogs.look_at_all()

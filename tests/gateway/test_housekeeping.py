@@ -21,9 +21,21 @@ from admin.state import StoredOverride, format_time
 from admin.store import Store
 from gateway.accepting.upstream import LOOK_S, Upstream
 from gateway.app import Gateway
+from gateway.backlogs.watch import follow_backlogs
 from gateway.channel import Channel
 from gateway.drain import release_held
-from gateway.housekeeping import Rounds, every_tick, expire_changes, keep_fills, probe_broker, probe_brokers, probe_lag
+from gateway.housekeeping import (
+    TICK_S,
+    Rounds,
+    every_tick,
+    expire_changes,
+    keep_fills,
+    next_tick,
+    probe_broker,
+    probe_brokers,
+    probe_lag,
+    tick_comes,
+)  # fmt: skip
 from gateway.proxy_protocol import Ends
 from gateway.settings import load
 from gateway.sweep import now_ns
@@ -370,12 +382,35 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_arou
     with gateway_of(configure(tmp_path)) as gateway:
         for listener in gateway.listening.values():
             listener.upstream = FakeUpstream(listener.name, answers=True)
-        async with task(every_tick, gateway), task(expire_changes, gateway), task(probe_brokers, gateway), task(probe_lag, gateway):
+        ticking = (every_tick, expire_changes, probe_brokers, probe_lag, follow_backlogs)
+        async with contextlib.AsyncExitStack() as running:
+            for each in ticking:
+                await running.enter_async_context(task(each, gateway))
             await trio.sleep(1)
             trio.lowlevel.add_instrument(wakings := Wakings())
             await trio.sleep(10)
             trio.lowlevel.remove_instrument(wakings)
     assert len(wakings.at) <= 4 * 10 + 1
+
+
+async def test_who_sleeps_for_all_until_the_tick_may_be_cancelled(autojump_clock: trio.testing.MockClock) -> None:
+    ticks: list[tuple[str, float]] = []
+
+    async def wait(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await tick_comes()
+            ticks.append((name, trio.current_time()))
+
+    await trio.sleep_until(next_tick())
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        scopes = {name: trio.CancelScope() for name in "abc"}
+        for name, scope in scopes.items():
+            nursery.start_soon(wait, name, scope)
+        for name in "ab":  # whoever sleeps for the others, and then whoever does in his place
+            await trio.sleep(0.05)
+            scopes[name].cancel()
+    assert ticks == [("c", start + TICK_S)]
 
 
 async def test_lag_is_looked_for_often_while_there_is_much_traffic(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
