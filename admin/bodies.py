@@ -17,13 +17,21 @@ from msgspec import UNSET, UnsetType
 from admin.problems import Fault, ProblemError, invalid, suggestion
 from admin.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
 from limiter.rule import RuleError
-from limiter.units import format_byte_rate, format_duration, format_rate, parse_byte_rate, parse_duration, parse_rate, parse_size
+from limiter.units import (
+    format_byte_rate,
+    format_duration,
+    format_rate,
+    parse_byte_rate,
+    parse_duration,
+    parse_from_now,
+    parse_rate,
+    parse_size,
+)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 # Where the limiter's fields are called otherwise here.
 POINTERS: Final = {"breaker.open_for": "open_for", "limit.burst": "burst", "limit.concurrent": "concurrent"}
-_MINUTES: Final = re.compile(r"(?<=\d)\s*m$")  # nobody means months by `30m` here, though rates and bursts want `min`
 _PATH: Final = re.compile(r" - at `\$(?:\.([^`]*))?`$")
 
 
@@ -246,7 +254,7 @@ def _duration(text: str) -> str:
 def _expiry(text: str, now: float) -> str:
     """A time to come, from a duration or a time; RFC 3339."""
     is_time = re.match(r"\d{4}-", text) is not None
-    at = parse_time(text) if is_time else now + parse_duration(_MINUTES.sub("min", text)) / 1e9
+    at = parse_time(text) if is_time else now + parse_from_now(text) / 1e9
     if at <= now:
         raise ValueError(f"{text!r} is not in the future")
     if at > now + 10 * 366 * 86400:

@@ -13,7 +13,7 @@ from gateway.cli.explain import explained, in_flight, tried
 from gateway.cli.output import Column, brief, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
 from limiter.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
-from limiter.units import format_size, parse_byte_rate, parse_duration, parse_rate, parse_size
+from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 
 def _byte_burst(level: dict[str, Any]) -> object:
@@ -83,7 +83,7 @@ def _checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.P
 
 def _expires(text: str) -> None:
     if not text[:4].isdigit() or text[4:5] != "-":  # else a time, which the gateway reads
-        parse_duration(text)
+        parse_from_now(text)
 
 
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +112,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--candidate-burst", metavar="TIME", callback=_checked(parse_duration), help="The same of the burst, as a time."),
         click.option("--no-candidate", is_flag=True, help="Try nothing, whatever the rule's candidate is."),
         click.option(
-            "--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30min, or 2026-11-21T12:00:00Z."
+            "--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30m, or 2026-11-21T12:00:00Z."
         ),
     )
     for option in reversed(options):
@@ -249,7 +249,7 @@ def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
 @limits.command(
     "set",
     example="sluice limits set rocketmq orders --messages 500/s --bytes 5MiB/s --burst 2s --reason 'incident 12'\n"
-    "sluice limits set amqp / orders order.created --messages 100/s --for 30min",
+    "sluice limits set amqp / orders order.created --messages 100/s --for 30m",
 )
 @KEY
 @limit_options

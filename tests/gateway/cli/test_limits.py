@@ -85,13 +85,13 @@ def test_wrong_limits_are_usage_errors_before_anything_is_asked(sluice: Any, adm
 
 
 def test_everything_a_live_change_may_say(sluice: Any, admin: Any) -> None:
-    words = "--messages 1/s --burst-messages 5 --burst-bytes 1MiB --action delay --reply system_busy --mode shadow --open-for 0s --max-delay 2s --for 30min"
+    words = "--messages 1/s --burst-messages 5 --burst-bytes 1MiB --action delay --reply system_busy --mode shadow --open-for 0s --max-delay 2s --for 30m"
     words += " --candidate-messages 2/s --candidate-bytes 1MiB/s --candidate-burst 3s"
     assert sluice("limits", "set", "rocketmq", "orders", *words.split()).code == 0
     assert admin.writes()[0].body == {
         "candidate": {"messages": "2/s", "bytes": "1MiB/s", "burst": "3s"},
         "messages": "1/s", "burst": {"messages": 5, "bytes": "1MiB"}, "action": "delay", "reply": "system_busy", "mode": "shadow", "open_for": "0s",
-        "max_delay": "2s", "expires": "30min",
+        "max_delay": "2s", "expires": "30m",
     }  # fmt: skip
 
 
