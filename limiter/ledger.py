@@ -178,8 +178,9 @@ class Level:
         else:
             self.over_limit += count * messages
         self.last_refused_at = now
-        if self.breaker.open_for_ns > 0:
-            self.breaker.trip(now, self.bucket.full_in_ns(messages, size, now))
+        breaker = self.breaker
+        if breaker.open_for_ns > 0 and not breaker.is_open(now):
+            breaker.trip(now, self.bucket.full_in_ns(messages, size, now))
 
     def has_news(self) -> bool:
         """Whether something was held or refused that `take_news` has not told."""

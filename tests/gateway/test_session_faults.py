@@ -222,9 +222,8 @@ def test_replies_waiting_for_the_broker_count_against_the_budget():
             with contextlib.suppress(BlockingIOError):
                 data = data[client.send(data) :]
             w.sweeper.sweep(now_ns(), 0)
-        ch = w.session().conversation.channels[1]
-        kept = sum(map(len, ch.replies))
-        assert kept < 1_000_000
+        replies = w.session().conversation.channels[1].replies
+        assert 50_000 < len(replies) < 1_000_000
 
 
 def test_the_broker_hears_heartbeats_while_draining():

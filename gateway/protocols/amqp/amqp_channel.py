@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from librt.strings import BytesWriter
+
 from gateway.messages import NEVER, REQUEST, Part
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class AmqpChannel:
         self.returned: list[Parked] = []
         # As relayed:
         self.down_left = 0  # body bytes still to come from the broker; -1: a content header is to come
-        self.replies: list[bytes] = []  # the gateway's own, for the client
+        self.replies: BytesWriter | None = None  # the gateway's own words for the client, that wait (`own_words.py`)
         self.consumer: Consumer | None = None  # of the delivery whose header is to come, where it passes as it comes
         self.parking: Parking | None = None  # deliveries that wait, and what waits behind them
         self.closing = False  # the gateway has told the broker to close it, and its close-ok is to come

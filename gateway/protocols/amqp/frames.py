@@ -131,16 +131,14 @@ def channel_close(channel: int, code: int, text: str, method: int) -> bytes:
     return method_frame(channel, CHANNEL_CLOSE, closing_arguments(code, text, method))
 
 
-def nacks(channel: int, first: int, count: int) -> bytes:
+def write_nacks(said: BytesWriter, channel: int, first: int, count: int) -> None:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
     head: i64 = 0x01_0000_0000_000D_00 | channel << 40  # type, channel, size, and the first octet of the class
-    said = BytesWriter()
     for tag in range(first, first + count):
         write_i64_be(said, head)
         said.write(b"\x3c\x00\x78")
         write_i64_be(said, tag)
         said.write(b"\x00\xce")
-    return said.getvalue()
 
 
 def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:

@@ -11,9 +11,13 @@ once they are said the channel is muted (`AmqpChannel.muted`).
 
 from __future__ import annotations
 
+from librt.strings import BytesWriter
+
+from gateway.messages import Part
 from gateway.protocols.amqp.amqp_channel import AmqpChannel
 from gateway.protocols.amqp.notices import BlockedNotices
 from gateway.protocols.amqp.parking import within_message
+from gateway.protocols.amqp.refusal import write_answer
 
 
 class OwnWords:
@@ -26,9 +30,22 @@ class OwnWords:
 
     def reply(self, channel: AmqpChannel, data: bytes) -> None:
         """Say `data` on `channel`."""
-        channel.replies.append(data)
+        self._replies(channel).write(data)
         self.reply_bytes += len(data)
-        self.speaking[channel.number] = channel
+
+    def refuse(self, channel: AmqpChannel, part: Part, first_tag: int, count: int, body_frame: int) -> None:
+        """Say on `channel` that the first `count` publishes of `part` are refused."""
+        replies = self._replies(channel)
+        before = len(replies)
+        write_answer(replies, part, first_tag, count, body_frame)
+        self.reply_bytes += len(replies) - before
+
+    def _replies(self, channel: AmqpChannel) -> BytesWriter:
+        replies = channel.replies
+        if replies is None:
+            replies = channel.replies = BytesWriter()
+            self.speaking[channel.number] = channel
+        return replies
 
     def close(self, channel: AmqpChannel, data: bytes) -> None:
         """Say `data`, which ends with channel.close, behind everything else on `channel`."""
@@ -61,16 +78,17 @@ class OwnWords:
                 out.append(notice)
         for channel in list(self.speaking.values()):
             if not within_message(channel):
-                out.extend(channel.replies)
+                if channel.replies is not None:
+                    out.append(channel.replies.getvalue())
                 if channel.last_words:
                     out.append(channel.last_words)
                 self._forget(channel)
                 del self.speaking[channel.number]
 
     def _forget(self, channel: AmqpChannel) -> None:
-        for reply in channel.replies:
-            self.reply_bytes -= len(reply)
-        channel.replies.clear()
+        if channel.replies is not None:
+            self.reply_bytes -= len(channel.replies)
+            channel.replies = None
         self.reply_bytes -= len(channel.last_words)
         channel.last_words = b""
 

@@ -13,10 +13,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from gateway.messages import NEVER, Part
-from gateway.protocols.amqp.frames import BASIC_RETURN, BODY_FRAME, HEADER, NO_ROUTE, OVERHEAD, frame, method_frame, nacks, short_string
+from gateway.protocols.amqp.frames import (
+    BASIC_RETURN,
+    BODY_FRAME,
+    HEADER,
+    NO_ROUTE,
+    OVERHEAD,
+    frame,
+    method_frame,
+    short_string,
+    write_nacks,
+)
 from gateway.protocols.octets import u32, u64
 from limiter.caps import is_shared
 from limiter.limits import Limit
@@ -110,34 +121,31 @@ def cut(text: str, size: int) -> str:
     return text.encode()[: max(size, 0)].decode("utf-8", "ignore")
 
 
-def answer(part: Part, first_tag: int, count: int, body_frame: int) -> bytes:
+def write_answer(said: BytesWriter, part: Part, first_tag: int, count: int, body_frame: int) -> None:
     """The answers to the first `count` publishes of `part`, whose contents are complete: nacks, returns before them."""
     data = part.data
     at: i64 = part.start
     end: i64 = part.end
     channel = part.lane
     if count == 1 and not is_mandatory(data, at):
-        return nacks(channel, first_tag, 1)
-    pieces: list[bytes] = []
+        write_nacks(said, channel, first_tag, 1)
+        return
     plain = 0  # publishes that need a nack only, not said yet
     tag = first_tag
     for _ in range(count):
         stop = publish_end(data, at, end)
         if is_mandatory(data, at):
-            if plain:
-                pieces.append(nacks(channel, tag - plain, plain))
-                plain = 0
+            write_nacks(said, channel, tag - plain, plain)
+            plain = 0
             body_at = at + u32(data, at + 3) + OVERHEAD
             body_at += u32(data, body_at + 3) + OVERHEAD
-            pieces.append(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
-            pieces.append(nacks(channel, tag, 1))
+            said.write(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
+            write_nacks(said, channel, tag, 1)
         else:
             plain += 1
         tag += 1
         at = stop
-    if plain:
-        pieces.append(nacks(channel, tag - plain, plain))
-    return b"".join(pieces)
+    write_nacks(said, channel, tag - plain, plain)
 
 
 class Unanswered:
@@ -177,13 +185,14 @@ class Unanswered:
 
     def answer(self, body_frame: int) -> bytes:
         """What the client is told now that the content is complete."""
-        nack = nacks(self.channel, self.tag, 1)
-        if not self.content:
-            return nack
-        content = b"".join([self.content, *self.pieces])
-        at: i64 = u32(content, 3) + OVERHEAD
-        at += u32(content, at + 3) + OVERHEAD
-        return returned(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame) + nack
+        said = BytesWriter()
+        if self.content:
+            content = b"".join([self.content, *self.pieces])
+            at: i64 = u32(content, 3) + OVERHEAD
+            at += u32(content, at + 3) + OVERHEAD
+            said.write(returned(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame))
+        write_nacks(said, self.channel, self.tag, 1)
+        return said.getvalue()
 
     def __repr__(self) -> str:
         return f"<Unanswered tag={self.tag} channel={self.channel} kept={self.kept if self.content else 'nothing'}>"

@@ -41,7 +41,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.lines import Lines
-from gateway.protocols.amqp.refusal import Unanswered, answer, over_limit, publish_end
+from gateway.protocols.amqp.refusal import Unanswered, over_limit, publish_end
 
 
 class Settling:
@@ -112,7 +112,7 @@ class Settling:
         first = confirms.refuse(part.count)
         complete = part.count if part.complete else part.count - 1
         if complete:
-            self.words.reply(channel, answer(part, first, complete, self.handshake.body_frame()))
+            self.words.refuse(channel, part, first, complete, self.handshake.body_frame())
         if not part.complete:
             at = part.start
             for _ in range(complete):
