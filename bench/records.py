@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
-PEERS: Final = ("direct", "haproxy", "envoy", "sluice")
-NAMES: Final = {"direct": "direct", "haproxy": "HAProxy", "envoy": "Envoy", "sluice": "sluice"}
+PEERS: Final = ("direct", "relay", "haproxy", "envoy", "sluice")
+NAMES: Final = {"direct": "direct", "relay": "bare relay", "haproxy": "HAProxy", "envoy": "Envoy", "sluice": "sluice"}
 
 
 class Goal(msgspec.Struct, frozen=True):

@@ -142,6 +142,7 @@ def report(bench: Bench) -> str:
             f"{machine_words(bench)}.",
             "Load, proxy and backend share the processors. HAProxy and Envoy pass bytes blindly, on one thread; sluice decodes every frame",
             "and judges every message (limits in force but high, access log on), on one thread and its executor's.",
+            *(["The bare relay reads and writes and does nothing else: what the kernel takes."] if "relay" in bench.proxies else []),
             "Processor time is that of the proxy's process tree from when all connections are open until the last message has passed.",
             f"Medians of {bench.rounds} rounds of {bench.seconds:g} s, in brackets least and most, after {bench.warm_up_s:g} s to warm up.",
             "Ratios are taken within a round.",

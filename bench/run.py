@@ -1,14 +1,14 @@
-"""The benchmark: the same work directly, through HAProxy, through Envoy and through sluice, side by side on this machine.
+"""The benchmark: the same work directly, through a bare relay, HAProxy, Envoy and sluice, side by side on this machine.
 
     PYTHONPATH=tests python bench/run.py [--quick] [--rounds N] [--seconds S] [--only PROXY ...] [--work TEXT ...] [--chart FILE]
 
 What counts is the processor time of the proxy's process tree per message: on a small machine it says more than throughput, because
 sender, proxy and receiver share the processors. In front of the real brokers, which fill two processors by themselves, it is what gets
-through, as a share of what HAProxy passes in the same round. HAProxy and Envoy copy bytes blindly; sluice decodes every frame and judges
-every message (limits in force but high, executor on, access log on). All proxies stay up; first each does each piece of work for a moment,
-which does not count, then in every round each does each piece once, one after the other, in an order that moves on by one each round, so
-that whatever else the machine does hits all alike. `works.py` has the pieces and the goals, `report.py` makes tables of the numbers,
-`chart.py` a picture.
+through, as a share of what HAProxy passes in the same round. HAProxy and Envoy copy bytes blindly, and the relay does no more than read
+and write, which shows what the kernel takes; sluice decodes every frame and judges every message (limits in force but high, executor on,
+access log on). All proxies stay up; first each does each piece of work for a moment, which does not count, then in every round each does
+each piece once, one after the other, in an order that moves on by one each round, so that whatever else the machine does hits all alike.
+`works.py` has the pieces and the goals, `report.py` makes tables of the numbers, `chart.py` a picture.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="default 7: short rounds in turn even out a machine whose speed wavers")
     parser.add_argument("--seconds", type=float, default=1.0, help="of load for each piece of work (default 1)")
     parser.add_argument("--warm-up", type=float, default=0.5, metavar="SECONDS", help="of each piece of work before the rounds; 0: none")
-    parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--only", nargs="+", choices=PEERS, metavar="PROXY", help=f"of {', '.join(PEERS)}; --quick: all but relay")
     parser.add_argument("--group", choices=("all", "stand-ins", "brokers"), default="all", help="backends: C programs, or the real brokers")
     parser.add_argument("--work", nargs="+", default=[], metavar="TEXT", help="only works whose names contain one of these, e.g. RabbitMQ")
     parser.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER", help="where the JSON and the table go")
@@ -134,7 +134,8 @@ def main() -> None:
     options = parser.parse_args()
     rounds, seconds, warm_up_s = QUICK if options.quick else (options.rounds, options.seconds, options.warm_up)
     works = chosen("stand-ins" if options.quick else options.group, options.work)
-    peers = [name for name in PEERS if name in options.only]
+    only = options.only or [name for name in PEERS if name != "relay" or not options.quick]
+    peers = [name for name in PEERS if name in only]
     works = [work for work in works if set(work.peers) & set(peers)]
     if not works:
         parser.error("no such work")

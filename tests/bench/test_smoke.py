@@ -15,11 +15,11 @@ WORKS = ("RocketMQ request/reply, 32", "RocketMQ stream, 200 B", "AMQP stream, 2
 
 
 @pytest.mark.bench
-def test_a_moment_of_each_kind_of_work_directly_and_through_haproxy_and_sluice(tmp_path: Path) -> None:
+def test_a_moment_of_each_kind_of_work_directly_and_through_relay_haproxy_and_sluice(tmp_path: Path) -> None:
     """The load programs themselves check every answer, and that all bytes have arrived."""
     subprocess.run(["make", "-s", "-C", HERE / "load"], check=True)
     command = [sys.executable, str(HERE / "run.py"), "--rounds", "1", "--seconds", "0.1", "--warm-up", "0", "--results", str(tmp_path)]
-    command += ["--only", "direct", "haproxy", "sluice", "--group", "stand-ins", "--work", *WORKS]
+    command += ["--only", "direct", "relay", "haproxy", "sluice", "--group", "stand-ins", "--work", *WORKS]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -30,7 +30,7 @@ def test_a_moment_of_each_kind_of_work_directly_and_through_haproxy_and_sluice(t
     assert {name.rpartition(", ")[2] for name in bench.results} == {
         "32 connections", "200 B", "two topics in turn", "half refused", "all refused",
     }  # fmt: skip
-    assert set(bench.proxies) == {"haproxy", "sluice"}
+    assert set(bench.proxies) == {"relay", "haproxy", "sluice"}
     for work in bench.works:
         for peer in bench.results[work.name]:
             (run,) = bench.runs(work.name, peer)
