@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.25  # deadlines and heartbeats; heartbeats are at least 1 s apart
 LAG_PROBE_S: Final = 0.05  # between two looks at how late timers come, while there is much traffic; otherwise TICK_S
 MUCH: Final = 500  # turns of sessions a second; with fewer the probe would be what keeps the process awake (a guess)
-FILLS_S: Final = 0.8  # from one write's beginning to the next, at most: what a SIGKILL leaves is at most 1 s old, the write included
+FILLS_S: Final = 0.75  # whole ticks, from one write's beginning to the next: what a SIGKILL leaves is at most 1 s old, the write included
 FILLS_REST: Final = 20  # rest this many times as long as a write took: at most a twentieth of one core (a guess)
 REMOVAL_RETRY_S: Final = 60.0  # between attempts to write down what has expired, where that fails (a guess; it does not hold meanwhile)
 FAULT_EVERY_S: Final = 10.0  # between log lines of a task that fails in every round (a guess)
@@ -46,6 +46,7 @@ class Ticker:
     def __init__(self) -> None:
         self._others = trio.lowlevel.ParkingLot()
         self._asleep = False
+        self._late_s = 0.0  # how late the last tick came for who slept until it
 
     async def wait(self) -> float:
         due = next_tick()
@@ -56,17 +57,18 @@ class Ticker:
             self._asleep = True
             try:
                 await trio.sleep_until(due)
+                self._late_s = trio.current_time() - due
             finally:
                 self._asleep = False
                 self._others.unpark_all()
-        return due
+        return self._late_s
 
 
 _ticker: Final[trio.lowlevel.RunVar[Ticker]] = trio.lowlevel.RunVar("ticker")
 
 
 async def tick_comes() -> float:
-    """Wait for the next tick, with all others who do; returns when it was due."""
+    """Wait for the next tick, with all others who do; returns how late it came, in seconds, without what the others did then."""
     try:
         ticker = _ticker.get()
     except LookupError:
@@ -209,10 +211,11 @@ async def probe_lag(gateway: Gateway) -> None:
         if much:
             due = trio.current_time() + LAG_PROBE_S
             await trio.sleep_until(due)
+            late_s = trio.current_time() - due
         else:
-            due = await tick_comes()
+            late_s = await tick_comes()
         now = trio.current_time()
-        gateway.lag_s = max(0.0, now - due)
+        gateway.lag_s = max(0.0, late_s)
         gateway.lag.observe(gateway.lag_s)
         much = gateway.sweeper.turned - turned > MUCH * (now - looked_at)
         turned = gateway.sweeper.turned

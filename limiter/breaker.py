@@ -39,9 +39,13 @@ class Breaker:
     def remaining_ns(self, now: int) -> int:
         return self.open_until - now if self.is_open(now) else 0
 
+    def may_open(self, now: int) -> bool:
+        """Whether a refusal opens it: one that never opens does not, and an open one stays as it is."""
+        return self.open_for_ns > 0 and not self.is_open(now)
+
     def trip(self, now: int, full_in_ns: int) -> None:
-        """The bucket has refused; it would be full in `full_in_ns`. An open breaker stays as it is."""
-        if self.open_for_ns > 0 and not self.is_open(now):
+        """The bucket has refused; it would be full in `full_in_ns`. Whoever asks `may_open` first need not work that out in vain."""
+        if self.may_open(now):
             self.open_until = now + min(self.open_for_ns, full_in_ns)
 
     def close(self) -> None:

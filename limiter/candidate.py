@@ -119,7 +119,7 @@ class Candidate:
             passed = bucket.available(count, messages, size, now)
         if passed > 0:
             bucket.take(passed, messages, size)
-        if passed < count and breaker.open_for_ns > 0:
+        if passed < count and breaker.may_open(now):
             breaker.trip(now, bucket.full_in_ns(messages, size, now))
         self.counts.add(passed * messages, (count - passed) * messages, client, now)
         return passed

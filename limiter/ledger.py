@@ -179,7 +179,7 @@ class Level:
             self.over_limit += count * messages
         self.last_refused_at = now
         breaker = self.breaker
-        if breaker.open_for_ns > 0 and not breaker.is_open(now):
+        if breaker.may_open(now):
             breaker.trip(now, self.bucket.full_in_ns(messages, size, now))
 
     def has_news(self) -> bool:

@@ -17,7 +17,6 @@ from typing import Final
 from limiter.bypass import PARTS, Share
 from limiter.limits import SECOND, Rate
 
-MINUTES: Final = re.compile(r"(?<=\d)\s*m$")  # of `30m`; rates and bursts want `min`
 DURATIONS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 COUNTS: Final = {"": 1, "k": 10**3, "M": 10**6}
 SIZES: Final = {"B": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30}
@@ -84,7 +83,7 @@ def parse_duration(text: str) -> int:
 
 def parse_from_now(text: str) -> int:
     """Nanoseconds until something ends: a duration in which `30m` are minutes too, as nobody means months by it here. Raises ValueError."""
-    return parse_duration(MINUTES.sub("min", text))
+    return parse_duration(re.sub(r"(?<=\d)\s*m$", "min", text))
 
 
 def parse_share(text: str) -> Share:

@@ -385,6 +385,7 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_arou
         ticking = (every_tick, expire_changes, probe_brokers, probe_lag, follow_backlogs)
         async with contextlib.AsyncExitStack() as running:
             for each in ticking:
+                await trio.sleep(0.06)  # none would be at the same moments by itself
                 await running.enter_async_context(task(each, gateway))
             await trio.sleep(1)
             trio.lowlevel.add_instrument(wakings := Wakings())
@@ -393,7 +394,16 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_arou
     assert len(wakings.at) <= 4 * 10 + 1
 
 
-async def test_who_sleeps_for_all_until_the_tick_may_be_cancelled(autojump_clock: trio.testing.MockClock) -> None:
+async def test_one_sleeps_for_all_until_the_tick_and_may_be_cancelled(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping = []
+    sleep_until = trio.sleep_until
+
+    async def sleep(due: float) -> None:
+        sleeping.append(trio.lowlevel.current_task().name)
+        await sleep_until(due)
+
     ticks: list[tuple[str, float]] = []
 
     async def wait(name: str, scope: trio.CancelScope) -> None:
@@ -403,14 +413,41 @@ async def test_who_sleeps_for_all_until_the_tick_may_be_cancelled(autojump_clock
 
     await trio.sleep_until(next_tick())
     start = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        scopes = {name: trio.CancelScope() for name in "abc"}
-        for name, scope in scopes.items():
-            nursery.start_soon(wait, name, scope)
-        for name in "ab":  # whoever sleeps for the others, and then whoever does in his place
-            await trio.sleep(0.05)
-            scopes[name].cancel()
-    assert ticks == [("c", start + TICK_S)]
+    monkeypatch.setattr(trio, "sleep_until", sleep)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            scopes = {name: trio.CancelScope() for name in "abc"}
+            for name, scope in scopes.items():
+                nursery.start_soon(wait, name, scope, name=name)
+                await trio.testing.wait_all_tasks_blocked()
+            assert sleeping == ["a"]
+            for _ in range(2):  # who sleeps for the others, and then who does in his place
+                scopes[sleeping[-1]].cancel()
+                await trio.testing.wait_all_tasks_blocked()
+    last = ({*"abc"} - {*sleeping[:2]}).pop()
+    assert sleeping == ["a", sleeping[1], last]
+    assert ticks == [(last, start + TICK_S)]
+
+
+async def test_what_is_done_at_a_tick_is_no_lag(tmp_path: Path) -> None:
+    """Whoever sleeps for the others goes on at once, and the others only when it has done its work."""
+
+    async def work() -> None:
+        while True:
+            await tick_comes()
+            time.sleep(0.03)
+
+    with gateway_of(configure(tmp_path)) as gateway:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(probe_lag, gateway)
+            lags = []
+            for _ in range(6):
+                await trio.sleep(TICK_S)
+                lags.append(gateway.lag_s)
+            nursery.cancel_scope.cancel()
+    assert min(lags[1:]) < 0.02
 
 
 async def test_lag_is_looked_for_often_while_there_is_much_traffic(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:

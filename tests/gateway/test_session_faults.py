@@ -222,8 +222,10 @@ def test_replies_waiting_for_the_broker_count_against_the_budget():
             with contextlib.suppress(BlockingIOError):
                 data = data[client.send(data) :]
             w.sweeper.sweep(now_ns(), 0)
-        replies = w.session().conversation.channels[1].replies
-        assert 50_000 < len(replies) < 1_000_000
+        conversation = w.session().conversation
+        kept = len(conversation.channels[1].replies)
+        assert 50_000 < kept < 1_000_000
+        assert conversation.broker_stream.words.reply_bytes == kept
 
 
 def test_the_broker_hears_heartbeats_while_draining():

@@ -15,6 +15,7 @@ from limiter.units import (
     format_size,
     parse_byte_rate,
     parse_duration,
+    parse_from_now,
     parse_rate,
     parse_share,
     parse_size,
@@ -66,6 +67,13 @@ def test_sizes(text: str, size: int) -> None:
 )
 def test_durations(text: str, ns: int) -> None:
     assert parse_duration(text) == ns
+
+
+def test_what_ends_in_30m_ends_in_half_an_hour() -> None:
+    assert parse_from_now("30m") == parse_from_now("1.5 m") * 20 == parse_duration("30min")
+    assert parse_from_now("2s") == 2 * SECOND
+    with pytest.raises(ValueError, match=r"30M: unknown unit 'M'|'30M'"):
+        parse_from_now("30M")
 
 
 @pytest.mark.parametrize(

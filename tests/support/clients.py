@@ -46,9 +46,9 @@ class Program:
         try:
             yield
         finally:
-            for program in cls.started:
+            left, cls.started = cls.started, before
+            for program in left:
                 program.kill()
-            cls.started = before
 
     @property
     def pid(self) -> int:
