@@ -108,13 +108,15 @@ class Wires:
             self.at_end(session, error)
 
     def run(self, seconds: float = 0.02) -> None:
-        """Sweep until nothing has happened for `seconds`."""
+        """Sweep until nothing has happened for `seconds`, nor in a whole sweep: this process may have stood still for so long itself."""
         quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < seconds:
+        while True:
             before = self._progress()
             self.sweeper.sweep(self.now(), 0.001)
             if self._progress() != before:
                 quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since >= seconds:
+                return
 
     def until(self, condition: Callable[[], bool], within: float = 5.0) -> None:
         """Sweep until `condition` holds."""
@@ -144,7 +146,7 @@ class Wires:
     def _progress(self) -> tuple[int, ...]:
         sessions = self.sweeper.sessions.values()
         moved = sum(s.client.received + s.client.sent + s.upstream.received + s.upstream.sent for s in sessions)
-        return moved, len(sessions), self.sweeper.submissions
+        return moved, len(sessions), self.judge.judged()  # not submissions: what waits for a slot is judged again every few ms
 
     def received(self, end: socket.socket) -> bytes:
         """Everything that has arrived at `end` by now."""
