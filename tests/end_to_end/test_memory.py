@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -44,10 +45,14 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             items = gateway.get("/v1/connections")["items"]
             return len(items) == PUBLISHERS and all(item["messages_forwarded"] > 0 for item in items)
 
+        def stopped(item: dict[str, Any]) -> bool:
+            return (item["state"], item["bottleneck"]) == ("flow", "broker") and item["send_blocked_seconds"] > 1
+
         def all_stopped() -> bool:
+            """But for those few whose sockets hold all they have: the kernel may let one grow to 32 MiB."""
             items = gateway.get("/v1/connections")["items"]
-            states = {(item["state"], item["bottleneck"]) for item in items}
-            return states == {("flow", "broker")} and all(item["send_blocked_seconds"] > 1 for item in items)
+            through = [item for item in items if not stopped(item)]
+            return len(through) < PUBLISHERS // 4 and all(item["messages_forwarded"] == EACH for item in through)
 
         wait_until(all_under_way, within=10, what="the first messages of every connection")
         rabbitmq.pause()
@@ -60,8 +65,8 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
                 wait_until(all_stopped, within=60, what="the broker's standstill to reach every publisher")
             except TimeoutError as error:
                 items = gateway.get("/v1/connections")["items"]
-                seen = Counter((item["state"], item["bottleneck"], item["send_blocked_seconds"] > 1) for item in items)
-                error.add_note(f"state, bottleneck, stopped for a second: {seen}")
+                seen = Counter((item["state"], item["bottleneck"], stopped(item), item["messages_forwarded"] == EACH) for item in items)
+                error.add_note(f"state, bottleneck, stopped for a second, all of it forwarded: {seen}")
                 raise
         finally:
             rabbitmq.resume()
