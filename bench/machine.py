@@ -30,6 +30,7 @@ def machine() -> Machine:
         kernel=platform.release(),
         python=platform.python_version(),
         load_before=os.getloadavg()[0],
+        congestion_control=Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
     )
 
 

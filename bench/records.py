@@ -77,6 +77,7 @@ class Machine(msgspec.Struct):
     python: str
     load_before: float  # load average of the last minute when the run began
     stolen: float = 0.0  # share of the run's processor time that the hypervisor kept for others
+    congestion_control: str = ""  # TCP's, as the system has it; "": unknown
 
 
 class Base(msgspec.Struct):

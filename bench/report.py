@@ -114,6 +114,8 @@ def machine_words(bench: Bench) -> str:
     of_machine = (
         f"{machine.processors} {kind} ({machine.cpu}), {machine.memory_gib:.0f} GiB, Linux {machine.kernel}, Python {machine.python}"
     )
+    if machine.congestion_control:
+        of_machine += f", TCP's congestion control {machine.congestion_control}"
     versions = ", ".join(f"{name} {version}" for name, version in bench.versions.items())
     return f"{of_machine}; {versions}"
 

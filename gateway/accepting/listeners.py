@@ -23,6 +23,7 @@ import trio
 from gateway import log
 from gateway.accepting.first_words import begins_tls, check_protocol, proxy_header
 from gateway.accepting.refusals import Refusal, Refusals, refusal_of
+from gateway.accepting.tcp import set_up
 from gateway.accepting.tls_handshake import protect
 from gateway.accepting.turn_away import Exit
 from gateway.accepting.upstream import OUT_OF_DESCRIPTORS, Upstream
@@ -182,7 +183,7 @@ class Listener:
     async def _arrive(self, arrival: Arrival) -> None:
         """A seat, whose connection it is, TLS, the first words; then the broker. Raises what `refusal_of` knows."""
         sock = arrival.client.sock
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        set_up(sock)
         arrival.seat = self.admission.enter(None if self.accept_proxy else arrival.address[0], now_ns())
         with trio.fail_after(self.place.handshake_ns / 1e9):
             await self._introduce(arrival)

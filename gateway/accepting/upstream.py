@@ -28,6 +28,7 @@ from typing import Final
 import trio
 
 from gateway import log, proxy_protocol
+from gateway.accepting.tcp import set_up
 from gateway.accepting.tls_handshake import protect
 from gateway.channel import Channel
 from gateway.proxy_protocol import Ends
@@ -136,7 +137,7 @@ class Upstream:
             raise TimeoutError(errno.ETIMEDOUT, f"no connection within {CONNECT_TIMEOUT_S:.0f} s") from error
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        set_up(sock)
         return sock
 
     def _reached(self) -> None:

@@ -43,7 +43,7 @@ def made_up() -> Callable[..., Bench]:
 
     def made(**other: dict[str, list[Run]]) -> Bench:
         results = {"replies": replies, "stream": stream, "replies, refused": refused} | other
-        machine = Machine("Some CPU <2>", 2, 24.0, virtual=True, kernel="6.1", python="3.11.7", load_before=0.07, stolen=0.011)
+        machine = Machine("Some CPU <2>", 2, 24.0, True, "6.1", "3.11.7", 0.07, 0.011, "bbr")
         proxies = {"haproxy": Base(0.1, 14.5), "sluice": Base(0.4, 43.2)}
         works = [REPLIES, STREAM, REFUSED]
         return Bench("2026-11-22T05:00:00+00:00", machine, {"HAProxy": "2.6.12"}, 3, 2.0, 0.5, proxies, works, results)

@@ -88,6 +88,6 @@ def test_tables_are_padded_words_to_the_left_and_numbers_to_the_right() -> None:
 def test_the_page_says_on_what_it_was_measured(made_up: Callable[..., Bench]) -> None:
     page = report(made_up())
     assert page.startswith("# Benchmark of 2026-11-22T05:00:00+00:00\n")
-    assert "2 virtual processors (Some CPU <2>), 24 GiB, Linux 6.1, Python 3.11.7; HAProxy 2.6.12." in page
+    assert "2 virtual processors (Some CPU <2>), 24 GiB, Linux 6.1, Python 3.11.7, TCP's congestion control bbr; HAProxy 2.6.12." in page
     assert "Load average before: 0.07; stolen by the hypervisor during the run: 1.1%." in page
     assert "without load: HAProxy 0.10 s, 14 MiB; sluice 0.40 s, 43 MiB." in page
