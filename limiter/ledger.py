@@ -171,16 +171,18 @@ class Level:
         wait = bucket.peek_ns(1, 0, now) if isinstance(bucket, Sliced) else bucket.wait_ns(1, 0, now)
         return max(self.breaker.remaining_ns(now), wait)
 
-    def refuse(self, count: int, messages: int, size: int, now: int) -> None:
-        """Count `count` requests over the limit here, and let the breaker open."""
+    def refuse(self, count: int, messages: int, size: int, now: int) -> bool:
+        """Count `count` requests over the limit here, and let the breaker open: whether it has, which makes the wait longer."""
         if self.shadow:
             self.shadow_refused += count * messages
         else:
             self.over_limit += count * messages
         self.last_refused_at = now
         breaker = self.breaker
-        if breaker.may_open(now):
+        opens = breaker.may_open(now)
+        if opens:
             breaker.trip(now, self.bucket.full_in_ns(messages, size, now))
+        return opens
 
     def has_news(self) -> bool:
         """Whether something was held or refused that `take_news` has not told."""

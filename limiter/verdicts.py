@@ -159,9 +159,12 @@ def refuse(request: Request, levels: list[Level], now: int) -> None:
     refused = 0 if request.again else request.count - request.passed
     longest = 0
     for level in levels:
-        if not level.shadow and level.wait_ns(request.messages, request.size, now) > 0:
-            level.refuse(refused, request.messages, request.size, now)
-            wait = level.wait_ns(request.messages, request.size, now)
+        if level.shadow:
+            continue
+        wait = level.wait_ns(request.messages, request.size, now)
+        if wait > 0:
+            if level.refuse(refused, request.messages, request.size, now):
+                wait = level.wait_ns(request.messages, request.size, now)
             if wait > longest:
                 longest = wait
                 request.rule = level.rule

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i64_be
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from gateway.messages import ProtocolError
@@ -48,8 +48,6 @@ from gateway.protocols.amqp.own_words import OwnWords
 from gateway.protocols.amqp.passage import Passage
 from gateway.protocols.octets import u16, u32, u64
 
-MULTIPLE: Final = b"\x01\xce"  # the end of a confirm frame
-SINGLE: Final = b"\x00\xce"
 MANY_PIECES: Final = 16  # more pieces than this of one read are joined: a copy costs less than so many buffers (a guess)
 
 
@@ -73,6 +71,7 @@ class BrokerStream:
         self.frame_muted = False  # it is not for the client
         self.frame_size: i64 = 0  # payload bytes of the body frame of which more is to come, whether it flows or is collected
         self.frame_channel: AmqpChannel | None = None  # whose content it counts for
+        self.said: BytesWriter | None = None  # confirms in the client's own tags, empty between two frames; None: none was ever changed
 
     # ---- what the gateway says -------------------------------------------------------------------------------------
 
@@ -298,25 +297,24 @@ class BrokerStream:
         if stop - pos != OVERHEAD + 13:
             raise passage.wrong(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
         data = passage.data
+        method: i64 = u32(data, pos + 7)
+        tag = u64(data, pos + 11)
+        multiple = (data[pos + 19] & 1) != 0
         if confirms.flights is not None:
-            acked = u32(data, pos + 7) == BASIC_ACK
-            confirms.flights.confirm(u64(data, pos + 11), confirms.forwarded, multiple=(data[pos + 19] & 1) != 0, acked=acked)
+            confirms.flights.confirm(tag, confirms.forwarded, multiple=multiple, acked=method == BASIC_ACK)
+        if self.said is None:
+            self.said = BytesWriter()
+        said = self.said
         try:
-            instead = confirms.confirm(u64(data, pos + 11), (data[pos + 19] & 1) != 0)
+            stands = confirms.confirm(tag, multiple, said, u16(data, pos + 1), method)
         except ProtocolError:
             passage.pass_up_to(pos)
             raise
-        if instead is not None:
+        if not stands:
             passage.take_out(pos, stop)
-            if not instead:
-                return
-            head = data[pos : pos + 11]
-            said = BytesWriter()
-            for tag, multiple in instead:
-                said.write(head)
-                write_i64_be(said, tag)
-                said.write(MULTIPLE if multiple else SINGLE)
-            passage.out.append(said.getvalue())
+            if len(said) > 0:
+                passage.out.append(said.getvalue())
+                said.truncate(0)
 
     def __repr__(self) -> str:
         place = "within a frame" if self.frame_left else "at a boundary"

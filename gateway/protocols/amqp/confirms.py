@@ -22,11 +22,14 @@ addition, and the broker's frames pass byte for byte until the first refusal.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import Final
 
+from librt.strings import BytesWriter
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
 from gateway.protocols.amqp.confirm_flights import ConfirmFlights
-from gateway.protocols.amqp.frames import broker_error
+from gateway.protocols.amqp.frames import broker_error, write_confirm
 
 TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant
 
@@ -42,8 +45,8 @@ class Confirms:
         self.low = 0  # every broker tag up to this one is confirmed
         self.above: set[int] = set()  # confirmed broker tags above low + 1
         self.base = 0  # what to add to broker tags before the first step
-        self.firsts: list[int] = []  # steps: from this broker tag on ...
-        self.offsets: list[int] = []  # ... add this; both ascending
+        self.firsts = vec[i64]()  # steps: from this broker tag on ...
+        self.offsets = vec[i64]()  # ... add this; both ascending
         self.first = 0  # index of the first step not passed yet
         self.offset = 0  # of the last step
         self.flights: ConfirmFlights | None = None  # the publishes that hold slots; None: none ever did
@@ -54,12 +57,12 @@ class Confirms:
         if offset != self.offset:
             if self.low == self.forwarded:  # nothing outstanding: no step needed
                 self.base = offset
-                self.firsts.clear()
-                self.offsets.clear()
+                self.firsts = vec[i64]()
+                self.offsets = vec[i64]()
                 self.first = 0
             else:
-                self.firsts.append(self.forwarded + 1)
-                self.offsets.append(offset)
+                self.firsts = append(self.firsts, self.forwarded + 1)
+                self.offsets = append(self.offsets, offset)
             self.offset = offset
         self.published += count
         self.forwarded += count
@@ -74,52 +77,55 @@ class Confirms:
         """How many publishes the broker has not confirmed yet."""
         return self.forwarded - self.low - len(self.above)
 
-    def confirm(self, tag: int, multiple: bool) -> list[tuple[int, bool]] | None:  # noqa: FBT001  -- as on the wire
-        """The broker confirms `tag`: None, the frame is right as it stands; else the (client tag, multiple) to send instead.
+    def confirm(self, tag: int, multiple: bool, said: BytesWriter, channel: i64, method: i64) -> bool:  # noqa: FBT001  -- as on the wire
+        """The broker confirms `tag` with basic.ack or basic.nack, `method`, on `channel`: True, the frame is right as it stands.
 
-        The list is empty for what was confirmed before. Raises ProtocolError for a tag the broker cannot know.
+        Else `said` gets the frames to send instead, none for what was confirmed before. Raises ProtocolError for a tag that cannot be.
         """
         low = self.low
         if tag <= 0 or tag > self.forwarded:
             raise broker_error(f"a confirm for delivery tag {tag}, but only {self.forwarded} messages were published on the channel")
-        if multiple:
-            return self._confirm_up_to(tag)
-        if tag == low + 1:
+        if multiple and tag > low:
+            stands = self.offset == 0  # nothing was refused before anything that was forwarded
+            if not stands:
+                self._cut(tag, said, channel, method)
+            self._raise_to(tag)
+        elif tag == low + 1:
+            stands = self._confirm_one(tag, said, channel, method)
             self.low = tag
             if self.above:
                 self._advance()
         elif tag <= low or tag in self.above:
-            return []
+            return False
         else:
+            stands = self._confirm_one(tag, said, channel, method)
             self.above.add(tag)
-        if self.offset == 0:
-            return None
-        offset = self._offset_of(tag)
         if self.first < len(self.firsts):
             self._trim()
-        return None if offset == 0 else [(tag + offset, False)]
+        return stands
 
-    def _confirm_up_to(self, tag: int) -> list[tuple[int, bool]] | None:
-        low = self.low
-        if tag <= low:
-            return []
-        if self.offset == 0:  # nothing was refused before anything that was forwarded
-            self._raise_to(tag)
-            return None
-        translated = self._cut(low + 1, tag)
-        self._raise_to(tag)
-        self._trim()
-        return translated
+    def _confirm_one(self, tag: i64, said: BytesWriter, channel: i64, method: i64) -> bool:
+        offset: i64 = 0 if self.offset == 0 else self._offset_of(tag)
+        if offset == 0:
+            return True
+        write_confirm(said, channel, method, tag + offset, multiple=False)
+        return False
 
-    def _cut(self, start: int, tag: int) -> list[tuple[int, bool]]:
-        """One confirm for each stretch between refusals of broker tags `start` to `tag`, where something is outstanding in it."""
-        translated: list[tuple[int, bool]] = []
+    def _cut(self, tag: i64, said: BytesWriter, channel: i64, method: i64) -> None:
+        """One confirm for each stretch between refusals, from `low` to `tag`, where something is outstanding in it."""
         firsts = self.firsts
-        index = bisect_right(firsts, start, self.first)
+        offsets = self.offsets
+        steps: i64 = len(firsts)
         above = self.above
+        start: i64 = self.low + 1
+        index: i64 = self.first
+        offset: i64 = self.base if index == 0 else offsets[index - 1]
         while start <= tag:
-            stop = min(firsts[index] - 1, tag) if index < len(firsts) else tag
-            offset = self.base if index == 0 else self.offsets[index - 1]
+            while index < steps and firsts[index] <= start:
+                offset = offsets[index]
+                index += 1
+            stop: i64 = firsts[index] - 1 if index < steps else tag
+            stop = min(stop, tag)
             highest = stop
             lowest = start
             if above:
@@ -128,10 +134,8 @@ class Confirms:
                 while lowest < highest and lowest in above:
                     lowest += 1
             if highest >= lowest:
-                translated.append((highest + offset, lowest < highest))
+                write_confirm(said, channel, method, highest + offset, multiple=lowest < highest)
             start = stop + 1
-            index += 1
-        return translated
 
     def _raise_to(self, tag: int) -> None:
         """Everything up to `tag` is confirmed."""
@@ -154,23 +158,35 @@ class Confirms:
             above.discard(low)
         self.low = low
 
-    def _offset_of(self, tag: int) -> int:
-        index = bisect_right(self.firsts, tag, self.first)
-        return self.base if index == 0 else self.offsets[index - 1]
+    def _offset_of(self, tag: i64) -> i64:
+        """Of the last step that begins at `tag` or before; found by halving."""
+        firsts = self.firsts
+        low: i64 = self.first
+        high: i64 = len(firsts)
+        if low < high and firsts[low] > tag:
+            high = low  # confirmed in order
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if firsts[middle] <= tag:
+                low = middle + 1
+            else:
+                high = middle
+        return self.base if low == 0 else self.offsets[low - 1]
 
     def _trim(self) -> None:
         """Forget the steps that everything outstanding lies behind."""
         firsts = self.firsts
-        first = self.first
-        oldest = self.low + 1
-        while first < len(firsts) and firsts[first] <= oldest:
+        steps: i64 = len(firsts)
+        first: i64 = self.first
+        oldest: i64 = self.low + 1
+        while first < steps and firsts[first] <= oldest:
             first += 1
-        self.first = first
-        if first >= TRIM and first * 2 >= len(firsts):
+        if first >= TRIM and first * 2 >= steps:
             self.base = self.offsets[first - 1]
-            del firsts[:first]
-            del self.offsets[:first]
-            self.first = 0
+            self.firsts = firsts[first:]
+            self.offsets = self.offsets[first:]
+            first = 0
+        self.first = first
 
     def __repr__(self) -> str:
         return f"<Confirms published={self.published} forwarded={self.forwarded} outstanding={self.outstanding()} low={self.low}>"

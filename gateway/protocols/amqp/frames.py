@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
 
 from gateway.messages import PLAIN, Part, ProtocolError
 from gateway.protocols.octets import u32
@@ -131,14 +131,18 @@ def channel_close(channel: int, code: int, text: str, method: int) -> bytes:
     return method_frame(channel, CHANNEL_CLOSE, closing_arguments(code, text, method))
 
 
-def write_nacks(said: BytesWriter, channel: int, first: int, count: int) -> None:
+def write_confirm(said: BytesWriter, channel: i64, method: i64, tag: i64, *, multiple: bool) -> None:
+    """basic.ack or basic.nack, `method`, of `tag`, which is below 2**55: whoever counts does not get that far."""
+    write_i32_be(said, i32(METHOD << 24 | channel << 8))  # and the first octet of the payload's size, 13
+    write_i64_be(said, 13 << 40 | method << 8)  # and the first octet of the tag
+    write_i64_be(said, tag << 8 | (1 if multiple else 0))
+    said.append(END)
+
+
+def write_nacks(said: BytesWriter, channel: i64, first: i64, count: i64) -> None:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
-    head: i64 = 0x01_0000_0000_000D_00 | channel << 40  # type, channel, size, and the first octet of the class
     for tag in range(first, first + count):
-        write_i64_be(said, head)
-        said.write(b"\x3c\x00\x78")
-        write_i64_be(said, tag)
-        said.write(b"\x00\xce")
+        write_confirm(said, channel, BASIC_NACK, tag, multiple=False)
 
 
 def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:
