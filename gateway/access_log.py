@@ -1,8 +1,7 @@
 """The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
 
-The counters that `Accounts.fold` hands over are put on a bounded queue once a second, and made into lines and written by a thread of its
-own: neither many lines nor a slow disk cost latency, only a slow disk costs lines. A lost second is counted (`lost_lines`) and shows as a
-gap in `seq`, because numbers are given before the queue.
+What `Accounts.fold` hands over is put on a bounded queue once a second, and made into lines and written by a thread of its own: neither
+many lines nor a slow disk cost latency, only a slow disk costs lines. A lost second is counted (`lost_lines`) and shows as a gap in `seq`.
 
 Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
 it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
@@ -27,8 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from gateway.access_log_lines import Counts, Peaks, Place, Second, text_of
-from limiter.keys import Key, Tally
+from gateway.access_log_lines import Gathering, Second, text_of
 
 QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
 
@@ -54,43 +52,26 @@ def safe_name(gateway: str) -> str:
 
 
 class AccessLog:
-    """Collects counters for the running second and hands full seconds to the writer."""
+    """Has what happened in the running second gathered and hands full seconds to the writer."""
 
     def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
-        self.seq = 0
         self.revision = 0  # of the limits in force
+        self.gathering = Gathering()  # of the running second
         self._turned_away = 0  # lines that found the queue full
-        self._second: dict[Place, tuple[Counts, Peaks]] = {}
+        self._gap = 0  # of these, lines since the last second that was queued
         self._writer = LogWriter(directory, gateway, boot, rolling, free)
 
     def start(self) -> None:
         self._writer.start()
 
-    def add(self, key: Key, tally: Tally) -> None:
-        """An `Accounts` listener: add what happened to `key` to the running second."""
-        origin = key.origin
-        group = key.group.decode(errors="backslashreplace") if key.group is not None else None
-        place = (origin.protocol, key.text, origin.client, origin.user, group, key.operation)
-        new = [
-            tally.messages, tally.bytes, tally.refused, tally.refused_bytes,
-            tally.delayed, tally.dropped, tally.bypassed, tally.shadow_refused, tally.received,
-        ]  # fmt: skip
-        found = self._second.get(place)
-        if found is None:
-            self._second[place] = (new, {key: tally.peak_100ms})
-            return
-        counts, peaks = found
-        for index, value in enumerate(new):
-            counts[index] += value
-        peaks[key] = max(peaks.get(key, 0), tally.peak_100ms)
-
     def close_second(self, second: int) -> None:
         """The second that began at `second` (epoch, UTC) is over: let its lines and the heartbeat be written."""
-        over = Second(second, self.seq, self.revision, self._second)
-        self._second = {}
-        self.seq += over.lines
-        if not self._writer.offer(over):
+        over = Second(second, self.revision, self.gathering.take(), self._gap)
+        if self._writer.offer(over):
+            self._gap = 0
+        else:
             self._turned_away += over.lines
+            self._gap += over.lines
 
     def stop(self, second: int, timeout_s: float) -> None:
         """Write what there is and close the file."""
@@ -142,6 +123,7 @@ class LogWriter(threading.Thread):
         self._queue: queue.Queue[Second | None] = queue.Queue(QUEUE_SECONDS)
         self._file: IO[bytes] | None = None
         self._path: Path | None = None
+        self._seq = 0  # of the next line
         self._number = 0
         self._opened_second = 0
         self._size = 0
@@ -166,11 +148,14 @@ class LogWriter(threading.Thread):
         if self.rolling.tidy:
             self.close_leftovers()
         while (second := self._queue.get()) is not None:
+            self._seq += second.lost_before
             try:
                 self._write(second)
             except OSError as error:
                 self._lose(second.lines, error)
                 continue
+            finally:
+                self._seq += second.lines
             if self._well_until >= 0:
                 self.recovered(self.failed_lines - self._well_until)
                 self._well_until = -1
@@ -202,7 +187,7 @@ class LogWriter(threading.Thread):
         self.low = self.free_bytes < self.rolling.low_watermark
         if self.low:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
-        data = text_of(second, self.gateway, self.boot).encode()
+        data = text_of(second, self.gateway, self.boot, self._seq).encode()
         if self._file is None or self._must_roll(second.ts):
             self._close()
             self._open(second.ts)

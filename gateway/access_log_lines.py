@@ -1,70 +1,210 @@
 """The lines of one second of the access log, as text (`contract.md` 6).
 
-Made on the writer's thread. The naive way, `json.dumps` of a dictionary for each line, takes 15 µs a line; here only the words go through
-the encoder and the numbers are put between fixed text: 3 µs. All of a second at once would still keep the event loop from the interpreter
-for its length, each time it asks for it, so the thread rests after every SLICE lines.
+On the event loop a second is two lists, of keys and of what happened to each (`Gathering`). All else is done on the writer's thread:
+several keys of one line are added up (`Line`), and lines made. The naive way, `json.dumps` of a dictionary for each line, takes 15 µs a
+line; here only the words go through the encoder, and what most lines have in common is fixed text.
+
+All of a second at once would still keep the event loop from the interpreter for its length, each time it asks for it (compiled code never
+gives it up by itself), so the thread rests after every SLICE lines.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Final, NamedTuple
+from typing import Final
 
-from limiter.keys import Key
+from limiter.keys import Key, Tally
 
-SLICE: Final = 128  # lines made in one go: 0.4 ms
+SLICE: Final = 128  # lines added up, or made, in one go: 0.2 ms
 REST_S: Final = 0.0005  # between two slices: 10,000 lines a second take a tenth of that second
 
-Counts = list[int]
-Peaks = dict[Key, int]  # of one second, by key: several keys of one line (connections, listeners) peak independently
-Place = tuple[str, str, str, str | None, str | None, str]  # protocol, topic, client, user, group, operation
+Place = tuple[str, str, str, str | None, bytes | None, str]  # protocol, topic, client, user, group, operation: what a line is about
+
+QUIET: Final = (  # of a line whose messages all passed at once
+    '"refused_messages":0,"refused_bytes":0,"delayed_messages":0,"dropped_messages":0,"bypassed_messages":0,"shadow_refused_messages":0'
+)
 
 
-class Second(NamedTuple):
-    """What happened in a second. Nobody changes it any more."""
+class Gathering:
+    """What has happened in the running second, as `Accounts` tells it."""
 
-    ts: int  # its beginning: seconds since 1970, UTC
-    seq: int  # number of its first line
-    revision: int  # of the limits in force
-    counts: dict[Place, tuple[Counts, Peaks]]
+    __slots__ = ("keys", "tallies")
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.tallies: list[Tally] = []
+
+    def add(self, key: Key, tally: Tally) -> None:
+        """An `Accounts` listener."""
+        self.keys.append(key)
+        self.tallies.append(tally)
+
+    def take(self) -> Gathering:
+        """What there is, as one that nobody adds to any more; this one begins anew."""
+        taken = Gathering()
+        taken.keys, self.keys = self.keys, taken.keys
+        taken.tallies, self.tallies = self.tallies, taken.tallies
+        return taken
+
+    def __repr__(self) -> str:
+        return f"<Gathering of {len(self.keys)}>"
+
+
+class Line:
+    """All that happened in one place."""
+
+    __slots__ = (
+        "bypassed", "bytes", "delayed", "dropped", "key", "messages", "peak", "peaks", "received", "refused", "refused_bytes",
+        "shadow_refused",
+    )  # fmt: skip
+
+    def __init__(self, key: Key) -> None:
+        self.key = key  # one of those of that place
+        self.messages = 0
+        self.bytes = 0
+        self.refused = 0
+        self.refused_bytes = 0
+        self.delayed = 0
+        self.dropped = 0
+        self.bypassed = 0
+        self.shadow_refused = 0
+        self.received = 0
+        self.peak = 0  # of `key`
+        self.peaks: dict[Key, int] | None = None  # of the others: several keys of one line (connections, listeners) peak independently
+
+    def add(self, key: Key, tally: Tally) -> None:
+        self.messages += tally.messages
+        self.bytes += tally.bytes
+        self.refused += tally.refused
+        self.refused_bytes += tally.refused_bytes
+        self.delayed += tally.delayed
+        self.dropped += tally.dropped
+        self.bypassed += tally.bypassed
+        self.shadow_refused += tally.shadow_refused
+        self.received += tally.received
+        if key is self.key:
+            self.peak = max(self.peak, tally.peak_100ms)
+            return
+        if self.peaks is None:
+            self.peaks = {}
+        self.peaks[key] = max(self.peaks.get(key, 0), tally.peak_100ms)
+
+    def max_100ms(self) -> int:
+        """Offered within 100 ms, at most."""
+        if self.peaks is None:
+            return min(self.peak, self.received)
+        return min(self.peak + sum(self.peaks.values()), self.received)
+
+    def counts(self) -> str:
+        """The numbers, from "messages" on."""
+        if self.refused or self.refused_bytes or self.delayed or self.dropped or self.bypassed or self.shadow_refused:
+            others = (
+                f'"refused_messages":{self.refused},"refused_bytes":{self.refused_bytes},"delayed_messages":{self.delayed},'
+                f'"dropped_messages":{self.dropped},"bypassed_messages":{self.bypassed},"shadow_refused_messages":{self.shadow_refused}'
+            )
+        else:
+            others = QUIET
+        return f'"messages":{self.messages},"bytes":{self.bytes},{others},"max_100ms_messages":{self.max_100ms()}'
+
+    def __repr__(self) -> str:
+        return f"<Line {self.key.text} messages={self.messages}>"
+
+
+class Second:
+    """What happened in a second, which is over."""
+
+    __slots__ = ("_found", "gathering", "lost_before", "revision", "ts")
+
+    def __init__(self, ts: int, revision: int, gathering: Gathering, lost_before: int = 0) -> None:
+        self.ts = ts  # its beginning: seconds since 1970, UTC
+        self.revision = revision  # of the limits in force
+        self.gathering = gathering
+        self.lost_before = lost_before  # lines of seconds between the one before and this that nobody will write
+        self._found: list[Line] | None = None
 
     @property
     def lines(self) -> int:
         """How many it makes: one for each place, and the heartbeat."""
-        return len(self.counts) + 1
+        return len(self.found()) + 1
+
+    def found(self, rest: Callable[[float], None] | None = None) -> list[Line]:
+        """Its lines, added up the first time; `rest` is called in between."""
+        found = self._found
+        if found is None:
+            found = self._found = self._add_up(rest)
+        return found
+
+    def _add_up(self, rest: Callable[[float], None] | None) -> list[Line]:
+        keys = self.gathering.keys
+        tallies = self.gathering.tallies
+        lines: list[Line] = []
+        known: dict[Place, Line] = {}
+        for at in range(len(keys)):
+            if at and at % SLICE == 0 and rest is not None:
+                rest(REST_S)
+            key = keys[at]
+            origin = key.origin
+            place = (origin.protocol, key.text, origin.client, origin.user, key.group, key.operation)
+            line = known.get(place)
+            if line is None:
+                line = known[place] = Line(key)
+                lines.append(line)
+            line.add(key, tallies[at])
+        return lines
+
+    def __repr__(self) -> str:
+        return f"<Second {self.ts} {self.gathering}>"
 
 
-def lines_of(second: Second, gateway: str, boot: str) -> Iterator[str]:
-    """The lines without their ends, the heartbeat last."""
-    head = f'{{"v":1,"ts":{second.ts},"gateway":{quoted(gateway)},"boot":{quoted(boot)},"seq":'
-    tail = f',"revision":{second.revision}}}'
-    seq = second.seq
-    for (protocol, topic, client, user, group, operation), (counts, peaks) in second.counts.items():
-        messages, size, refused, refused_size, delayed, dropped, bypassed, shadow_refused, received = counts
-        yield (
-            f'{head}{seq},"protocol":{quoted(protocol)},"topic":{quoted(topic)},"client":{quoted(client)},'
-            f'"user":{_word(user)},"group":{_word(group)},"operation":{quoted(operation)},"messages":{messages},"bytes":{size},'
-            f'"refused_messages":{refused},"refused_bytes":{refused_size},"delayed_messages":{delayed},"dropped_messages":{dropped},'
-            f'"bypassed_messages":{bypassed},"shadow_refused_messages":{shadow_refused},'
-            f'"max_100ms_messages":{min(sum(peaks.values()), received)}{tail}'
+class Words:
+    """Words of lines, as JSON has them; nearly all lines of a second have the same ones."""
+
+    __slots__ = ("_groups", "_known")
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._groups: dict[bytes, str] = {}
+
+    def said(self, word: str | None) -> str:
+        if word is None:
+            return "null"
+        found = self._known.get(word)
+        if found is None:
+            found = self._known[word] = quoted(word)
+        return found
+
+    def group(self, group: bytes | None) -> str:
+        if group is None:
+            return "null"
+        found = self._groups.get(group)
+        if found is None:
+            found = self._groups[group] = quoted(group.decode(errors="backslashreplace"))
+        return found
+
+    def line(self, line: Line, head: str, seq: int, tail: str) -> str:
+        key = line.key
+        origin = key.origin
+        return (
+            f'{head}{seq},"protocol":{self.said(origin.protocol)},"topic":{quoted(key.text)},"client":{self.said(origin.client)},'
+            f'"user":{self.said(origin.user)},"group":{self.group(key.group)},"operation":{self.said(key.operation)},{line.counts()}{tail}'
         )
-        seq += 1
-    yield f'{head}{seq},"heartbeat":true{tail}'
+
+    def __repr__(self) -> str:
+        return f"<Words {len(self._known)}>"
 
 
-def text_of(second: Second, gateway: str, boot: str, rest: Callable[[float], None] = time.sleep) -> str:
-    """All lines, each with its end. Rests in between, for the sake of other threads."""
-    lines = lines_of(second, gateway, boot)
+def text_of(second: Second, gateway: str, boot: str, seq: int, rest: Callable[[float], None] = time.sleep) -> str:
+    """All lines, each with its end, numbered from `seq` on, the heartbeat last. Rests in between, for the sake of other threads."""
+    head = f'{{"v":1,"ts":{second.ts},"gateway":{quoted(gateway)},"boot":{quoted(boot)},"seq":'
+    tail = f',"revision":{second.revision}}}\n'
+    words = Words()
     pieces: list[str] = []
-    while slice_ := list(islice(lines, SLICE)):
-        if pieces:
+    for line in second.found(rest):
+        if len(pieces) % SLICE == SLICE - 1:
             rest(REST_S)
-        pieces.append("\n".join(slice_) + "\n")
+        pieces.append(words.line(line, head, seq, tail))
+        seq += 1
+    pieces.append(f'{head}{seq},"heartbeat":true{tail}')
     return "".join(pieces)
-
-
-def _word(word: str | None) -> str:
-    return "null" if word is None else quoted(word)

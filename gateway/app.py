@@ -172,7 +172,7 @@ class Gateway:
             lambda problem: log.event(logging.ERROR, "access_log_failed", err=problem),
             lambda lost: log.event(logging.INFO, "access_log_recovered", lost_lines=lost),
         )
-        self.accounts.listeners.append(access_log.add)
+        self.accounts.listeners.append(access_log.gathering.add)
         return access_log
 
     # ---- sessions --------------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> No
     log = open_log(tmp_path)
     log.revision = 42
     orders = key()
-    log.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
-    log.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
+    log.gathering.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
+    log.gathering.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
     log.stop(NOON, 5)
     assert lines(tmp_path) == [
         {
@@ -68,13 +68,13 @@ def test_the_peak_is_an_upper_bound_where_a_line_stands_for_several_keys(tmp_pat
     log = open_log(tmp_path)
     connections = [key() for _ in range(10)]
     for each in connections:
-        log.add(each, tally(received=20, peak_100ms=20))
+        log.gathering.add(each, tally(received=20, peak_100ms=20))
     log.close_second(NOON)
     for each in connections:  # folded twice within the second, once in the middle of the 100 ms
-        log.add(each, tally(received=5, peak_100ms=5))
-        log.add(each, tally(received=15, peak_100ms=9))
+        log.gathering.add(each, tally(received=5, peak_100ms=5))
+        log.gathering.add(each, tally(received=15, peak_100ms=9))
     log.close_second(NOON + 1)
-    log.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
+    log.gathering.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
     log.stop(NOON + 2, 5)
     assert peaks(tmp_path) == [200, 90, 3]
 
@@ -95,7 +95,7 @@ def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Pa
     log = open_log(tmp_path)
     amqp = Key(Origin("amqp", "rabbit", "10.0.0.9", "shop", b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
     for each in (key("10.0.0.1"), key("10.0.0.2"), amqp):
-        log.add(each, tally(messages=1))
+        log.gathering.add(each, tally(messages=1))
     log.stop(NOON, 5)
     found = {(line["topic"], line["client"], line["user"]) for line in lines(tmp_path) if "topic" in line}
     assert found == {("orders", "10.0.0.1", None), ("orders", "10.0.0.2", None), ("%2F/orders/a.%FF", "10.0.0.9", "shop")}
@@ -112,7 +112,7 @@ def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("gateway.access_log.text_of", text_of)
     log = open_log(tmp_path)
     for second in range(3):
-        log.add(key(), tally(messages=1))
+        log.gathering.add(key(), tally(messages=1))
         log.close_second(NOON + second)
     log.stop(NOON + 3, 5)
     assert makers == ["access-log"] * 4
@@ -123,7 +123,7 @@ def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> Non
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
     for second in range(2):
         log.revision = second
-        log.add(key(), tally(messages=second + 1))
+        log.gathering.add(key(), tally(messages=second + 1))
         log.close_second(NOON + second)
     log.start()
     log.stop(NOON + 2, 5)
@@ -229,7 +229,7 @@ def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) 
     write_second(log, disk, NOON)
     disk.free = 999
     for second in range(1, 6):
-        log.add(key(), tally(received=1, messages=1))
+        log.gathering.add(key(), tally(received=1, messages=1))
         write_second(log, disk, NOON + second)
     while not told:
         pass

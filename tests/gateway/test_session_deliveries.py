@@ -325,7 +325,7 @@ def test_publishes_and_deliveries_of_one_client_are_judged_side_by_side() -> Non
 def test_the_access_log_tells_what_was_consumed(tmp_path) -> None:
     with Wires(limit()) as wires:
         log = AccessLog(tmp_path, "here", "boot", Rolling(300, 1 << 20, 0))
-        wires.accounts.listeners.append(log.add)
+        wires.accounts.listeners.append(log.gathering.add)
         client, broker = consuming(wires)
         client.sendall(amqp.publish(1, "jobs", b"x" * 7) * 2)
         broker.sendall(deliveries(1, 20))
@@ -334,7 +334,7 @@ def test_the_access_log_tells_what_was_consumed(tmp_path) -> None:
         log.close_second(1_795_247_411)
         second = log._writer._queue.get_nowait()
         assert second is not None
-        text = text_of(second, "here", "boot")
+        text = text_of(second, "here", "boot", 0)
     import json
 
     lines = {line["operation"]: line for line in map(json.loads, text.splitlines()) if "operation" in line}
