@@ -83,9 +83,13 @@ class Tally:
     )
 
     def __init__(self) -> None:
+        # What every message touches comes first: compiled, attributes lie in this order, and with many topics each 64 bytes are a miss.
         self.received = 0  # messages decoded
         self.messages = 0  # messages forwarded
         self.bytes = 0  # bytes forwarded (message bodies as on the wire)
+        self.window = 0  # number of the 100 ms window last counted in
+        self.window_messages = 0
+        self.peak_100ms = 0  # most messages offered within one 100 ms window
         self.refused = 0
         self.refused_bytes = 0
         self.refused_share = 0  # of `refused`: beyond the topic's share of a listener's cap
@@ -97,9 +101,6 @@ class Tally:
         self.abandoned = 0  # received, neither forwarded nor answered: the client went away, or the broker did
         self.bypassed = 0  # forwarded without a verdict, because the limiter failed or was too busy
         self.shadow_refused = 0
-        self.window = 0  # number of the 100 ms window last counted in
-        self.window_messages = 0
-        self.peak_100ms = 0  # most messages offered within one 100 ms window
 
     def following(self) -> Tally:
         """The tally after this one: at zero, but in the same 100 ms window, so that a fold in the middle of one hides no peak."""
