@@ -372,7 +372,7 @@ class Ledger:
         """Rows, as `Shelf.rows` has them, of those levels that are at hand and not full; connections do not outlive a restart."""
         rows: array[int] = array("q")
         for level in levels:
-            if level.state == IN_USE and level.effective.per != "connection" and level.bucket.fill(now) < 1.0:
+            if level.state == IN_USE and level.effective.per != "connection" and not level.bucket.is_full(now):
                 after = level.bucket.full_after_ns(now)
                 rows.extend((self._shelf.hash_of(level.effective.identity), 0, level.bucket.fills(now), min(after, UNTOLD_NS)))
         return rows
