@@ -1,7 +1,8 @@
 """The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
 
 What `Accounts.fold` hands over is put on a bounded queue once a second, and made into lines and written by a thread of its own: neither
-many lines nor a slow disk cost latency, only a slow disk costs lines. A lost second is counted (`lost_lines`) and shows as a gap in `seq`.
+many lines nor a slow disk cost latency, only a slow disk costs lines. A lost second is counted (`lost_lines`) and shows as a gap in `seq`;
+one for which there was no room in the queue by its keys, several of which may make one line.
 
 Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
 it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
@@ -21,6 +22,7 @@ import os
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,12 +72,12 @@ class AccessLog:
         if self._writer.offer(over):
             self._gap = 0
         else:
-            self._turned_away += over.lines
-            self._gap += over.lines
+            lost = over.lines_at_most()
+            self._turned_away += lost
+            self._gap += lost
 
-    def stop(self, second: int, timeout_s: float) -> None:
-        """Write what there is and close the file."""
-        self.close_second(second)
+    def stop(self, timeout_s: float) -> None:
+        """Write the seconds that are over and close the file; on a thread, for it waits."""
         self._writer.stop(timeout_s)
 
     @property
@@ -149,6 +151,7 @@ class LogWriter(threading.Thread):
             self.close_leftovers()
         while (second := self._queue.get()) is not None:
             self._seq += second.lost_before
+            second.found(time.sleep)  # how many there are must be known if they are lost, too
             try:
                 self._write(second)
             except OSError as error:

@@ -18,9 +18,10 @@ from typing import Final
 from limiter.keys import Key, Tally
 
 SLICE: Final = 128  # lines added up, or made, in one go: 0.2 ms
-REST_S: Final = 0.0005  # between two slices: 10,000 lines a second take a tenth of that second
+REST_S: Final = 0.0005  # between two slices: 10,000 lines a second take a tenth or two of that second
 
-Place = tuple[str, str, str, str | None, bytes | None, str]  # protocol, topic, client, user, group, operation: what a line is about
+# What a line is about: protocol, topic, client, user, group, operation. (Groups whose bytes differ and are written alike have a line each.)
+Place = tuple[str, str, str, str | None, bytes | None, str]
 
 QUIET: Final = (  # of a line whose messages all passed at once
     '"refused_messages":0,"refused_bytes":0,"delayed_messages":0,"dropped_messages":0,"bypassed_messages":0,"shadow_refused_messages":0'
@@ -121,28 +122,33 @@ class Second:
         self.ts = ts  # its beginning: seconds since 1970, UTC
         self.revision = revision  # of the limits in force
         self.gathering = gathering
-        self.lost_before = lost_before  # lines of seconds between the one before and this that nobody will write
+        self.lost_before = lost_before  # lines that nobody will write, of seconds between the one before and this
         self._found: list[Line] | None = None
 
     @property
     def lines(self) -> int:
-        """How many it makes: one for each place, and the heartbeat."""
-        return len(self.found()) + 1
+        """How many it makes: one for each place, and the heartbeat. Once it is added up."""
+        assert self._found is not None
+        return len(self._found) + 1
 
-    def found(self, rest: Callable[[float], None] | None = None) -> list[Line]:
+    def lines_at_most(self) -> int:
+        """The same in no time: several keys may be one line."""
+        return len(set(self.gathering.keys)) + 1
+
+    def found(self, rest: Callable[[float], None]) -> list[Line]:
         """Its lines, added up the first time; `rest` is called in between."""
         found = self._found
         if found is None:
             found = self._found = self._add_up(rest)
         return found
 
-    def _add_up(self, rest: Callable[[float], None] | None) -> list[Line]:
+    def _add_up(self, rest: Callable[[float], None]) -> list[Line]:
         keys = self.gathering.keys
         tallies = self.gathering.tallies
         lines: list[Line] = []
         known: dict[Place, Line] = {}
         for at in range(len(keys)):
-            if at and at % SLICE == 0 and rest is not None:
+            if at and at % SLICE == 0:
                 rest(REST_S)
             key = keys[at]
             origin = key.origin

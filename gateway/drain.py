@@ -64,7 +64,8 @@ async def drain(gateway: Gateway, asked: int) -> None:
     await trio.to_thread.run_sync(gateway.fills.save)
     gateway.accounts.fold(now_ns())
     if gateway.access_log is not None:
-        await trio.to_thread.run_sync(gateway.access_log.stop, int(time.time()), 5.0)
+        gateway.access_log.close_second(int(time.time()))
+        await trio.to_thread.run_sync(gateway.access_log.stop, 5.0)
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values()) - abandoned
     level = logging.WARNING if abandoned else logging.INFO
     log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)

@@ -60,7 +60,10 @@ def parse_topic(protocol: str, text: str) -> TopicName:
 
 
 class Tally:
-    """Counters of one key since they were last folded into the access log and the metrics. Only the loop's thread touches them."""
+    """Counters of one key since they were last folded into the access log and the metrics.
+
+    Only the loop's thread touches them until then, and after that nobody changes them.
+    """
 
     __slots__ = (
         "abandoned",

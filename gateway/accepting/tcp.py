@@ -8,7 +8,8 @@ from typing import Final
 
 # Congestion control for connections that stay on this machine. Where the system's is BBR, it paces them too, by timers, though nothing
 # can be congested there; in a virtual machine setting a timer costs more than passing a message: one of 16 KiB in a stream cost 12.5 µs,
-# and with this 5.6, at twice the rate (2026-11). Reno sets no timers, is in every Linux, and anybody may choose it (tcp(7)).
+# and with this 5.6, at twice the rate (2026-11). Reno does not pace (what BBR has begun goes on at twice the window's rate, which was not
+# to be seen beside sockets that never had it), is in every Linux, and anybody may choose it (tcp(7)).
 WITHIN_MACHINE: Final = b"reno"
 
 

@@ -6,12 +6,14 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gateway import access_log_lines
 from gateway.access_log import AccessLog, LogWriter, Rolling, free_bytes
+from gateway.access_log_lines import SLICE
 from gateway.accounts import Accounts
 from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
 
@@ -41,13 +43,19 @@ def open_log(directory: Path, roll_every_s: int = 300, roll_bytes: int = 1 << 20
     return log
 
 
+def stop(log: AccessLog, second: int) -> None:
+    """The end of a gateway within `second`."""
+    log.close_second(second)
+    log.stop(5)
+
+
 def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.revision = 42
     orders = key()
     log.gathering.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
     log.gathering.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
-    log.stop(NOON, 5)
+    stop(log, NOON)
     assert lines(tmp_path) == [
         {
             "v": 1, "ts": NOON, "gateway": "orders-sidecar", "boot": "6f1c", "seq": 0, "protocol": "rocketmq", "topic": "orders",
@@ -75,7 +83,7 @@ def test_the_peak_is_an_upper_bound_where_a_line_stands_for_several_keys(tmp_pat
         log.gathering.add(each, tally(received=15, peak_100ms=9))
     log.close_second(NOON + 1)
     log.gathering.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
-    log.stop(NOON + 2, 5)
+    stop(log, NOON + 2)
     assert peaks(tmp_path) == [200, 90, 3]
 
 
@@ -96,13 +104,13 @@ def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Pa
     amqp = Key(Origin("amqp", "rabbit", "10.0.0.9", "shop", b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
     for each in (key("10.0.0.1"), key("10.0.0.2"), amqp):
         log.gathering.add(each, tally(messages=1))
-    log.stop(NOON, 5)
+    stop(log, NOON)
     found = {(line["topic"], line["client"], line["user"]) for line in lines(tmp_path) if "topic" in line}
     assert found == {("orders", "10.0.0.1", None), ("orders", "10.0.0.2", None), ("%2F/orders/a.%FF", "10.0.0.9", "shop")}
 
 
 def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand of them would take the event loop's thread 150 ms."""
+    """And added up there: the event loop hands over what it was told, and no more."""
     makers: list[str] = []
 
     def text_of(*arguments: Any) -> str:
@@ -110,13 +118,31 @@ def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytes
         return access_log_lines.text_of(*arguments)
 
     monkeypatch.setattr("gateway.access_log.text_of", text_of)
-    log = open_log(tmp_path)
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
     for second in range(3):
         log.gathering.add(key(), tally(messages=1))
         log.close_second(NOON + second)
-    log.stop(NOON + 3, 5)
+    for waiting in log._writer._queue.queue:
+        with pytest.raises(AssertionError):
+            assert waiting.lines, "not added up"
+    log.start()
+    stop(log, NOON + 3)
     assert makers == ["access-log"] * 4
     assert [line["seq"] for line in lines(tmp_path)] == list(range(7))
+
+
+@pytest.mark.parametrize("free", [0, 1000], ids=["low disk", "room"])
+def test_the_writer_rests_whether_or_not_what_it_has_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    rests: list[str] = []
+    monkeypatch.setattr("gateway.access_log.time", SimpleNamespace(sleep=lambda _: rests.append(threading.current_thread().name)))
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), lambda _: free)
+    for number in range(3 * SLICE):
+        log.gathering.add(key(f"10.0.{number // 256}.{number % 256}"), tally(messages=1))
+    log.close_second(NOON)
+    log.start()
+    stop(log, NOON + 1)
+    assert rests == ["access-log"] * 2
+    assert log.lost_lines == (0 if free else 3 * SLICE + 2)
 
 
 def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> None:
@@ -126,7 +152,7 @@ def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> Non
         log.gathering.add(key(), tally(messages=second + 1))
         log.close_second(NOON + second)
     log.start()
-    log.stop(NOON + 2, 5)
+    stop(log, NOON + 2)
     assert [(line["ts"] - NOON, line["messages"], line["revision"]) for line in lines(tmp_path) if "topic" in line] == [
         (0, 1, 0),
         (1, 2, 1),
@@ -137,7 +163,7 @@ def test_files_are_named_by_hour_and_rolled_by_age_size_and_hour(tmp_path: Path)
     log = open_log(tmp_path, roll_every_s=10)
     for second in (NOON, NOON + 9, NOON + 10, NOON + 3600):
         log.close_second(second)
-    log.stop(NOON + 3601, 5)
+    stop(log, NOON + 3601)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/*")) == [
         "dt=2026-11-21/hr=12/orders-sidecar-6f1c-000000.jsonl",
         "dt=2026-11-21/hr=12/orders-sidecar-6f1c-000001.jsonl",
@@ -149,7 +175,7 @@ def test_a_full_file_is_rolled(tmp_path: Path) -> None:
     log = open_log(tmp_path, roll_bytes=150)
     for second in range(NOON, NOON + 4):
         log.close_second(second)
-    log.stop(NOON + 4, 5)
+    stop(log, NOON + 4)
     assert len(list(tmp_path.glob("*/*/*.jsonl"))) == 3
 
 
@@ -158,22 +184,29 @@ def test_what_a_crash_left_open_is_closed_at_the_next_start_of_the_same_gateway(
     folder.mkdir(parents=True)
     (folder / "orders-sidecar-dead-000003.jsonl.open").write_text("{}\n")
     (folder / "orders-sidecar-2-beef-000000.jsonl.open").write_text("{}\n")  # another gateway, still writing
-    open_log(tmp_path).stop(NOON, 5)
+    stop(open_log(tmp_path), NOON)
     assert sorted(path.name for path in folder.iterdir()) == ["orders-sidecar-2-beef-000000.jsonl.open", "orders-sidecar-dead-000003.jsonl"]
 
 
 def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: Path) -> None:
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: the disk hangs
-    for second in range(NOON, NOON + 64 + 3):
+    for second in range(NOON, NOON + 64):
         log.close_second(second)
-    assert log.lost_lines == 3
+    for keys in ([], [key()], [key("10.0.0.1"), key("10.0.0.2")]):
+        for each in [*keys, *keys]:  # folded twice in the second
+            log.gathering.add(each, tally(messages=1))
+        log.close_second(NOON + 64)
+    assert log.lost_lines == 1 + 2 + 3
     log.start()  # the disk is back
     writer = log._writer
     while not writer._queue.empty():
         pass
-    log.stop(NOON + 100, 5)
+    log.gathering.add(key(), tally(messages=1))
+    log.close_second(NOON + 100)
+    stop(log, NOON + 101)
     numbers = [line["seq"] for line in lines(tmp_path)]
-    assert numbers == [*range(64), 67]
+    assert numbers == [*range(64), 70, 71, 72]
+    assert log.lost_lines == 6
 
 
 def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path: Path) -> None:
@@ -187,7 +220,7 @@ def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path
     while not reports:
         pass
     blocked.unlink()
-    log.stop(NOON + 1, 5)
+    stop(log, NOON + 1)
     assert log.failed_writes == 1
     assert "access_log: off" in reports[0]
     assert [line["ts"] for line in lines(blocked)] == [NOON + 1]
@@ -195,7 +228,7 @@ def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path
 
 @pytest.mark.parametrize(("name", "safe"), [("orders-sidecar", "orders-sidecar"), ("a/b c", "a_b_c"), ("", "sluice")])
 def test_the_gateway_name_is_safe_in_a_file_name(tmp_path: Path, name: str, safe: str) -> None:
-    AccessLog(tmp_path, name, "b00t", ROLLING).stop(NOON, 0.1)
+    AccessLog(tmp_path, name, "b00t", ROLLING).stop(0.1)
     writer = AccessLog(tmp_path, name, "b00t", ROLLING)._writer
     assert isinstance(writer, LogWriter)
     assert writer.stem == f"{safe}-b00t"
@@ -236,7 +269,7 @@ def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) 
     assert [line["seq"] for line in lines(tmp_path)] == [0], "what was written has its final name"
     disk.free = 1000
     write_second(log, disk, NOON + 6)
-    log.stop(NOON + 7, 5)
+    stop(log, NOON + 7)
     assert [line["seq"] for line in lines(tmp_path)] == [0, 11, 12], "the gap shows what is missing"
     assert (log.lost_lines, log.failed_writes, log.disk_low, log.free_bytes) == (10, 0, False, 1000)
     (problem, lost) = told

@@ -54,6 +54,7 @@ def test_lines_are_what_json_would_write(word: str, quiet: bool) -> None:
     }  # fmt: skip
     heartbeat = {"v": 1, "ts": NOON, "gateway": word, "boot": "6f1c", "seq": 8, "heartbeat": True, "revision": 42}
     text = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in (line, heartbeat))
+    assert found.lines_at_most() == 2
     assert text_of(found, word, "6f1c", 7) == text
     assert found.lines == 2
 
@@ -66,6 +67,7 @@ def test_keys_of_one_line_are_added_up() -> None:
     found = second((one, counts), (two, counts), (one, more), (other, counts), (two, more))
     lines = [json.loads(line) for line in text_of(found, "here", "boot", 0).splitlines()]
     assert found.lines == len(lines) == 3
+    assert found.lines_at_most() == 4, "three keys, two of which make one line"
     first, second_line = ({name: line[name] for name in line if name.endswith(("messages", "bytes", "group"))} for line in lines[:2])
     assert first == {
         "group": "p1", "messages": 6, "bytes": 400, "refused_messages": 16, "refused_bytes": 1600, "delayed_messages": 2,

@@ -16,6 +16,7 @@ from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules import Rule, RuleSet
 
+S = 1_000_000_000
 RULES = RuleSet((Rule("topics", limit=Limit(messages=Rate(100)), open_for_ns=0),))
 
 
@@ -44,6 +45,30 @@ def test_whatever_keeps_the_limit(tmp_path: Path, algorithm: str) -> None:
     after = Judge(rules)
     Fills(tmp_path, after, lambda: 1000.0).restore()
     assert flood(after) == 0
+
+
+def passing(judge: Judge, start: int, seconds: float) -> int:
+    """Messages that pass of a thousand a second."""
+    key = judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"t", rocketmq_topic(b"orders"))
+    passed = 0
+    for step in range(int(seconds * 1000)):
+        request = Request(key, 1, 1, 10)
+        judge.decide([request], start + step * 1_000_000)
+        passed += request.passed
+    return passed
+
+
+def test_what_is_warm_stays_warm_over_a_restart_also_where_its_bucket_is_full() -> None:
+    rules = RuleSet(
+        (Rule("topics", limit=Limit(messages=Rate(100), messages_burst=1, warm_up_ns=10 * S), algorithm="warm_up", open_for_ns=0),)
+    )
+    before, after, cold = Judge(rules), Judge(rules), Judge(rules)
+    passing(before, S, 15.0)
+    paused = 16 * S + 100_000_000  # long enough for one message, far too short to cool down
+    (rows,) = [rows for rows in before.fills(paused) if rows]
+    after.restore(before.secret, rows, paused, 0)
+    assert passing(cold, paused, 1.0) < 50
+    assert passing(after, paused, 1.0) > 80
 
 
 def test_the_time_away_fills_the_bucket_as_if_it_had_run(tmp_path: Path) -> None:

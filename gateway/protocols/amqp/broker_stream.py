@@ -48,6 +48,7 @@ from gateway.protocols.amqp.own_words import OwnWords
 from gateway.protocols.amqp.passage import Passage
 from gateway.protocols.octets import u16, u32, u64
 
+SAID: Final = BytesWriter()  # confirms in a client's own tags; one for all connections, empty between two frames
 MANY_PIECES: Final = 16  # more pieces than this of one read are joined: a copy costs less than so many buffers (a guess)
 
 
@@ -71,7 +72,6 @@ class BrokerStream:
         self.frame_muted = False  # it is not for the client
         self.frame_size: i64 = 0  # payload bytes of the body frame of which more is to come, whether it flows or is collected
         self.frame_channel: AmqpChannel | None = None  # whose content it counts for
-        self.said: BytesWriter | None = None  # confirms in the client's own tags, empty between two frames; None: none was ever changed
 
     # ---- what the gateway says -------------------------------------------------------------------------------------
 
@@ -302,19 +302,16 @@ class BrokerStream:
         multiple = (data[pos + 19] & 1) != 0
         if confirms.flights is not None:
             confirms.flights.confirm(tag, confirms.forwarded, multiple=multiple, acked=method == BASIC_ACK)
-        if self.said is None:
-            self.said = BytesWriter()
-        said = self.said
         try:
-            stands = confirms.confirm(tag, multiple, said, u16(data, pos + 1), method)
+            stands = confirms.confirm(tag, multiple, SAID, u16(data, pos + 1), method)
         except ProtocolError:
             passage.pass_up_to(pos)
             raise
         if not stands:
             passage.take_out(pos, stop)
-            if len(said) > 0:
-                passage.out.append(said.getvalue())
-                said.truncate(0)
+            if len(SAID) > 0:
+                passage.out.append(SAID.getvalue())
+                SAID.truncate(0)
 
     def __repr__(self) -> str:
         place = "within a frame" if self.frame_left else "at a boundary"
