@@ -158,7 +158,7 @@ def test_a_broker_killed_under_load_has_every_message_that_was_acked(mortal: Rab
     assert acked <= set(arrived), f"{len(acked - set(arrived))} messages were acked and are lost"
     assert len(arrived) <= len(acked) + len(publishers), "each publisher had one message on its way"
     assert back_after <= 5.0
-    assert closed_total(gateway, "broker_lost") == 3
+    wait_until(lambda: closed_total(gateway, "broker_lost") == 3, within=5, what="all three are counted")
     wait_until(lambda: gateway.answers("/readyz"), within=5, what="the gateway is ready again")
 
 
