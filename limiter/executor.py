@@ -23,12 +23,15 @@ speed: one lock guards the buckets, and Python runs one thread at a time. A long
 between the others get their turn, the loop's thread included; so who waits behind a flood that is another thread's waits for a slice.
 
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
-knows its keys takes less than a tenth of that for what one sweep brings. So a judge that has been quick for TRUSTED_AFTER submissions in a
-row is asked on the caller's thread for submissions of at most INLINE_REQUESTS, as long as no thread has anything to do and nobody has the
-judge's lock. One slow answer, and it has to earn that again on its own thread: a slow judge costs the caller one answer, never two. Whoever
-loses that trust soon after it was earned has to be quick twice as often to earn it again, up to TRUSTED_AT_MOST; after a long time, half as
-often. For on a busy machine an answer is slow now and then only because the processor was taken away, one in 300 at full load: where trust
-was dear each time, a quarter of all submissions went to the thread for it.
+knows its keys takes less than a tenth of that for what one sweep brings, as long as that is of few topics. Where it is of many, the thread
+is worth less still: the loop gives the GIL back with each call into the kernel, and both wait for it in turns (26,000 futex calls a second
+and a quarter more processor time, where 32 connections publish to two topics in turn). So a judge that has been quick for TRUSTED_AFTER
+submissions in a row is asked on the caller's thread, as long as no thread has anything to do and nobody has the judge's lock: slice after
+slice, for KEPT_NS at most, and what is left then goes to the thread. One slow slice, and the judge has to earn that again on its own
+thread: a slow judge costs the caller one slice, never two. Whoever loses that trust soon after it was earned has to be quick twice as often
+to earn it again, up to TRUSTED_AT_MOST; after a long time, half as often. For on a busy machine an answer is slow now and then only because
+the processor was taken away, one in 300 at full load: where trust was dear each time, a quarter of all submissions went to the thread for
+it. With several threads what is longer than a slice is theirs from the beginning, because a piece of it cannot be told whose it is.
 
 Threads and counters: every counter has one writer, so none needs a lock; deques are atomic under the GIL.
 """
@@ -51,12 +54,13 @@ if TYPE_CHECKING:
     from librt.threading import Lock
 
 INLINE: Final = -1  # `fileno` of an executor without threads
-INLINE_REQUESTS: Final = 512  # a session's whole turn; 20 to 100 ns each: what the caller's thread may be kept for
+KEPT_NS: Final = 1_000_000  # what the caller's thread may be kept for by one submission; a sweep would wait so long for its verdicts
 TRUSTED_AFTER: Final = 8  # quick answers in a row, at first and at least (a guess)
 TRUSTED_AT_MOST: Final = 64  # the same for who has disappointed again and again (a guess)
 LONG: Final = 2  # trust has lasted long after so many times the answers that it took to earn it (a guess)
-QUICK_NS: Final = 200_000  # an answer within this was quick; more than that for INLINE_REQUESTS means that something is in its way
-SLICE: Final = 512  # requests judged in a row: 20 to 50 µs, a hundredth of Python's own interval between threads; a session's whole turn
+QUICK_NS: Final = 200_000  # a slice judged within this was quick, ...
+QUICK_EACH_NS: Final = 1_000  # ... or within this for each of its requests: of topics in turn it takes up to 0.8 µs each
+SLICE: Final = 512  # requests judged in a row: a tenth of Python's own interval between threads at most; a session's whole turn
 
 QUEUED: Final = 0  # `Submission.way`: judged on a thread
 ON_LOOP: Final = 1  # judged on the caller's thread
@@ -68,15 +72,21 @@ clock_ns: Final = time.perf_counter_ns  # compiled code would look the name up e
 class Submission:
     """Requests to be judged together at `now` (monotonic ns), for `owner`, who finds them again by it."""
 
-    __slots__ = ("now", "owner", "quick", "requests", "unjudged", "way")
+    __slots__ = ("failed", "judged", "now", "owner", "quick", "requests", "unjudged", "way")
 
     def __init__(self, requests: list[Request], now: int, owner: object) -> None:
         self.requests = requests
         self.now = now
         self.owner = owner
         self.way = QUEUED
-        self.quick = False  # a thread has judged it within QUICK_NS
+        self.judged = 0  # requests that the judge has been asked for: always the first ones
+        self.quick = True  # each slice until now was
+        self.failed = False  # the judge did, on one of its slices
         self.unjudged = 0  # messages that passed without a verdict
+
+    def left(self) -> int:
+        """Requests that the judge has still to be asked for."""
+        return len(self.requests) - self.judged
 
     def __repr__(self) -> str:
         return f"<Submission {len(self.requests)} requests>"
@@ -200,8 +210,7 @@ class Executor:
         bound = self._bound
         if bound is not None and submission.now >= bound.due:
             bound.look(submission.now)
-        if len(submission.requests) <= INLINE_REQUESTS and self._trusted():
-            self._run_trusted(submission)
+        if (len(workers) == 1 or len(submission.requests) <= SLICE) and self._trusted() and self._run_trusted(submission):
             return True
         split = self._split
         if split is None or len(workers) == 1:
@@ -213,8 +222,8 @@ class Executor:
         return done
 
     def _hand_over(self, submission: Submission, worker: Worker) -> bool:
-        """Put it into the worker's queue; True where that is full, and it is settled."""
-        size = len(submission.requests)
+        """Put what is left of it into the worker's queue; True where that is full, and it is settled."""
+        size = submission.left()
         depth = worker.depth
         if self._closed or (depth > 0 and depth + size > self._limit):
             self.rejected += 1
@@ -222,7 +231,7 @@ class Executor:
                 self._run_inline(submission)
             else:
                 submission.way = PASSED
-                submission.unjudged = bypass(submission.requests)
+                submission.unjudged += bypass(submission.requests[submission.judged :])
                 self._settled.append(submission)
             return True
         self._out += 1
@@ -232,7 +241,7 @@ class Executor:
 
     def _may_pass(self, submission: Submission) -> bool:
         bound = self._bound
-        return bound is None or bound.take(limited_messages(submission.requests), submission.now)
+        return bound is None or bound.take(limited_messages(submission.requests[submission.judged :]), submission.now)
 
     def _trusted(self) -> bool:
         """Whether the judge may be asked on the caller's thread now."""
@@ -241,16 +250,22 @@ class Executor:
         lock = self._lock
         return lock is None or not lock.locked()
 
-    def _run_trusted(self, submission: Submission) -> None:
-        started = clock_ns()
-        self._run_inline(submission)
-        self.inline += 1
+    def _run_trusted(self, submission: Submission) -> bool:
+        """Judge it here while that is quick; False where a part of it is left for the thread."""
+        kept = self._judge_slice(submission)
+        while submission.quick and kept < KEPT_NS and submission.left():
+            kept += self._judge_slice(submission)
         self._lasted += 1
-        if clock_ns() - started > QUICK_NS:
+        if not submission.quick:
             lasted_long = self._lasted > LONG * self._price
             self._price = max(TRUSTED_AFTER, self._price // 2) if lasted_long else min(TRUSTED_AT_MOST, self._price * 2)
             self._quick = 0
             self._lasted = 0
+        if submission.left():
+            return False
+        self.inline += 1
+        self._settle_inline(submission)
+        return True
 
     def collect(self) -> list[Submission]:
         """Take all submissions that are done: the threads' in the order in which they were, then the caller's own."""
@@ -301,8 +316,13 @@ class Executor:
         return ended
 
     def _run_inline(self, submission: Submission) -> None:
+        while submission.left():
+            self._judge_slice(submission)
+        self._settle_inline(submission)
+
+    def _settle_inline(self, submission: Submission) -> None:
         submission.way = ON_LOOP
-        if not self._judged(submission):
+        if submission.failed:
             self._failed_inline += 1
         self._settled.append(submission)
 
@@ -311,29 +331,27 @@ class Executor:
             submission = worker.queue.get()
             if submission is None:
                 return
-            worker.taken += len(submission.requests)
-            started = clock_ns()
-            if not self._judged(submission):
+            worker.taken += submission.left()
+            while submission.left():
+                self._judge_slice(submission)
+                if submission.left():
+                    time.sleep(0)  # the other threads' turn: compiled code lets go of the GIL only where it waits
+            if submission.failed:
                 worker.failed += 1
-            submission.quick = clock_ns() - started <= QUICK_NS
             self._done.append(submission)
             del submission  # an idle thread keeps no batch alive
             self._wake()
 
-    def _judged(self, submission: Submission) -> bool:
-        """Judge it, or pass what the judge fails on and return False. Never raises: a thread that dies would stall its queue for ever."""
-        requests = submission.requests
-        size = len(requests)
-        if size <= SLICE:
-            return self._judge_slice(requests, submission)
-        judged = True
-        for start in range(0, size, SLICE):
-            if start and submission.way == QUEUED:
-                time.sleep(0)  # the other threads' turn: compiled code lets go of the GIL only where it waits
-            judged = self._judge_slice(requests[start : start + SLICE], submission) and judged
-        return judged
+    def _judge_slice(self, submission: Submission) -> int:
+        """Judge the next SLICE requests of it, or pass those the judge fails on; how long that took.
 
-    def _judge_slice(self, requests: list[Request], submission: Submission) -> bool:
+        Never raises: a thread that dies would stall its queue for ever.
+        """
+        requests = submission.requests
+        if len(requests) > SLICE:
+            requests = requests[submission.judged : submission.judged + SLICE]
+        submission.judged += len(requests)
+        started = clock_ns()
         try:
             self._judge(requests, submission.now)
         except BaseException as error:
@@ -342,12 +360,15 @@ class Executor:
             if isinstance(error, UnjudgedError):
                 judged = error.at  # those were charged, and hold what they have taken: their verdict stands
                 cause = error.__cause__ or error
+            submission.failed = True
             submission.unjudged += bypass(requests[judged:])
             if self._on_error is not None and self._told.acquire(blocking=False):
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(cause)
-            return False
-        return True
+        took = clock_ns() - started
+        if took > QUICK_NS and took > QUICK_EACH_NS * len(requests):
+            submission.quick = False
+        return took
 
     def _wake(self) -> None:
         if not self._woken and self._fd >= 0:

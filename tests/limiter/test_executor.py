@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from librt.threading import Lock
@@ -14,10 +15,11 @@ from librt.threading import Lock
 from limiter.bypass import Bypass, Share
 from limiter.executor import (
     INLINE,
-    INLINE_REQUESTS,
+    KEPT_NS,
     ON_LOOP,
     PASSED,
     QUEUED,
+    QUICK_EACH_NS,
     QUICK_NS,
     SLICE,
     TRUSTED_AFTER,
@@ -436,11 +438,14 @@ class Counting:
 
     def __init__(self) -> None:
         self.threads: list[str] = []
+        self.asked: list[Request] = []
         self.slow_for_ns = 0
+        self.slow_from = 0  # this slice of a submission on
 
     def __call__(self, requests: list[Request], now: int) -> None:
         self.threads.append(threading.current_thread().name)
-        end = time.perf_counter_ns() + self.slow_for_ns
+        self.asked += requests
+        end = time.perf_counter_ns() + (self.slow_for_ns if len(self.threads) > self.slow_from else 0)
         while time.perf_counter_ns() < end:
             pass
 
@@ -454,15 +459,96 @@ def ask(executor: Executor, times: int, requests: int = 1) -> None:
             assert len(executor.collect()) == 1
 
 
-def test_a_quick_judge_earns_the_callers_thread_for_small_submissions_only() -> None:
+def test_a_quick_judge_earns_the_callers_thread() -> None:
     judge = Counting()
     executor = Executor(judge)
     ask(executor, 20 * TRUSTED_AFTER)
     assert set(judge.threads[:TRUSTED_AFTER]) == {"sluice-limiter-0"}
     assert judge.threads[-1] == threading.current_thread().name
     assert executor.inline > 0
-    ask(executor, 1, INLINE_REQUESTS + 1)
-    assert judge.threads[-1] == "sluice-limiter-0"
+    assert executor.close(PATIENCE_S)
+
+
+def trusted(judge: Counting, **settings: Any) -> Executor:
+    """An executor that asks `judge` on the caller's thread by now."""
+    executor = Executor(judge, **settings)
+    while not judge.threads or judge.threads[-1] != threading.current_thread().name:
+        ask(executor, 1)
+    judge.threads.clear()
+    judge.asked.clear()
+    return executor
+
+
+def ask_long(executor: Executor, judge: Counting, slices: int) -> Submission:
+    """One submission of so many slices, judged once each and in order; how it came back."""
+    long = submission(0, slices * SLICE)
+    (back,) = executor.collect() if executor.submit(long) else collect(executor, 1)
+    assert back is long
+    assert len(judge.threads) == slices
+    assert all(one is other for one, other in zip(judge.asked, long.requests, strict=True))
+    assert executor.close(PATIENCE_S)
+    return back
+
+
+def test_what_is_long_is_judged_on_the_callers_thread_slice_by_slice_while_that_is_quick() -> None:
+    """Unlike requests take longer than those of a run: a slice of them may, without being slow."""
+    judge = Counting()
+    executor = trusted(judge)
+    judge.slow_for_ns = QUICK_NS + QUICK_EACH_NS * SLICE // 16  # too long for one request, not for so many
+    assert ask_long(executor, judge, 2).way in {ON_LOOP, QUEUED}, "the latter where the machine took the processor away"
+    assert judge.threads[0] == threading.current_thread().name
+
+
+def test_one_slow_slice_is_all_the_caller_gets_and_the_thread_does_the_rest() -> None:
+    judge = Counting()
+    executor = trusted(judge)
+    judge.slow_for_ns = 2 * QUICK_EACH_NS * SLICE
+    assert ask_long(executor, judge, 4).way == QUEUED
+    assert judge.threads == [threading.current_thread().name] + ["sluice-limiter-0"] * 3
+
+
+def test_the_caller_is_not_kept_for_all_that_a_flood_brings() -> None:
+    judge = Counting()
+    executor = trusted(judge)
+    each = QUICK_EACH_NS * SLICE * 3 // 4  # quick
+    judge.slow_for_ns = each
+    assert ask_long(executor, judge, 12).way == QUEUED
+    here = judge.threads.count(threading.current_thread().name)
+    assert 1 <= here <= KEPT_NS // each + 1
+    assert judge.threads[here:] == ["sluice-limiter-0"] * (12 - here)
+
+
+def test_what_a_judge_fails_on_here_and_there_is_one_submission_that_failed() -> None:
+    class Failing(Counting):
+        def __call__(self, requests: list[Request], now: int) -> None:
+            super().__call__(requests, now)
+            if len(requests) == SLICE:
+                raise RuntimeError("injected")
+
+    judge = Failing()
+    executor = trusted(judge)
+    judge.slow_from = 1
+    judge.slow_for_ns = 2 * QUICK_EACH_NS * SLICE
+    back = ask_long(executor, judge, 4)
+    assert (back.unjudged, executor.failed) == (4 * SLICE * 3, 1)
+    assert judge.threads == [threading.current_thread().name] * 2 + ["sluice-limiter-0"] * 2
+
+
+def test_several_threads_are_given_what_is_long_from_its_beginning() -> None:
+    """And what is no longer than a slice while they have nothing to do is judged by the caller."""
+    judge = Counting()
+    executor = Executor(judge, threads=2, split=by_owner)
+    size = 2
+    while size <= SLICE:
+        executor.submit(Submission([Request(key(), 1, 1, 10) for _ in range(size)], 1000, list(range(size))))
+        if not (settled := executor.collect()):
+            collect(executor, 2)
+        elif settled[0].way == ON_LOOP:
+            judge.threads.clear()
+            size *= 16
+    executor.submit(Submission([Request(key(), 1, 1, 10) for _ in range(size)], 1000, list(range(size))))
+    collect(executor, 2)
+    assert set(judge.threads) == {"sluice-limiter-0", "sluice-limiter-1"}
     assert executor.close(PATIENCE_S)
 
 
@@ -499,10 +585,13 @@ def test_a_judge_that_is_slow_again_and_again_stays_on_its_thread() -> None:
 
 def test_trust_that_ended_on_the_thread_is_counted_anew() -> None:
     judge = Counting()
-    executor = Executor(judge)
+    lock = Lock()
+    executor = Executor(judge, lock=lock)
     ask(executor, 20 * TRUSTED_AFTER)
     judge.slow_for_ns = 2 * QUICK_NS
-    ask(executor, 1, INLINE_REQUESTS + 1)
+    lock.acquire()
+    ask(executor, 1)
+    lock.release()
     for _ in range(6):  # each time trusted, then at once slow: dearer and dearer
         judge.slow_for_ns = 0
         while judge.threads[-1] != threading.current_thread().name:
