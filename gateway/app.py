@@ -322,11 +322,9 @@ class Gateway:
         return {**found.difference}
 
     def enforce(self, rules: RuleSet) -> None:
-        if not self.limits_lifted:
-            self.judge.replace(rules, now_ns())
-            if rules.by_connection:
-                for session in list(self.sweeper.sessions.values()):
-                    self.sweeper.attempt(session, session.conversation.rules_changed)
+        if not self.limits_lifted and self.judge.replace(rules, now_ns()):
+            for session in list(self.sweeper.sessions.values()):
+                self.sweeper.attempt(session, session.conversation.rules_changed)
         if self.access_log is not None:
             self.access_log.revision = rules.revision
 

@@ -287,7 +287,7 @@ class Conversation:
     # ---- the rules -------------------------------------------------------------------------------------------------
 
     def rules_changed(self) -> None:
-        """Other rules are in force: ask the judge again for what depends on them (`Judge.own`)."""
+        """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
         raise NotImplementedError
 
     # ---- the end ---------------------------------------------------------------------------------------------------

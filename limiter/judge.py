@@ -69,13 +69,14 @@ class Judge:
         """Taken while somebody judges, or reads the states of all keys: `decide` would have to wait."""
         return self._lock
 
-    def replace(self, rules: RuleSet, now: int | None = None) -> None:
-        """Put `rules` in force from the next `decide` on. Keys match anew when they are used; buckets keep their fill in proportion.
+    def replace(self, rules: RuleSet, now: int | None = None) -> bool:
+        """Put `rules` in force from the next `decide` on; whether sessions must ask anew for their origins and keys.
 
-        A bucket fills at its new rate from `now` (monotonic ns) on, however long nobody asks; without it from the next `decide` on.
+        Keys match anew when they are used; buckets keep their fill in proportion. A bucket fills at its new rate from `now` (monotonic
+        ns) on, however long nobody asks; without it from the next `decide` on.
         """
         self._in_force.replace(rules, now)
-        self.keyring.replace(rules)
+        return self.keyring.replace(rules)
 
     # ---- keys, on the loop's thread --------------------------------------------------------------------------------
 

@@ -39,13 +39,14 @@ class Keyring:
         self._count = 0
         self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
 
-    def replace(self, rules: RuleSet) -> None:
-        """Go on under `rules`. Which topics share a key may be another then."""
+    def replace(self, rules: RuleSet) -> bool:
+        """Go on under `rules`; whether sessions must ask anew for their origins and keys, which may be others then."""
         regroup = rules.groups_topics or self._rules.groups_topics
         self._rules = rules
         if regroup:
             for origin in self._origins.values():
                 self._forget_keys(origin)
+        return regroup or rules.by_connection
 
     # ---- origins ---------------------------------------------------------------------------------------------------
 

@@ -60,6 +60,21 @@ def test_connections_that_were_open_before_the_rule_came_are_told_apart_too(prot
         assert wires.judge.usage()["origins"] == wires.judge.usage()["levels"] - 1 == 0  # the topic's level is left
 
 
+def test_routing_keys_that_a_session_has_met_are_one_topic_from_when_a_rule_says_so() -> None:
+    """What a session remembers of names is not older than the rules."""
+    plain = Rule("plain", limit=Limit(messages=Rate(1000, 1_000_000_000)))
+    by_words = Rule("by-words", match=Match(exchange="orders"), limit=FIVE, open_for_ns=0, fallback="drop", routing_key_words=2)
+    both = b"".join(amqp.publish(1, f"order.eu.{number}", b"x", exchange="orders") for number in (1, 2))
+    with Wires(plain) as wires:
+        client, _ = amqp_connection(wires)
+        for rules in (RuleSet((plain,)), RuleSet((by_words,)), RuleSet((plain,))):
+            wires.enforce(rules)
+            client.sendall(4 * both)
+            wires.run()
+        assert wires.totals("amqp", "%2F/orders/order.eu.#")["received"] == 8
+        assert [wires.totals("amqp", f"%2F/orders/order.eu.{number}")["received"] for number in (1, 2)] == [8, 8]
+
+
 def test_routing_keys_with_ids_in_them_are_one_topic_to_limits_and_counters() -> None:
     by_words = Rule("by-words", match=Match(exchange="orders"), limit=FIVE, open_for_ns=0, fallback="drop", routing_key_words=2)
     with Wires(by_words) as wires:

@@ -95,9 +95,9 @@ class Wires:
 
     def enforce(self, rules: RuleSet) -> None:
         """Put other rules in force, as the gateway does."""
-        self.judge.replace(rules)
-        for session in self.sweeper.sessions.values():
-            session.conversation.rules_changed()
+        if self.judge.replace(rules):
+            for session in self.sweeper.sessions.values():
+                session.conversation.rules_changed()
 
     def session(self, number: int = 1) -> Session:
         return self.sweeper.sessions[number]

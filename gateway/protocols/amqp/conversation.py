@@ -289,6 +289,7 @@ class AmqpConversation(Conversation):
         publishes = self.client_stream.publishes
         if publishes.origin is not None:
             publishes.origin = self.circumstances.judge.own(publishes.origin, self.circumstances.connection)
+            publishes.forget_names()
             self.deliveries.consumers.move(publishes.origin)
 
     def ended(self) -> None:
