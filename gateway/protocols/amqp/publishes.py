@@ -4,8 +4,8 @@ Two speeds. `run` is the tight loop for a stream of publishes on one channel, ea
 size stay the same. A publish that is the same as the one before it, up to its body, needs no other look than that: all that was found
 about the former holds for it. Where only the content header differs, its names need none. Else it costs two dozen reads of octets, and its
 key is looked for among the few that were met lately: a slice and its hash for the dictionary of all keys cost an eighth of such a publish.
-Whatever looks unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a header that is not
-there yet, names that do not fit.
+Whatever looks unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a header that
+is not there yet, names that do not fit.
 """
 
 from __future__ import annotations
