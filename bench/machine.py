@@ -30,8 +30,13 @@ def machine() -> Machine:
         kernel=platform.release(),
         python=platform.python_version(),
         load_before=os.getloadavg()[0],
-        congestion_control=Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
+        congestion_control=congestion_control(),
     )
+
+
+def congestion_control() -> str:
+    """TCP's, of connections that do not ask for another: "cubic", "bbr"."""
+    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 
 
 def processor_ticks() -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
 
-What `Accounts.fold` hands over is put on a bounded queue once a second, and made into lines and written by a thread of its own: neither
-many lines nor a slow disk cost latency, only a slow disk costs lines. A lost second is counted (`lost_lines`) and shows as a gap in `seq`;
-one for which there was no room in the queue by its keys, several of which may make one line.
+What `Accounts.fold` hands over is put on a queue once a second, and made into lines and written by a thread of its own: neither many lines
+nor a slow disk cost latency. They cost lines, and no memory without an end: names come from clients, and who makes up 80,000 a second would
+fill a gigabyte in twelve seconds with what waits to be written (measured). So the queue is bounded by seconds and by keys. A second for
+which there is no room is lost, counted (`lost_lines`) and shows as a gap in `seq`: by its keys, several of which may make one line.
 
 Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
 it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
@@ -31,6 +32,8 @@ from typing import IO, Final, NamedTuple
 from gateway.access_log_lines import Gathering, Second, text_of
 
 QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
+QUEUE_KEYS: Final = 100_000  # keys in all of these, of 0.9 kB each; beyond it only a second that finds the writer idle is taken
+HURRIED: Final = 8  # slices between two rests of a writer that is behind: a millisecond or two, in which the event loop may have to wait
 
 
 class Rolling(NamedTuple):
@@ -123,6 +126,9 @@ class LogWriter(threading.Thread):
         self.recovered: Callable[[int], None] = lambda _: None
         self.report: Callable[[str], None] = lambda _: None
         self._queue: queue.Queue[Second | None] = queue.Queue(QUEUE_SECONDS)
+        self._offered = 0  # keys put into the queue, counted by the loop
+        self._done = 0  # keys of which nothing is left here, counted by this thread
+        self._slices = 0
         self._file: IO[bytes] | None = None
         self._path: Path | None = None
         self._seq = 0  # of the next line
@@ -131,10 +137,16 @@ class LogWriter(threading.Thread):
         self._size = 0
 
     def offer(self, second: Second) -> bool:
-        """Queue one second; False when the queue is full."""
+        """Queue one second; False when there is no room for it."""
+        keys = len(second.gathering)
+        waiting = self._offered - self._done
+        if keys and waiting and waiting + keys > QUEUE_KEYS:
+            return False
+        self._offered += keys
         try:
             self._queue.put_nowait(second)
         except queue.Full:
+            self._offered -= keys
             return False
         return True
 
@@ -151,7 +163,7 @@ class LogWriter(threading.Thread):
             self.close_leftovers()
         while (second := self._queue.get()) is not None:
             self._seq += second.lost_before
-            second.found(time.sleep)  # how many there are must be known if they are lost, too
+            second.found(self._rest)  # how many there are must be known if they are lost, too
             try:
                 self._write(second)
             except OSError as error:
@@ -159,10 +171,17 @@ class LogWriter(threading.Thread):
                 continue
             finally:
                 self._seq += second.lines
+                self._done += len(second.gathering)
             if self._well_until >= 0:
                 self.recovered(self.failed_lines - self._well_until)
                 self._well_until = -1
         self._close()
+
+    def _rest(self, seconds: float) -> None:
+        """Between two slices, for the event loop's sake; less often while further seconds wait, which would be lost in the end."""
+        self._slices += 1
+        if self._queue.empty() or self._slices % HURRIED == 0:
+            time.sleep(seconds)
 
     def _lose(self, lines: int, error: OSError) -> None:
         begins = self._well_until < 0
@@ -190,7 +209,7 @@ class LogWriter(threading.Thread):
         self.low = self.free_bytes < self.rolling.low_watermark
         if self.low:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
-        data = text_of(second, self.gateway, self.boot, self._seq).encode()
+        data = text_of(second, self.gateway, self.boot, self._seq, self._rest).encode()
         if self._file is None or self._must_roll(second.ts):
             self._close()
             self._open(second.ts)

@@ -49,6 +49,10 @@ class Gathering:
         taken.tallies, self.tallies = self.tallies, taken.tallies
         return taken
 
+    def __len__(self) -> int:
+        """Keys, each as often as it was told of."""
+        return len(self.keys)
+
     def __repr__(self) -> str:
         return f"<Gathering of {len(self.keys)}>"
 

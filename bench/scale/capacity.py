@@ -53,6 +53,11 @@ def shared_limits(gateways: int) -> int:
     return REDIS_CALLS // (CALLS * gateways)
 
 
+def two_digits(value: float) -> str:
+    """More would promise what nobody has measured."""
+    return f"{float(f'{value:.2g}'):,.0f}"
+
+
 def table(measured: Measured) -> str:
     """As Markdown."""
     lines = [
@@ -60,18 +65,18 @@ def table(measured: Measured) -> str:
         "|---|---|---|---|",
     ]
 
-    def line(what: str, workers: int, gateways: int, held: str) -> str:
+    def line(what: str, workers: int, gateways: int, held: int) -> str:
         rates = [gateways * messages(cost, workers, measured.gain) for cost in (measured.request_us, measured.stream_us)]
-        return f"| {what} | {rates[0]:,.0f} | {rates[1]:,.0f} | {held} |"
+        return f"| {what} | {two_digits(rates[0])} | {two_digits(rates[1])} | {two_digits(held)} |"
 
     for descriptors in DESCRIPTORS[:3]:
         held = connections(descriptors, 512 * 2**20, measured)
-        lines.append(line(f"one sidecar, {descriptors:,} descriptors, 512 MiB", 1, 1, f"{held:,}"))
+        lines.append(line(f"one sidecar, {descriptors:,} descriptors, 512 MiB", 1, 1, held))
     for workers in (2, 4, 8):
         held = workers * connections(DESCRIPTORS[2], 512 * 2**20, measured)
-        lines.append(line(f"one machine, workers: {workers}, {DESCRIPTORS[2]:,} descriptors and 512 MiB each", workers, 1, f"{held:,}"))
+        lines.append(line(f"one machine, workers: {workers}, {DESCRIPTORS[2]:,} descriptors and 512 MiB each", workers, 1, held))
     for gateways in (3, 10, 50):
         held = gateways * connections(DESCRIPTORS[2], 512 * 2**20, measured)
         what = f"a fleet of {gateways}, with one Redis: {shared_limits(gateways):,} limits in use at once"
-        lines.append(line(what, 1, gateways, f"{held:,}"))
+        lines.append(line(what, 1, gateways, held))
     return "\n".join(lines)

@@ -99,7 +99,7 @@ def rows(found: dict[str, Any]) -> list[Row]:
     idle = [median(run["idle"] for kind in found["runs"].values() for run in kind[place]) for place in (0, -1)]
     lines.append(
         Row(
-            f"afterwards, idle: {SMALL} and {plan.topics:,} topics known",
+            f"idle, after traffic over {SMALL} and over {plan.topics:,} topics",
             " and ".join(f"{100 * part:.1f}" for part in idle) + " % of a core",
         )
     )

@@ -201,6 +201,12 @@ def test_a_redis_has_room_for_fewer_limits_the_more_gateways_ask() -> None:
     assert [capacity.shared_limits(gateways) for gateways in (1, 10)] == [2000, 200]
 
 
+def test_the_table_promises_no_more_than_two_digits() -> None:
+    figures_of = [cell.strip().replace(",", "") for row in capacity.table(MEASURED).splitlines()[2:] for cell in row.split("|")[2:-1]]
+    assert len(figures_of) == 27
+    assert all(len(figure.rstrip("0")) <= 2 for figure in figures_of)
+
+
 # ---- the program -------------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway import access_log_lines
-from gateway.access_log import AccessLog, LogWriter, Rolling, free_bytes
+from gateway.access_log import HURRIED, QUEUE_KEYS, AccessLog, LogWriter, Rolling, free_bytes
 from gateway.access_log_lines import SLICE
 from gateway.accounts import Accounts
 from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
@@ -131,18 +132,38 @@ def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytes
     assert [line["seq"] for line in lines(tmp_path)] == list(range(7))
 
 
+def flood(log: AccessLog, keys: int) -> None:
+    """So many topics and clients in the running second."""
+    for number in range(keys):
+        log.gathering.add(key(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"), tally(messages=1))
+
+
 @pytest.mark.parametrize("free", [0, 1000], ids=["low disk", "room"])
 def test_the_writer_rests_whether_or_not_what_it_has_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     rests: list[str] = []
     monkeypatch.setattr("gateway.access_log.time", SimpleNamespace(sleep=lambda _: rests.append(threading.current_thread().name)))
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), lambda _: free)
-    for number in range(3 * SLICE):
-        log.gathering.add(key(f"10.0.{number // 256}.{number % 256}"), tally(messages=1))
+    flood(log, 3 * SLICE)
     log.close_second(NOON)
     log.start()
+    while log._writer._done < 3 * SLICE:
+        pass
     stop(log, NOON + 1)
-    assert rests == ["access-log"] * 2
+    assert rests == ["access-log"] * (5 if free else 2)  # between three slices when they are added up, and when they are made into text
     assert log.lost_lines == (0 if free else 3 * SLICE + 2)
+
+
+def test_a_writer_that_is_behind_rests_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("gateway.access_log.time", SimpleNamespace(sleep=rests.append))
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
+    flood(log, 4 * HURRIED * SLICE)
+    log.close_second(NOON)
+    log.close_second(NOON + 1)
+    log.start()
+    stop(log, NOON + 2)
+    assert len(rests) == 2 * 4 - 1, "adding up ends between two slices, making text with one"
+    assert log.lost_lines == 0
 
 
 def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> None:
@@ -207,6 +228,24 @@ def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: 
     numbers = [line["seq"] for line in lines(tmp_path)]
     assert numbers == [*range(64), 70, 71, 72]
     assert log.lost_lines == 6
+
+
+def test_what_waits_is_bounded_by_keys_too(tmp_path: Path) -> None:
+    """Who makes up topics costs lines, not memory: a second of more keys than may wait is taken only by a writer that has nothing to do."""
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: it is far behind
+    for second, keys in enumerate((QUEUE_KEYS + 10, 0, 1, 0)):
+        flood(log, keys)
+        log.close_second(NOON + second)
+    assert log.lost_lines == 2, "that of one key, with its heartbeat"
+    log.start()
+    while log._writer._done < QUEUE_KEYS + 10:
+        pass
+    flood(log, 5)
+    log.close_second(NOON + 4)
+    stop(log, NOON + 5)
+    assert log.lost_lines == 2
+    seconds = Counter(line["ts"] - NOON for line in lines(tmp_path))
+    assert seconds == {0: QUEUE_KEYS + 11, 1: 1, 3: 1, 4: 6, 5: 1}
 
 
 def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path: Path) -> None:
