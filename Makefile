@@ -120,7 +120,7 @@ lint: .venv/.dependencies ## ruff and mypy.
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
 
-bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart; fourteen minutes.
+bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart; twelve minutes.
 bench-quick: ## The same in short, without real brokers; a minute and a half.
 bench-brokers: ## Real RabbitMQ and RocketMQ, directly and through HAProxy and sluice; seven minutes.
 bench bench-quick bench-brokers:
