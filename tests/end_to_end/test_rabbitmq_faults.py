@@ -220,7 +220,7 @@ def test_a_memory_alarm_is_seen_shown_and_over(mortal: RabbitMQ, gateway: Gatewa
         assert {"guest", "/", "blocked", "broker_blocked"} <= set(line.split())
     finally:
         mortal.control("set_vm_memory_high_watermark", "0.4")
-    wait_until(lambda: not shown()["broker_blocked"], within=15, what="the gateway sees connection.unblocked")
+    wait_until(lambda: not shown()["broker_blocked"] and told[-1:] == ["unblocked"], within=15, what="all see connection.unblocked")
     assert told == ["blocked", "unblocked"], "and the client was told the same"
     item = shown()
     assert item["state"] != "blocked"

@@ -192,9 +192,9 @@ def test_clients_that_are_not_let_in_and_clients_that_do_not_want_in(
     plain = pika.ConnectionParameters(LOOPBACK, gateway.port("rabbit"))
     with pytest.raises(pika.exceptions.AMQPError):
         pika.BlockingConnection(plain)
+    closed(gateway, "tls_handshake_failed", 4)
     failures = {each.labels["reason"]: each.value for each in gateway.samples() if each.name == "sluice_tls_failures_total" and each.value}
     assert failures == {"no_certificate": 1, "unknown_ca": 1, "refused": 1, "not_tls": 1}
-    closed(gateway, "tls_handshake_failed", 4)
     assert counted(gateway, "sluice_upstream_connect_total", result="ok") == dials, "a failed handshake costs no dial"
     said(gateway, "connection_closed", "TLS: the client speaks AMQP without TLS: use amqps:// in the client")
     with connect(gateway, ca) as connection:

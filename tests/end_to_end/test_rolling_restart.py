@@ -37,10 +37,13 @@ def test_who_comes_between_two_gateways_waits_for_the_next(tmp_path: Path) -> No
         gateway = Gateway(tmp_path / "gateway", [listener], [], {"admin": {"bind": admin}}, supervisor=held)
         gateway.admin_port = ports[2]
         gateway.start()
-        assert held.told() == ["READY=1"]
+        told: list[str] = []
+        wait_until(lambda: told.extend(held.told()) or bool(told), within=10, what="the notice that it is up, which comes after it is")
+        assert told == ["READY=1"]
+        wait_until(lambda: events(gateway, "listening") != [], within=10, what="the line about it")
         assert [line["inherited"] for line in events(gateway, "listening")] == [True]
         gateway.process.popen.send_signal(signal.SIGHUP)
-        told: list[str] = []
+        told.clear()
         wait_until(lambda: told.extend(held.told()) or len(told) == 2, within=10, what="two notices of a reload")
         assert told[0].startswith("RELOADING=1\nMONOTONIC_USEC=")
         assert told[1] == "READY=1"

@@ -124,6 +124,8 @@ def test_load_that_moves_every_second_meets_one_limit(rabbitmq: RabbitMQ, gatewa
             senders[1 + turn % 2].flood(queue.name, 1.0)
         passed = gateway.messages_by_fate("amqp", topic)["forwarded"] - before
         at_most_s = time.monotonic() - asked
+        for sender in senders.values():  # an answer behind all it has published: gateway and broker have it
+            sender.unconfirmed.queue_declare(queue.name, passive=True)
         fates = settled(gateway, topic)
         limits = gateway.get("/v1/limits")["items"]
         total = queue.depth()
