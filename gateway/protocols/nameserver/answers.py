@@ -23,6 +23,7 @@ from gateway.protocols.rocketmq.refusals import build_refusals
 SYSTEM_ERROR: Final = 1  # to every client: this request has failed, with a remark to show
 LONGEST: Final = 0x7FFF_FFFF
 SHORTEST: Final = 4
+LENGTH: Final = 4  # bytes that say how long a frame is
 PREFIX: Final = 8  # bytes before the header
 LONGEST_HEADER: Final = 1 << 20  # bytes
 FIXED: Final = 13  # bytes of a binary header up to and with its flag
@@ -132,12 +133,13 @@ class Answers:
 
     def _header_end(self, data: bytes, at: i64, size: i64) -> i64:
         """Where the header of the frame at `at` ends; INCOMPLETE, with `need` set, where it is not all there. Raises ProtocolError."""
-        self.need = PREFIX
-        if size - at < 4:
+        self.need = LENGTH
+        if size - at < LENGTH:
             return INCOMPLETE
         length: i64 = u32(data, at)
         if length < SHORTEST or length > LONGEST:
             raise broken(f"a frame of {length} bytes")
+        self.need = PREFIX
         if size - at < PREFIX:
             return INCOMPLETE
         word: i64 = u32(data, at + 4)

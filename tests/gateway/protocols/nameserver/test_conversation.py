@@ -328,3 +328,10 @@ def test_a_name_server_that_breaks_the_protocol_is_told_apart(data: bytes) -> No
     with pytest.raises(ProtocolError) as caught:
         one.broker(answer(9) + data)
     assert (caught.value.cause, caught.value.whose) == ("broker_protocol_error", "broker")
+
+
+def test_a_length_that_cannot_be_is_seen_in_its_four_bytes_however_they_come() -> None:
+    for chunks in ([b"\xff" * 4], bytewise(b"\xff" * 4)):
+        one = talk()
+        with pytest.raises(ProtocolError, match="announced a frame of 4294967295 bytes"):
+            one.broker(answer(9) + b"\xff" * 4, [answer(9), *chunks])
