@@ -27,10 +27,13 @@ RARE = (
 
 
 def hot_modules() -> list[str]:
-    """The modules `[tool.sluice] compiled` names, as paths relative to the root. `__init__` modules stay Python."""
-    globs = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["sluice"]["compiled"]
-    found = {str(path.relative_to(ROOT)) for pattern in globs for path in ROOT.glob(pattern)}
-    return sorted(path for path in found if not path.endswith("__init__.py"))
+    """The modules `[tool.sluice]` compiles, as paths relative to the root. `__init__` modules stay Python."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["sluice"]
+    found = {str(path.relative_to(ROOT)) for pattern in listed["compiled"] for path in ROOT.glob(pattern)}
+    unknown = set(listed["interpreted"]) - found
+    if unknown:
+        raise SystemExit(f"pyproject.toml, [tool.sluice] interpreted: {', '.join(sorted(unknown))}: no such module is compiled")
+    return sorted(path for path in found - set(listed["interpreted"]) if not path.endswith("__init__.py"))
 
 
 def obstacle() -> str | None:

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from admin.problems import Fault, ProblemError, invalid, suggestion
 from admin.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
-from limiter.rule import RuleError
+from limiter.rules.rule import RuleError
 from limiter.units import (
     format_byte_rate,
     format_duration,

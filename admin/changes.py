@@ -8,7 +8,7 @@ from typing import Final
 
 from admin.journal import Change
 from admin.state import State
-from limiter.rules import RuleSet
+from limiter.rules.rule_set import RuleSet
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 

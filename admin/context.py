@@ -12,7 +12,7 @@ from admin.limit_views import levels_of
 from admin.problems import Fault, ProblemError, invalid
 from admin.state import key_of
 from admin.views import Preview, TopicChange
-from limiter.rule import RuleError
+from limiter.rules.rule import RuleError
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.keys import TopicName
     from limiter.limit_state import LimitState
-    from limiter.rules import RuleSet
+    from limiter.rules.rule_set import RuleSet
 
 TOPICS_COMPARED: Final = 2000  # topics in use that a dry run looks at (a guess: some 20 ms)
 TOPICS_SHOWN: Final = 100

@@ -13,12 +13,12 @@ from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.units import format_byte_rate, format_duration, format_rate
 
 if TYPE_CHECKING:
-    from limiter.candidate import CandidateCounts
-    from limiter.explanation import Explanation
+    from limiter.decisions.candidate import CandidateCounts
     from limiter.limit_state import LimitState
     from limiter.limits import Limit
-    from limiter.rule import Rule
-    from limiter.rules import Effective
+    from limiter.rules.explanation import Explanation
+    from limiter.rules.rule import Rule
+    from limiter.rules.rule_set import Effective
 
 
 class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
-from limiter.rules import RuleSet
+from limiter.rules.rule_set import RuleSet
 
 JSONObject = dict[str, object]
 

@@ -16,7 +16,7 @@ from limiter.units import format_byte_rate, format_duration, format_rate
 if TYPE_CHECKING:
     from admin.bodies import Circumstances
     from limiter.limits import Limit
-    from limiter.rule import Rule
+    from limiter.rules.rule import Rule
 
 
 def promoted(stored: StoredOverride | None, file_rule: Rule, rule: Rule, about: Circumstances) -> StoredOverride:

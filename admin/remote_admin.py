@@ -26,13 +26,13 @@ from admin.problems import ProblemError
 from admin.state import StoredOverride, key_of, key_target, parse_time
 from limiter.keys import TopicName, rocketmq_topic
 from limiter.limits import per_second
-from limiter.rule import RuleError
+from limiter.rules.rule import RuleError
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.store import Store
-    from limiter.rules import Effective
+    from limiter.rules.rule_set import Effective
 
 NAME: Final = "remote-admin"  # who changed it, as history and `by` show it; the access key that was claimed stands behind it
 ROLE: Final = "operator"

@@ -12,7 +12,7 @@ from limiter.units import format_duration, format_rate
 
 if TYPE_CHECKING:
     from limiter.limits import Adapt, Lag
-    from limiter.rule import Rule
+    from limiter.rules.rule import Rule
 
 
 class Adaptation(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ import msgspec
 from admin.journal import Change
 from limiter.keys import DEFAULT_EXCHANGE, TopicName, amqp_topic, rocketmq_topic
 from limiter.limits import LimitChange
-from limiter.rule import Override, RuleError
+from limiter.rules.rule import Override, RuleError
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
 VERSION: Final = 1

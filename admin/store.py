@@ -40,13 +40,13 @@ from admin.files import replace as replace_file
 from admin.journal import ROTATE_AT, Entry
 from admin.snapshots import KEEP, Publication, Snapshots
 from admin.state import Edit, State, StateError, Stored, StoredOverride, encode_state, format_time, from_json, has_expired, key_of, live
-from limiter.rule import TRIED_BY, fitting
-from limiter.rules import RuleError, RuleSet
+from limiter.rules.rule import TRIED_BY, fitting
+from limiter.rules.rule_set import RuleError, RuleSet
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
-    from limiter.rules import Override, Rule
-    from limiter.snapshot import Quota
+    from limiter.quota_snapshot import Quota
+    from limiter.rules.rule_set import Override, Rule
 
 __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
 

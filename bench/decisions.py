@@ -33,7 +33,7 @@ from limiter.judge import Judge
 from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.request import Request
-from limiter.rules import Rule, RuleSet
+from limiter.rules.rule_set import Rule, RuleSet
 
 HERE = Path(__file__).resolve().parent
 BATCH = 1000

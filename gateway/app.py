@@ -28,22 +28,22 @@ import trio
 import admin.ports
 from admin.ports import ReloadFailedError
 from admin.remote_admin import Desk
-from gateway import log, metrics, scrape, supervisor, view
-from gateway.accepting.broker_listeners import brokers_of, put_entries
-from gateway.accepting.doors import Protection, changed_tls, listeners_of, open_listeners, put_tls, say_ending
-from gateway.accepting.listeners import Arrival, Listener
-from gateway.accepting.refusals import SHARED, Refusal
-from gateway.access_log import AccessLog, Rolling
-from gateway.accounts import Accounts
+from gateway import log, systemd
 from gateway.assembly import Shared
-from gateway.backlogs.watch import Backlogs, follow_backlogs, logins_of
+from gateway.broker_load.adaptive_caps import Caps
+from gateway.broker_load.lag_watch import Backlogs, follow_backlogs, logins_of
 from gateway.build import build
-from gateway.caps import Caps
-from gateway.drain import begin, drain
-from gateway.event_loop import EventLoop
-from gateway.fills import Fills
-from gateway.histogram import Histogram
-from gateway.housekeeping import (
+from gateway.clock import now_ns
+from gateway.counting.access_log import AccessLog, Rolling
+from gateway.counting.accounts import Accounts
+from gateway.counting.histogram import Histogram
+from gateway.event_loop.batch_routing import by_session
+from gateway.event_loop.event_loop import EventLoop
+from gateway.event_loop.memory_watermark import MemoryWatch
+from gateway.event_loop.sweeper import Sweeper
+from gateway.lifecycle.drain import begin, drain
+from gateway.lifecycle.fill_levels import Fills
+from gateway.lifecycle.periodic_tasks import (
     Rounds,
     every_second,
     every_tick,
@@ -55,15 +55,17 @@ from gateway.housekeeping import (
     probe_brokers,
     probe_lag,
 )
-from gateway.judged import by_session
-from gateway.limit_events import LimitEvents
-from gateway.memory import MemoryWatch
-from gateway.refused_clients import RefusedClients
-from gateway.reloads import Found, Reloads, reload_on_hangup
+from gateway.lifecycle.reload import Found, Reloads, reload_on_hangup
+from gateway.listeners.broker_listeners import brokers_of, put_entries
+from gateway.listeners.connection_errors import SHARED, Refusal
+from gateway.listeners.factory import Protection, changed_tls, listeners_of, open_listeners, put_tls, say_ending
+from gateway.listeners.listener import Arrival, Listener
 from gateway.remote_admin import RemoteAdmin
-from gateway.session import Session
-from gateway.session_end import dismiss
-from gateway.sweep import Sweeper, now_ns
+from gateway.session.ending import dismiss
+from gateway.session.session import Session
+from gateway.telemetry import exposition, metrics, status
+from gateway.telemetry.limit_events import LimitEvents
+from gateway.telemetry.refused_clients import RefusedClients
 from limiter.bypass import Bypass
 from limiter.executor import Executor
 from limiter.judge import Judge
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
     from admin.store import Store
     from gateway.fleet.fleet import Fleet
     from gateway.settings import Settings
-    from limiter.rules import RuleSet
+    from limiter.rules.rule_set import RuleSet
 
 BACKLOG_BYTES: Final = 262_144  # per side and connection: one read; above it the other side waits
 ADMIN_AGAIN_S: Final = 1.0  # after a fault that ended the admin server
@@ -91,10 +93,10 @@ class Gateway:
     TIDY: ClassVar[bool] = True  # access-log files that earlier runs left open are this one's to close
 
     def __init__(
-        self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: supervisor.Inheritance | None = None
+        self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: systemd.Inheritance | None = None
     ) -> None:
         self.settings = settings
-        self.inheritance = inheritance or supervisor.Inheritance([])
+        self.inheritance = inheritance or systemd.Inheritance([])
         self.store = store
         self.log_handler = log_handler
         self.boot = self._boot()
@@ -104,8 +106,8 @@ class Gateway:
         self.drain_requested = trio.Event()
         self.reloads = Reloads()
         self.lag_s = 0.0
-        self.lag = Histogram(metrics.LAG_BUCKETS)
-        self.overhead = Histogram(metrics.OVERHEAD_BUCKETS)
+        self.lag = Histogram(exposition.LAG_BUCKETS)
+        self.overhead = Histogram(exposition.OVERHEAD_BUCKETS)
         self.blocked_ns = {"reader": 0, "limiter": 0}  # of sessions that are over
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         self.fleet = self._join_fleet()
@@ -237,7 +239,7 @@ class Gateway:
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
     def status(self) -> dict[str, object]:
-        return view.status(self)
+        return status.status(self)
 
     def ready(self) -> list[str]:
         """Ready is who has reached each listener's broker, at the last dial or look, and one of a name server's: health must not lie."""
@@ -257,20 +259,20 @@ class Gateway:
         return reasons
 
     def warnings(self) -> list[str]:
-        return view.warnings(self)
+        return status.warnings(self)
 
     def configured(self) -> list[Listener]:
         """Those that stand in the configuration; the others were opened for brokers of a name server."""
         return [self.listening[entry.name] for entry in self.settings.listeners]
 
     def listeners(self) -> list[dict[str, object]]:
-        return view.listeners(self)
+        return status.listeners(self)
 
     def connections(self) -> dict[int, str]:
         return {number: session.place.protocol for number, session in self.sweeper.sessions.items()}
 
     async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
-        return await joined(view.connections(self, numbers))
+        return await joined(status.connections(self, numbers))
 
     def close_connection(self, connection: int, reason: str) -> bool:
         session = self.sweeper.sessions.get(connection)
@@ -283,10 +285,10 @@ class Gateway:
         return True
 
     async def topics(self) -> list[dict[str, object]]:
-        return await joined(view.topics(self))
+        return await joined(status.topics(self))
 
     def metrics(self) -> Iterator[str]:
-        return metrics.pieces(scrape.metric_lines(self))
+        return exposition.pieces(metrics.metric_lines(self))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
@@ -295,7 +297,7 @@ class Gateway:
         """Read the configuration and the files of TLS again; rules and TLS take effect, the rest is named where it needs a restart.
 
         A dry run says the same and changes nothing, the outcome of the last reload included. Traffic goes on while the files are read
-        (`reloads`). Raises ReloadFailedError.
+        (`lifecycle.reload`). Raises ReloadFailedError.
         """
         async with self.reloads.turn:
             try:
@@ -365,10 +367,10 @@ class Gateway:
                 for brokers in self.brokers.values():
                     brokers.begin(partial(self._attend, accepting))
                 self._say_started()
-                supervisor.tell("READY=1")
+                systemd.tell("READY=1")
                 await self.drain_requested.wait()
                 asked = now_ns()
-                supervisor.tell("STOPPING=1")
+                systemd.tell("STOPPING=1")
                 self.draining = True
                 for brokers in self.brokers.values():
                     brokers.end()
@@ -400,7 +402,7 @@ class Gateway:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         for listener in self.listening.values():
-            log.event(logging.INFO, "listening", **view.listening(listener))
+            log.event(logging.INFO, "listening", **status.listening(listener))
         say_ending(self.settings)
         log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind)
 
@@ -465,7 +467,7 @@ def raise_descriptor_limit() -> None:
 
 
 def composed(
-    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: supervisor.Inheritance
+    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: systemd.Inheritance
 ) -> Callable[[], Awaitable[None]]:
     """What runs the gateway: it alone, or the parent of its workers."""
     if settings.gateway.workers == 1:
@@ -481,7 +483,7 @@ def run(settings: Settings) -> int:
     from admin.store import Store, StoreError
 
     handler = log.start(settings.log.level, settings.log.format)
-    inheritance = supervisor.inherit()
+    inheritance = systemd.inherit()
     raise_descriptor_limit()
     try:
         store = Store.open(settings.gateway.state_directory, settings.rules, time.time)

@@ -18,7 +18,7 @@
 What all sessions share stands in `Shared`: the judge, the accounts, the configuration's numbers. What belongs to one client stands in
 `Session`: two channels and what is assembled here, one conversation (the protocol's state), one pipeline, two credits.
 
-To add a broker protocol: `gateway/protocols/__init__.py` (PROTOCOLS). An action: `gateway/actions/__init__.py` (ACTIONS).
+To add a broker protocol: `gateway/protocols/__init__.py` (PROTOCOLS). An action: `gateway/pipeline/actions/__init__.py` (ACTIONS).
 An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint: `admin/endpoints/__init__.py` (ROUTES).
 """
 
@@ -26,18 +26,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.accounts import Accounts
-from gateway.broker_flow import BrokerFlow
-from gateway.channel import Channel
-from gateway.conversation import Circumstances, Conversation, Routes
-from gateway.handlers.decode import Decode
-from gateway.handlers.forward import Forward
-from gateway.handlers.limit_deliveries import LimitDeliveries
-from gateway.handlers.rate_limit import RateLimit
-from gateway.handlers.spend_credit import SpendCredit
-from gateway.pipeline import Pipeline
+from gateway.counting.accounts import Accounts
+from gateway.pipeline.conversation import Circumstances, Conversation, Routes
+from gateway.pipeline.deliveries import LimitDeliveries
+from gateway.pipeline.handlers.decode import Decode
+from gateway.pipeline.handlers.forward import Forward
+from gateway.pipeline.handlers.rate_limit import RateLimit
+from gateway.pipeline.handlers.spend_credit import SpendCredit
+from gateway.pipeline.pipeline import Pipeline
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.rocketmq.limit_requests import Permission
+from gateway.session.broker_flow import BrokerFlow
+from gateway.transport.channel import Channel
 from limiter.credit import Credit
 from limiter.judge import Judge
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.admission import Seat
-    from gateway.messages import Part
+    from gateway.pipeline.parts import Part
 
 
 class Shared:

@@ -19,10 +19,10 @@ from gateway import log
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, SUCCESS, SYSTEM_ERROR, LimitRequest, build_answer
 from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY
 from gateway.protocols.rocketmq.requests import Errand
-from gateway.session import Session
+from gateway.session.session import Session
 
 if TYPE_CHECKING:
-    from gateway.messages import Part
+    from gateway.pipeline.parts import Part
 
 LONGEST_QUEUE: Final = 64  # requests; a console waits for each answer, so it has one or two under way (a guess)
 STRANGERS_QUEUE: Final = 32  # the rest is for those who may: who may not are then answered at once, and not told of in log and audit

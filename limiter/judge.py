@@ -2,10 +2,10 @@
 
 `decide` looks at all levels of a request's key and then takes from all, so that a refusal at one level spends nothing at another. A request
 is a run of `count` like ones; how many of them pass is computed, not tried one by one, with the same result. Requests of one key that
-follow each other are judged together where that changes nothing (`limiter.runs`).
+follow each other are judged together where that changes nothing (`limiter.decisions.runs`).
 
-What it is made of: the keys of those who speak (`limiter.keyring`), what is in force for them (`limiter.in_force`), and the hot loop over
-their requests (`limiter.decisions`). Here is all that others ask of it, and who may touch what.
+What it is made of: the keys of those who speak (`limiter.decisions.origins`), what is in force for them (`limiter.decisions.in_force`), and
+the hot loop over their requests (`limiter.decisions.batches`). Here is all that others ask of it, and who may touch what.
 
 Threads: `decide` runs on the limiter's threads, `origin`, `key` and `release` on the loop's. They share nothing but the rule set (one
 assignment) and the key's matched levels, which only `decide` touches, under its lock. Everything that looks at buckets takes that lock too.
@@ -17,18 +17,18 @@ from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.lag import Following
-from limiter.candidate import CandidateCounts
-from limiter.caps import CapState, heed, states_of
-from limiter.decisions import Decisions
-from limiter.flight import Ending
-from limiter.in_force import InForce
-from limiter.keyring import Keyring
+from limiter.buckets.factory import Terms
+from limiter.buckets.ledger import IN_USE, OVERFLOW, Level, at_hand
+from limiter.decisions.batches import Decisions
+from limiter.decisions.candidate import CandidateCounts
+from limiter.decisions.caps import CapState, heed, states_of
+from limiter.decisions.in_force import InForce
+from limiter.decisions.origins import Keyring
+from limiter.in_flight import Ending
 from limiter.keys import Key, Origin, TopicName
-from limiter.ledger import IN_USE, OVERFLOW, Level, at_hand
-from limiter.lending import Lent, Owner
+from limiter.leases.leased_bucket import Sliced
+from limiter.leases.owner import Lent, Owner
 from limiter.limit_state import LimitState
-from limiter.slices import Sliced
-from limiter.terms import Terms
 
 if TYPE_CHECKING:
     from array import array
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from limiter.limits import Rate
     from limiter.request import Request
-    from limiter.rules import Identity, RuleSet
+    from limiter.rules.rule_set import Identity, RuleSet
 
 __all__ = ["Judge", "LimitState"]
 
@@ -117,7 +117,7 @@ class Judge:
         self._decisions.decide(requests, now)
 
     def finished(self, endings: list[Ending], now: int) -> None:
-        """Requests in flight have ended (`limiter.flight`): their slots are free from the next `decide` on. Never waits."""
+        """Requests in flight have ended (`limiter.in_flight`): their slots are free from the next `decide` on. Never waits."""
         self._decisions.finished(endings, now)
 
     def in_flight(self) -> dict[str, int]:
@@ -141,7 +141,7 @@ class Judge:
             if isinstance(bucket, Following):
                 bucket.steer(rate, now)
 
-    # ---- one limit over many processes (`limiter.slices`) ----------------------------------------------------------
+    # ---- one limit over many processes (`limiter.leases.leased_bucket`) ----------------------------------------------------------
 
     @property
     def terms(self) -> Terms:

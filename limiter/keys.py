@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 if TYPE_CHECKING:
-    from limiter.ledger import Level
-    from limiter.water_level import Share
+    from limiter.buckets.ledger import Level
+    from limiter.fair_share.max_min import Share
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # RabbitMQ's management API writes the default exchange (empty name) like this
 
@@ -167,7 +167,7 @@ class Key:
         self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
         self.share: Share | None = None  # its topic's part of a listener's cap, which is the last of `levels`; None: there is none
         self.counted = False  # one of `levels` counts what is in flight
-        self.in_runs = False  # its requests may be judged together (`limiter.runs`)
+        self.in_runs = False  # its requests may be judged together (`limiter.decisions.runs`)
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
         self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it

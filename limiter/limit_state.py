@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.algorithms.lag import Following
-from limiter.caps import cap_of
-from limiter.ledger import OVERFLOW
-from limiter.matching import SPOKEN_BY
+from limiter.buckets.ledger import OVERFLOW
+from limiter.decisions.caps import cap_of
+from limiter.rules.matching import SPOKEN_BY
 
 if TYPE_CHECKING:
+    from limiter.buckets.ledger import Level
     from limiter.keys import TopicName
-    from limiter.ledger import Level
-    from limiter.matching import Subject
-    from limiter.rules import Effective
+    from limiter.rules.matching import Subject
+    from limiter.rules.rule_set import Effective
 
 
 def changeable(effective: Effective, subject: Subject) -> TopicName | None:

@@ -62,7 +62,7 @@ def per_second(number: float) -> Rate:
 
 @dataclass(frozen=True)
 class Adapt:
-    """How a cap follows what its broker says of its load (`limiter.tightening`). Parts are thousandths of the cap."""
+    """How a cap follows what its broker says of its load (`limiter.fair_share.adaptive_cap`). Parts are thousandths of the cap."""
 
     floor: int = 200  # never below this much of the cap
     tighten: int = 200  # of what it is, each time
@@ -76,7 +76,8 @@ class Adapt:
 
 @dataclass(frozen=True)
 class Lag:
-    """What a limit follows that follows its consumers (`limiter.backlog`): the backlog of a RocketMQ `group`, or of an AMQP `queue`."""
+    """What a limit follows that follows its consumers (`limiter.algorithms.lag_controller`): the backlog of a RocketMQ `group`, or of an
+    AMQP `queue`."""
 
     target: int  # messages waiting, about which it settles
     slowest: Rate  # never below this
@@ -97,7 +98,7 @@ class Limit:
     messages_burst: int | None = None
     bytes_burst: int | None = None
     burst_ns: int | None = None
-    concurrent: int | None = None  # requests in flight (`limiter.flight`), at least 1; of `adaptive` the most it may find
+    concurrent: int | None = None  # requests in flight (`limiter.in_flight`), at least 1; of `adaptive` the most it may find
     at_least: int | None = None  # of `adaptive`: the fewest it may find
     start: int | None = None  # and where it begins
     adapt: Adapt | None = None  # of a listener's cap: how it follows its broker; None: it stays as it is

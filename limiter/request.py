@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from limiter.flight import Flight
+    from limiter.buckets.ledger import Level
+    from limiter.decisions.reservation import Reservation
+    from limiter.in_flight import Flight
     from limiter.keys import Key
-    from limiter.ledger import Level
-    from limiter.reservation import Reservation
-    from limiter.rules import Rule
+    from limiter.rules.rule_set import Rule
 
 
 class UnjudgedError(Exception):

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.places import day_start, glob_url
+from spark_jobs.paths import day_start, glob_url
 from spark_jobs.schemas import CORRUPT, LINE
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from limiter.snapshot import Snapshot, SnapshotError, dump, load
+from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.parameters import Parameters
-from spark_jobs.places import day_start, local_folder
+from spark_jobs.paths import day_start, local_folder
 from spark_jobs.session import spark_session
 
 OK: Final = 0

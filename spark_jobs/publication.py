@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from limiter.snapshot import JSON, Quota, Snapshot
+from limiter.quota_snapshot import JSON, Quota, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

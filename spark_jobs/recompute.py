@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from limiter.snapshot import Snapshot
+from limiter.quota_snapshot import Snapshot
 from spark_jobs import access_log, sequence
 from spark_jobs.burst import with_burst
 from spark_jobs.candidates import candidates

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.places import glob_url, url
+from spark_jobs.paths import glob_url, url
 from spark_jobs.schemas import STATE_FORMAT
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from limiter.snapshot import LONGEST_TOPIC, PROTOCOLS
+from limiter.quota_snapshot import LONGEST_TOPIC, PROTOCOLS
 from spark_jobs.schemas import KEY, QUOTA_KEY
 
 if TYPE_CHECKING:

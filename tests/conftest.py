@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
 IN_MEMORY = pytest.StashKey[Path]()
-WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session", "gateway.protocols.amqp.conversation")
+WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gateway.protocols.amqp.conversation")
 
 
 @pytest.hookimpl(tryfirst=True)

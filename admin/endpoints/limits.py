@@ -20,11 +20,11 @@ from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
 from admin.views import Preview
-from limiter.explanation import explain
 from limiter.keys import TopicName, amqp_topic, rocketmq_topic
-from limiter.matching import Subject
-from limiter.rule import OPERATIONS, PROTOCOLS
-from limiter.rules import UNRULED, Effective
+from limiter.rules.explanation import explain
+from limiter.rules.matching import Subject
+from limiter.rules.rule import OPERATIONS, PROTOCOLS
+from limiter.rules.rule_set import UNRULED, Effective
 
 LONGEST_NAME: Final = 255  # bytes: AMQP's short strings, RocketMQ's longest topic (%RETRY% and a group)
 RULES_ON_LOOP: Final = 200  # that are explained on the loop's thread: some 5 ms at most

@@ -18,8 +18,8 @@ from admin.routing import WRITE_PARAMETERS, Answer, Route
 from admin.snapshots import Publication, publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, format_time
 from admin.views import Preview, QuotasPublished
-from limiter.rule import RuleError
-from limiter.snapshot import Snapshot, SnapshotError, dump, load
+from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
+from limiter.rules.rule import RuleError
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 NOTHING: Final = Snapshot(computed_at="1970-01-01T00:00:00Z", code="none")

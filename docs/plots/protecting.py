@@ -21,7 +21,7 @@ from limiter.judge import Judge  # noqa: E402  -- run as a script, the repositor
 from limiter.keys import rocketmq_topic  # noqa: E402
 from limiter.limits import SECOND, Limit, Rate  # noqa: E402
 from limiter.request import Request  # noqa: E402
-from limiter.rules import Match, Rule, RuleSet  # noqa: E402
+from limiter.rules.rule_set import Match, Rule, RuleSet  # noqa: E402
 
 CAP: Final = 100  # messages per second
 LENGTH: Final = 36  # seconds

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gateway.cli.output import counted
-from limiter.rules import UNRULED
+from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size
 
 CLIENTS_TOLD: Final = 3  # of the eight that the gateway names

@@ -12,7 +12,7 @@ from gateway.cli.exits import USAGE, CommandError
 from gateway.cli.explain import explained, in_flight, tried
 from gateway.cli.output import Column, brief, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
-from limiter.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
+from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 

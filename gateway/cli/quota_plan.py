@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from limiter.limits import SECOND, Rate
-from limiter.snapshot import Quota, Snapshot
+from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
 
 FEW: Final = 20  # live quotas; below it one topic is a large share (a guess)

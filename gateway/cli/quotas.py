@@ -34,7 +34,7 @@ from gateway.cli.history import roll_back
 from gateway.cli.output import Column, column, counted, talk
 from gateway.cli.quota_plan import QuotaPlan, Rails, plan, shown_burst, shown_rate
 from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
-from limiter.snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
+from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
 
 QUOTAS: Final[list[Column]] = [
     column("protocol", "protocol"),

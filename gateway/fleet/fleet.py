@@ -4,7 +4,7 @@
 
       limiter's threads, event loop                 the fleet's thread, every ROUND_S                        Redis
         decide from what is in hand                   Judge.asks ──► what to ask for
-        (`limiter.slices`); nobody waits              RedisOwner.ask ───────────────────────────────►  one script per bucket,
+        (`limiter.leases.leased_bucket`); nobody waits              RedisOwner.ask ───────────────────────────────►  one script per bucket,
                                                       Judge.granted ◄── slices ◄────────────────────   all in one round trip
 
 The naive way is to ask Redis for every message: each then costs a journey, and stands still when Redis does. Here the thread asks for the
@@ -29,19 +29,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gateway import log
+from gateway.counting.histogram import Histogram
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
-from gateway.histogram import Histogram
+from limiter.buckets.factory import Terms
+from limiter.leases.leased_bucket import Lease
 from limiter.limits import SECOND
-from limiter.slices import Lease
-from limiter.terms import Terms
 
 if TYPE_CHECKING:
     from gateway.fleet.redis_owner import Identity, Slice
     from gateway.settings.types import FleetRedis
+    from limiter.buckets.ledger import Level
     from limiter.judge import Judge
-    from limiter.ledger import Level
 
 ROUND_S: Final = 0.05  # limiter.md 7: slices are for the next 50 to 100 ms
 MOST_ASKS: Final = 1024  # per round, some 40 ms of it (measured 2026-11): more buckets than that take turns, those that want most first

@@ -4,9 +4,10 @@ The naive way is a counter per second (INCR, EXPIRE): it lets twice the limit th
 is to read the bucket, think, and write it back: two gateways that do so at once both spend the same tokens. A script is one step for
 everybody else, so nothing is spent twice and nothing waits for a lock.
 
-It does what `limiter.slices.Owner` does with a `TokenBucket`, and grants the same (a test compares them). What it keeps is a hash: the
-level of messages and bytes in whole tokens (`m`, `b`), the part of a token on the way (`mr`, `br`), when that was true (`t`, Redis' own
-clock in microseconds: the gateways' do not matter), the rates it was true under (`r`), and who lately got less than it wanted (`s:NAME`).
+It does what `limiter.leases.leased_bucket.Owner` does with a `TokenBucket`, and grants the same (a test compares them). What it keeps is a
+hash: the level of messages and bytes in whole tokens (`m`, `b`), the part of a token on the way (`mr`, `br`), when that was true (`t`,
+Redis' own clock in microseconds: the gateways' do not matter), the rates it was true under (`r`), and who lately got less than it wanted
+(`s:NAME`).
 
 **Exact in doubles.** Redis' Lua has no integers, only doubles, which count exactly up to 2^53. A rate is `amount` tokens per `per`
 microseconds; elapsed time is split into whole periods and a rest, so that the largest product is amount * per. `whole_rate` sees to it that
@@ -35,7 +36,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from limiter.lending import SHORT_NS, owner_limit
+from limiter.leases.owner import SHORT_NS, owner_limit
 
 if TYPE_CHECKING:
     from limiter.limits import Limit, Rate

@@ -1,6 +1,6 @@
 """Protocols: what a listener may speak. One package each, named in PROTOCOLS; `tests/contracts/test_protocols.py` runs over every member.
 
-To add one: write `gateway/protocols/<name>/` with a subclass of `gateway.conversation.Conversation`, and name it here.
+To add one: write `gateway/protocols/<name>/` with a subclass of `gateway.pipeline.conversation.Conversation`, and name it here.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.conversation import Conversation
+from gateway.pipeline.conversation import Conversation
 from gateway.protocols.amqp import handshake
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.nameserver.conversation import NameserverConversation
-from gateway.protocols.rocketmq import strangers
+from gateway.protocols.rocketmq import protocol_detection
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 
 
@@ -35,6 +35,6 @@ PROTOCOLS: Final[dict[str, type[Conversation]]] = {
 
 OPENINGS: Final[dict[str, Opening]] = {
     "amqp": Opening(8, handshake.opening),
-    "rocketmq": Opening(4, strangers.opening),
-    "rocketmq-nameserver": Opening(4, strangers.opening),
+    "rocketmq": Opening(4, protocol_detection.opening),
+    "rocketmq-nameserver": Opening(4, protocol_detection.opening),
 }

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gateway.settings.document import Node, Scalar, kind_of
 from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
 from gateway.settings.problems import quoted
-from limiter.patterns import Addresses
+from limiter.rules.patterns import Addresses
 
 NAME: Final = 253
 LABEL: Final = 63

@@ -15,10 +15,10 @@ from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, Place
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
+from limiter.buckets.factory import is_shared
 from limiter.limits import Limit, Rate
-from limiter.matching import SPOKEN_BY
-from limiter.rule import DEFAULT_MAX_DELAY_NS, PATIENT
-from limiter.terms import is_shared
+from limiter.rules.matching import SPOKEN_BY
+from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.units import format_rate
 
 if TYPE_CHECKING:

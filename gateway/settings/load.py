@@ -22,7 +22,7 @@ from gateway.settings.rules import RULES, RulesFile
 from gateway.settings.sections import ListOf, Section, setting
 from gateway.settings.sources import PREFIX, overlay
 from gateway.settings.types import ACCESS_LOG, FLEET, AccessLog, Admin, Credit, Disk, Fleet, Gateway, Limiter, Listener, Log, Memory
-from limiter.rule import Rule
+from limiter.rules.rule import Rule
 
 REDACTED: Final = "***"
 TLS: Final = ("tls", "upstream_tls")  # a reload puts them in force for listeners that are there already

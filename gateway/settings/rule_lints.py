@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.settings.checks import NAMESERVER
 from gateway.settings.problems import ConfigProblem
-from limiter.covering import contradiction, covers
-from limiter.matching import SPOKEN_BY, Matcher
-from limiter.rule import Rule
+from limiter.rules.matching import SPOKEN_BY, Matcher
+from limiter.rules.rule import Rule
+from limiter.rules.shadowed import contradiction, covers
 
 if TYPE_CHECKING:
     from gateway.settings.load import Settings

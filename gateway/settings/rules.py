@@ -1,4 +1,4 @@
-"""Rules as written in `limits.yaml`, and as the limiter knows them (`limiter.rule.Rule`).
+"""Rules as written in `limits.yaml`, and as the limiter knows them (`limiter.rules.rule.Rule`).
 
 The text side says how a rule is spelt; what a rule may be is checked by the limiter itself (`RuleError`), and this module only finds the
 line that the error is about. The limiter stops at a rule's first fault; here it is asked again without it, until it has named them all.
@@ -20,8 +20,8 @@ from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting
 from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
-from limiter.patterns import IPV6_BITS
-from limiter.rule import (
+from limiter.rules.patterns import IPV6_BITS
+from limiter.rules.rule import (
     ACTIONS,
     DEFAULT_MAX_DELAY_NS,
     FALLBACKS,

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from gateway.settings.kinds import Reading
 from gateway.settings.problems import NOWHERE, ConfigProblem
 from gateway.settings.types import Listener, ListenerTls, RedisTls, UpstreamTls
-from gateway.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
+from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
 if TYPE_CHECKING:
     from gateway.settings.load import Settings
-    from gateway.tls.context import Hop
+    from gateway.transport.tls.context import Hop
 
 SOON_S: Final = 30 * 86_400  # what the field warns at (Let's Encrypt's first mail: 20 days; kubeadm and cert-manager: 30)
 
@@ -31,13 +31,13 @@ def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
 
 
 def _client_hop(tls: ListenerTls) -> Hop:
-    from gateway.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
+    from gateway.transport.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
 
     return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=tls.mode == "permissive")
 
 
 def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
-    from gateway.tls.context import upstream_hop
+    from gateway.transport.tls.context import upstream_hop
 
     return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host.removesuffix("."), tls.verify)
 

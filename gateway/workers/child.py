@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from gateway import log
-from gateway.sweep import now_ns
+from gateway.clock import now_ns
 from gateway.workers import scrapes, summing
 from gateway.workers.wire import (
     FOR_PARENTS,
@@ -33,8 +33,8 @@ from gateway.workers.wire import (
     listen,
 )  # fmt: skip
 from limiter.keys import TopicName
-from limiter.lending import Lent, Owner
-from limiter.matching import Subject
+from limiter.leases.owner import Lent, Owner
+from limiter.rules.matching import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

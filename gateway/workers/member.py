@@ -1,8 +1,9 @@
 """A worker: one of several processes that serve a gateway's clients, under one parent.
 
 It is a gateway without what there can be only one of: the admin API, the state directory, the fill levels, the signals of a supervisor.
-Clients come in by sockets that the parent has opened. Its judge has parts of the limits (`limiter.slices`) and asks the parent for more
-every ASK_S while anything is in use. When the parent is gone so is the socket between them: the worker then stops gracefully.
+Clients come in by sockets that the parent has opened. Its judge has parts of the limits (`limiter.leases.leased_bucket`) and asks the
+parent for more every ASK_S while anything is in use. When the parent is gone so is the socket between them: the worker then stops
+gracefully.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 import msgspec
 import trio
 
-from gateway import log, metrics, scrape, view
-from gateway.accepting.doors import put_tls, read_tls
+from gateway import log
 from gateway.app import GC_THRESHOLDS, Gateway, raise_descriptor_limit
-from gateway.housekeeping import Rounds, expire_changes, keep_fills
+from gateway.clock import now_ns
+from gateway.lifecycle.periodic_tasks import Rounds, expire_changes, keep_fills
+from gateway.listeners.factory import put_tls, read_tls
 from gateway.settings import ConfigError, Settings, load
-from gateway.supervisor import Inheritance
-from gateway.sweep import now_ns
-from gateway.tls.certificates import TlsFileError
+from gateway.systemd import Inheritance
+from gateway.telemetry import exposition, metrics, status
+from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
 from gateway.workers.numbers import Numbers
 from gateway.workers.wire import (
@@ -51,18 +53,18 @@ from gateway.workers.wire import (
     Told,
     listen,
 )  # fmt: skip
-from limiter.ledger import Level
-from limiter.slices import Lease
-from limiter.terms import Terms
+from limiter.buckets.factory import Terms
+from limiter.buckets.ledger import Level
+from limiter.leases.leased_bucket import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from admin.store import Store
     from gateway.workers.wire import AnyMessage
-    from limiter.rules import RuleSet
+    from limiter.rules.rule_set import RuleSet
 
-ASK_S: Final = 0.01  # limiter.slices: slices are for 75 ms, so that asking and answering may take a few of these
+ASK_S: Final = 0.01  # limiter.leases.leased_bucket: slices are for 75 ms, so that asking and answering may take a few of these
 FORGET_S: Final = 10.0  # how often levels that the ledger has let go are looked for
 MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
 NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
@@ -202,7 +204,7 @@ class Member(Gateway):
             case Tell(number, what):
                 self.outbox.put(self._tell(number, what))
             case Describe(number, connections):
-                described = chain.from_iterable(view.connections(self, connections))
+                described = chain.from_iterable(status.connections(self, connections))
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
                 self.close_connection(connection, reason)
@@ -226,13 +228,13 @@ class Member(Gateway):
             if name == "connections":
                 told[name] = encoded(self.connections())
             elif name == "topics":
-                told[name] = encoded(list(chain.from_iterable(view.topics(self))))
+                told[name] = encoded(list(chain.from_iterable(status.topics(self))))
             elif name == "listeners":
-                told[name] = encoded([self._own_caps(each) for each in view.listeners(self)])
+                told[name] = encoded([self._own_caps(each) for each in status.listeners(self)])
             elif name == "status":
-                told[name] = encoded({**view.status(self), "limits": self.judge.usage()})
+                told[name] = encoded({**status.status(self), "limits": self.judge.usage()})
             elif name == "metrics":
-                told[name] = "".join(metrics.pieces(scrape.metric_lines(self))).encode()
+                told[name] = "".join(exposition.pieces(metrics.metric_lines(self))).encode()
         self.accounts.fold(now_ns())
         tried = self.numbers.tried(self.outbox)
         return Told(number, told, self.numbers.counts(self.outbox, now_ns()), tried)

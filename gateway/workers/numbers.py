@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.workers.wire import Met
-from limiter.ledger import IN_USE, OVERFLOW, Level
-from limiter.slices import Sliced
+from limiter.buckets.ledger import IN_USE, OVERFLOW, Level
+from limiter.leases.leased_bucket import Sliced
 
 if TYPE_CHECKING:
     from gateway.workers.wire import Outbox

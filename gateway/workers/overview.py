@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from gateway import metrics, view
 from gateway.build import build
+from gateway.telemetry import exposition, status
 from gateway.workers import summing
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DESCRIBE_S: Final = 1.0  # until a worker has described a slice of its connections; it takes milliseconds (a guess)
 
 
-def status(parent: Parent) -> dict[str, object]:
+def summed_status(parent: Parent) -> dict[str, object]:
     """`GET /v1/status`."""
     facts = build()
     views: list[dict[str, Any]] = parent.views("status")
@@ -69,9 +69,9 @@ async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[d
     async def ask(child: Child) -> None:
         known = child.connections()
         asked = [number for number in numbers if number in known]
-        for first in range(0, len(asked), view.CONNECTIONS):
+        for first in range(0, len(asked), status.CONNECTIONS):
             with trio.move_on_after(DESCRIBE_S) as late:
-                described = await child.describe_connections(next(parent.numbers), asked[first : first + view.CONNECTIONS])
+                described = await child.describe_connections(next(parent.numbers), asked[first : first + status.CONNECTIONS])
                 found.update((each["id"], each) for each in described)
             if late.cancelled_caught:
                 found.update((number, {"id": number, "protocol": known[number], "worker": child.worker}) for number in asked[first:])
@@ -85,7 +85,7 @@ async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[d
 
 def metric_lines(parent: Parent) -> Iterator[str]:
     """What the parent alone knows of `/metrics`."""
-    family = metrics.family
+    family = exposition.family
     asks = [((("result", "full"),), parent.owner.granted), ((("result", "short"),), parent.owner.refused)]
     rates = [
         ((("rule", rule.name), ("dimension", dimension)), rate.per_second)

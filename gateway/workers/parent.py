@@ -33,34 +33,35 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import trio
 
 from admin.ports import ReloadFailedError
-from gateway import log, metrics, supervisor, view
-from gateway.accepting.doors import changed_tls, listeners_of, put_tls, say_ending
-from gateway.accepting.listeners import BACKLOG, cannot_bind
-from gateway.access_log import LogWriter, Rolling, safe_name
+from gateway import log, systemd
 from gateway.app import GC_THRESHOLDS, administer
 from gateway.build import build
-from gateway.fills import Fills
-from gateway.housekeeping import Rounds, expire_changes, keep_fills
-from gateway.reloads import Found, Reloads, reload_on_hangup
-from gateway.sweep import now_ns
+from gateway.clock import now_ns
+from gateway.counting.access_log import LogWriter, Rolling, safe_name
+from gateway.lifecycle.fill_levels import Fills
+from gateway.lifecycle.periodic_tasks import Rounds, expire_changes, keep_fills
+from gateway.lifecycle.reload import Found, Reloads, reload_on_hangup
+from gateway.listeners.factory import changed_tls, listeners_of, put_tls, say_ending
+from gateway.listeners.listener import BACKLOG, cannot_bind
+from gateway.telemetry import exposition, status
 from gateway.workers import overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.member import described
 from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
+from limiter.buckets.factory import Terms
 from limiter.judge import Judge
-from limiter.lending import Owner
-from limiter.terms import Terms
+from limiter.leases.owner import Owner
 
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.settings import Settings
-    from limiter.rules import RuleSet
+    from limiter.rules.rule_set import RuleSet
 
 ANSWER_S: Final = 5.0  # until a worker has put new rules in force; it takes milliseconds, seconds with 20,000 live changes (a guess)
 GATHER_S: Final = 1.0  # until it has told what operators ask
 SILENT_S: Final = 15.0  # it is asked every second; who says nothing for so long hangs (a guess: above the longest stall of a busy machine)
-DRAIN_S: Final = 30.0  # `gateway.drain`: over within 30 s
+DRAIN_S: Final = 30.0  # `gateway.lifecycle.drain`: over within 30 s
 PAUSE_S: Final = 0.1  # before the first replacement; doubles while lives are short
 LONGEST_PAUSE_S: Final = 5.0
 SHORT_LIFE_S: Final = 10.0
@@ -81,7 +82,7 @@ class Parent:
 
     TASKS: ClassVar[tuple[Callable[[Any], Awaitable[None]], ...]] = (expire_changes, keep_fills)
 
-    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: supervisor.Inheritance) -> None:
+    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: systemd.Inheritance) -> None:
         self.settings = settings
         self.inheritance = inheritance
         self.store = store
@@ -141,7 +142,7 @@ class Parent:
         return [child.told[name] for child in self.serving() if name in child.told]
 
     def status(self) -> dict[str, object]:
-        return overview.status(self)
+        return overview.summed_status(self)
 
     def ready(self) -> list[str]:
         if self.draining:
@@ -182,7 +183,7 @@ class Parent:
 
     def metrics(self) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
-        return metrics.pieces(chain(scrapes.lines(scrapes.merged(living, self.left_families)), overview.metric_lines(self)))
+        return exposition.pieces(chain(scrapes.lines(scrapes.merged(living, self.left_families)), overview.metric_lines(self)))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
@@ -252,9 +253,9 @@ class Parent:
                 nursery.start_soon(task, self)
             nursery.start_soon(self._every_second)
             self._say_started()
-            supervisor.tell("READY=1")
+            systemd.tell("READY=1")
             await self.drain_requested.wait()
-            supervisor.tell("STOPPING=1")
+            systemd.tell("STOPPING=1")
             await self._drain()
             nursery.cancel_scope.cancel()
 
@@ -280,7 +281,7 @@ class Parent:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         for listener in self.listening.values():
-            log.event(logging.INFO, "listening", **view.listening(listener))
+            log.event(logging.INFO, "listening", **status.listening(listener))
         say_ending(self.settings)
         workers = self.settings.gateway.workers
         log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind, workers=workers)

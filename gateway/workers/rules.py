@@ -14,9 +14,9 @@ import msgspec
 
 from limiter.keys import TopicName
 from limiter.limits import Adapt, Lag, Limit, LimitChange, Rate
-from limiter.rule import Match, Override, Rule
-from limiter.rules import RuleSet
-from limiter.snapshot import Quota
+from limiter.quota_snapshot import Quota
+from limiter.rules.rule import Match, Override, Rule
+from limiter.rules.rule_set import RuleSet
 
 TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Override, Quota)}
 TUPLE: Final = ""  # what a tuple is called

@@ -31,7 +31,7 @@ few at once the sqrt, and `at_least`, are the larger part.
 **Idle**: after STALE_NS without a request what was learned is old: `long` is measured anew, from `start` if the limit was below it.
 
 The state is in floats: the limit is an estimate from noisy measurements, nothing is promised to the last digit, and nothing adds up over
-time that could drift; what is in flight is counted in integers (`limiter.flight`).
+time that could drift; what is in flight is counted in integers (`limiter.in_flight`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
 from limiter.algorithms.concurrency import Concurrency, most
-from limiter.flight import ANSWERED, BUSY, Slots
+from limiter.in_flight import ANSWERED, BUSY, Slots
 
 if TYPE_CHECKING:
     from limiter.limits import Limit

@@ -5,7 +5,7 @@ not messages per second but messages that it has taken and not finished: they fi
 law ties the two: requests in flight = rate * latency. A limit on what is in flight needs no rate: as the broker slows down, answers
 come later, slots come back later, and the rate falls by itself; as it recovers, it rises.
 
-Here a slot is taken when a request passes and given back when it has ended, see `limiter.flight`. That makes it unlike a bucket:
+Here a slot is taken when a request passes and given back when it has ended, see `limiter.in_flight`. That makes it unlike a bucket:
 
 * **It does not refill with time.** When a slot comes back is the broker's to say, so `wait_ns` is an estimate: as long as an answer has
   taken lately, at least 1 ms. What is held is judged again when its own connection has got an answer, at latest after that wait.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from limiter.algorithms.base import Algorithm
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.flight import Slots
+from limiter.in_flight import Slots
 
 if TYPE_CHECKING:
     from limiter.algorithms.adaptive import Gradient

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import Algorithm
 from limiter.limits import NEVER, Limit
-from limiter.shelf import LEAST, UNIT, bytes_of, messages_of, pack
+from limiter.packed_buckets import LEAST, UNIT, bytes_of, messages_of, pack
 
 if TYPE_CHECKING:
     from limiter.limits import Rate

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from limiter.limits import Limit, LimitChange
 
 RATE_ALGORITHMS: Final = ("token_bucket", "pacing", "warm_up")  # whose limit is a rate alone
-COUNTING: Final = ("concurrency", "adaptive")  # whose limit is on what is in flight (`limiter.flight`)
+COUNTING: Final = ("concurrency", "adaptive")  # whose limit is on what is in flight (`limiter.in_flight`)
 MOST_CONCURRENT: Final = 1_000_000  # a guess: what is above is a typing error
 SHORTEST_WARM_UP_NS: Final = 1_000_000  # 1 ms; a guess, as the next: what is outside is a typing error
 LONGEST_WARM_UP_NS: Final = 86_400_000_000_000  # a day

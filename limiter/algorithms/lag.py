@@ -5,9 +5,9 @@ lets through, and its messages are late for as long as it takes to drain. What i
 so nobody can write it down.
 
 Here the rate stands between `lag.slowest` and the limit's own (the fastest), and somebody who can ask the broker steers it (`steer`);
-`limiter.backlog` says where to. Between two words of his this is an ordinary bucket, and everything that holds for one holds for it at the
-rate of the moment: the burst is a time of that rate, and a change keeps the fill in proportion. It begins at the fastest, and while nobody
-steers (the broker cannot be asked) the last rate holds. Bytes, where the limit names them, are not steered.
+`limiter.algorithms.lag_controller` says where to. Between two words of his this is an ordinary bucket, and everything that holds for one
+holds for it at the rate of the moment: the burst is a time of that rate, and a change keeps the fill in proportion. It begins at the
+fastest, and while nobody steers (the broker cannot be asked) the last rate holds. Bytes, where the limit names them, are not steered.
 """
 
 from __future__ import annotations

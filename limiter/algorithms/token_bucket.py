@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.limits import NEVER, Limit
-from limiter.shelf import LEAST, UNIT, bytes_of, messages_of, pack
+from limiter.packed_buckets import LEAST, UNIT, bytes_of, messages_of, pack
 
 if TYPE_CHECKING:
     from limiter.limits import Rate
@@ -227,7 +227,7 @@ class TokenBucket(Algorithm):
             wait = max(wait, self._bytes.wait_ns(size, now))
         return wait
 
-    # ---- for a bucket that is shared (`limiter.sharing`), in nanoseconds of the rate ---------------------------------
+    # ---- for a bucket that is shared (`limiter.fair_share.shared_bucket`), in nanoseconds of the rate ---------------------------------
 
     def available_above(self, count: int, messages: int, size: int, kept_ns: int, now: int) -> int:
         """As `available`, but so much stays in it."""

@@ -18,8 +18,8 @@ from admin.journal import BEGIN, chained
 from admin.snapshots import Publication, publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride
 from admin.store import Store
-from limiter.rules import RuleSet
-from limiter.snapshot import Snapshot
+from limiter.quota_snapshot import Snapshot
+from limiter.rules.rule_set import RuleSet
 from support.admin_client import RULES, Clock
 from support.faulty_files import Crash, FaultyFiles, PowerCut
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, LimitChange, Rate
-from limiter.rules import Match, Rule
+from limiter.rules.rule_set import Match, Rule
 from support.admin_client import Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"

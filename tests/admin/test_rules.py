@@ -6,7 +6,7 @@ from pathlib import Path
 
 from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, Rate
-from limiter.rules import Match, Rule
+from limiter.rules.rule_set import Match, Rule
 from support.admin_client import RULES, Control, control
 
 RULE = "/v1/rules/rocketmq-topics"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from limiter.algorithms import ALGORITHMS
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.shelf import LEAST, bytes_of, messages_of
+from limiter.packed_buckets import LEAST, bytes_of, messages_of
 from support.algorithms import NO_RATES, RATES
 from support.bucket_moves import Moves, limits_of, play, steps
 

@@ -14,8 +14,8 @@ from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fit import has_burst
 from limiter.judge import Judge, LimitState
 from limiter.limits import Lag, Limit, LimitChange, Rate
-from limiter.rule import ACTIONS
-from limiter.rules import Match, Rule, RuleSet
+from limiter.rules.rule import ACTIONS
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from support import amqp, rocketmq
 from support.asking import SECOND, ask, key_of
 from support.stored_messages import found, pull, stored

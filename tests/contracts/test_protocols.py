@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-import limiter.rule
-from gateway.actions.table import ACTIONS
-from gateway.conversation import Conversation
-from gateway.messages import NEVER, REQUEST, ProtocolError
+import limiter.rules.rule
+from gateway.pipeline.actions.table import ACTIONS
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import NEVER, REQUEST, ProtocolError
 from gateway.protocols import PROTOCOLS
 from support import amqp, rocketmq
 from support.conversations import SECOND, Talk, bytewise, randomly, rule
@@ -168,8 +168,8 @@ def test_what_is_held_is_counted_and_abandon_returns_all_of_it(protocol: str, ac
 
 
 def test_the_rules_and_the_table_know_the_same_actions() -> None:
-    assert set(ACTIONS) == set(limiter.rule.ACTIONS)
-    assert set(limiter.rule.FALLBACKS) <= set(ACTIONS)
+    assert set(ACTIONS) == set(limiter.rules.rule.ACTIONS)
+    assert set(limiter.rules.rule.FALLBACKS) <= set(ACTIONS)
 
 
 @each_limited

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fit import RATE_ALGORITHMS
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.rule import Rule
-from limiter.shelf import UNIT, messages_of
+from limiter.packed_buckets import UNIT, messages_of
+from limiter.rules.rule import Rule
 from support.algorithms import RATES, tokens
 from support.asking import ask, judge_of, key_of
 from support.bucket_moves import BEGIN, Moves, limits_of, play, steps

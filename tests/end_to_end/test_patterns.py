@@ -9,7 +9,7 @@ from itertools import product
 import pika
 import pytest
 
-from limiter.patterns import WORDS, routing_key_pattern
+from limiter.rules.patterns import WORDS, routing_key_pattern
 from support.brokers.rabbitmq import RabbitMQ
 
 EXCHANGE = "patterns"

@@ -15,8 +15,8 @@ import pika.exceptions
 import pytest
 from pamqp import commands
 
-from gateway import proxy_protocol
-from gateway.proxy_protocol import Ends
+from gateway.transport import proxy_protocol
+from gateway.transport.proxy_protocol import Ends
 from support import amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, amqp_listener

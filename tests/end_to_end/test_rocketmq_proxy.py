@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway import proxy_protocol
-from gateway.proxy_protocol import Ends
+from gateway.transport import proxy_protocol
+from gateway.transport.proxy_protocol import Ends
 from support.brokers.rocketmq import RocketMQ
 from support.clients import RocketMQClient
 from support.gateways import Gateway

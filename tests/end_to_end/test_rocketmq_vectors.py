@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.messages import ProtocolError
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
-from gateway.protocols.rocketmq.likeness import Likenesses
+from gateway.protocols.rocketmq.template_cache import Likenesses
 from support.hostile_headers import Hostile
 from support.java import MavenUnreachableError
 from support.remoting import JARS, disagreement, frames_file, headers_file, read_frames, read_headers, write_frames

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 from fuzz.scripts import LARGEST_HELD, Script, check_memory, cut
 
-from gateway.conversation import RouteError
-from gateway.messages import ProtocolError
+from gateway.pipeline.conversation import RouteError
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.rocketmq.headers import LONG_NAMES, LONGEST_NAME, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
-from gateway.protocols.rocketmq.likeness import Likenesses
-from limiter.rule import Limit, Match, Rate, Rule
+from gateway.protocols.rocketmq.template_cache import Likenesses
+from limiter.rules.rule import Limit, Match, Rate, Rule
 from support import rocketmq
 from support.conversations import Ports, Talk, rule
 from support.slow_headers import Read, read_header

@@ -16,9 +16,9 @@ from fuzz.rocketmq_targets import ROCKETMQ_TARGETS
 from fuzz.scripts import Script, check_memory, cut
 from pamqp import commands
 
-from gateway import proxy_protocol
-from gateway.messages import ProtocolError
-from limiter.rule import Limit, Match, Rate, Rule
+from gateway.pipeline.parts import ProtocolError
+from gateway.transport import proxy_protocol
+from limiter.rules.rule import Limit, Match, Rate, Rule
 from support import amqp
 from support.conversations import Talk, rule
 

@@ -14,16 +14,16 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.accepting.doors import listener_of
 from gateway.admission import Places
 from gateway.app import Gateway
 from gateway.assembly import Place
+from gateway.listeners.factory import listener_of
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
 from gateway.remote_admin import LONGEST_QUEUE, RemoteAdmin
-from gateway.scrape import remote_admin_samples
 from gateway.settings.addresses import Address
 from gateway.settings.types import Listener
 from gateway.settings.types import RemoteAdmin as RemoteAdminSettings
+from gateway.telemetry.metrics import remote_admin_samples
 from support import rocketmq
 from support.wires import Wires
 

@@ -10,7 +10,7 @@ from gateway.build import build
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.request import Request
-from limiter.rules import Rule, RuleSet
+from limiter.rules.rule_set import Rule, RuleSet
 from support.asking import SECOND, key_of
 
 BATCH = 1000

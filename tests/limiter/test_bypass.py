@@ -11,7 +11,7 @@ from limiter.judge import Judge
 from limiter.keys import rocketmq_topic
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
-from limiter.rules import Match, Rule, RuleSet
+from limiter.rules.rule_set import Match, Rule, RuleSet
 
 WINDOW = 10 * SECOND
 SLOT = WINDOW // SLOTS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from limiter.snapshot import Quota, Snapshot, dump, load
+from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.commands import compute
 from spark_jobs.state import State
 from support import quota_oracle

@@ -9,7 +9,7 @@ import pytest
 
 from spark_jobs.access_log import files_of, name_of
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.places import day_start, glob_url, local_folder, url
+from spark_jobs.paths import day_start, glob_url, local_folder, url
 
 
 def put(path: Path, text: str = "x\n") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from limiter.snapshot import load
+from limiter.quota_snapshot import load
 from spark_jobs.nightly import arguments
 from spark_jobs.parameters import Parameters
 from spark_jobs.session import QUICK_START, find_java

@@ -18,7 +18,7 @@ from admin.app import serve
 from admin.exchange import Deadlines
 from admin.store import Store
 from limiter.limits import Limit, Rate
-from limiter.rules import Match, Rule
+from limiter.rules.rule_set import Match, Rule
 from support.fake_gateway import FakeGateway
 
 RULES = (

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from pamqp import commands
 
-from gateway.session import Session
+from gateway.session.session import Session
 from support import amqp
 from support.wires import Wires
 

@@ -6,7 +6,7 @@ from limiter.judge import Judge
 from limiter.keys import Key, TopicName, amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.request import Request
-from limiter.rules import Match, Rule, RuleSet
+from limiter.rules.rule_set import Match, Rule, RuleSet
 
 SECOND = 1_000_000_000
 

@@ -13,18 +13,18 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.conversation import LATER, REFUSED, UNABLE, Circumstances
-from gateway.messages import NEVER, REQUEST
+from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, Circumstances
+from gateway.pipeline.parts import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
-from limiter.rules import RuleSet
+from limiter.rules.rule_set import RuleSet
 from support import amqp
 from support.conversations import rule
 from support.pretend_broker import PretendBroker
 from support.pretend_client import PretendClient
 
 if TYPE_CHECKING:
-    from gateway.messages import Part
+    from gateway.pipeline.parts import Part
 
 RULE = rule()
 JUDGE = Judge(RuleSet(()))
@@ -137,7 +137,7 @@ class Schedule:
             self._settle()
 
     def _settle(self) -> None:
-        """Random verdicts, settled as `gateway.handlers.rate_limit` and the actions do."""
+        """Random verdicts, settled as `gateway.pipeline.handlers.rate_limit` and the actions do."""
         conversation = self.conversation
         random = self.random.random
         batch = self.batch

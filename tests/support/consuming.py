@@ -13,7 +13,7 @@ from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
 from limiter.judge import Judge
-from limiter.rules import RuleSet
+from limiter.rules.rule_set import RuleSet
 from support.conversations import SECOND, Talk
 from support.rocketmq import read_response, split_frames
 from support.stored_messages import found, nothing_found, pull, stored
@@ -21,7 +21,7 @@ from support.stored_messages import found, nothing_found, pull, stored
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from limiter.rules import Rule
+    from limiter.rules.rule_set import Rule
 
 ANSWER_NS = 2_000_000
 ENTRY = stored(b"x" * 10, properties="")

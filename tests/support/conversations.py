@@ -8,19 +8,19 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.actions.table import turn_round
-from gateway.conversation import Circumstances, Routes
-from gateway.messages import NEVER, REQUEST
+from gateway.pipeline.actions.table import turn_round
+from gateway.pipeline.conversation import Circumstances, Routes
+from gateway.pipeline.parts import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
-from limiter.rules import Match, Rule, RuleSet
+from limiter.rules.rule_set import Match, Rule, RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.conversation import Conversation
-    from gateway.messages import Part
+    from gateway.pipeline.conversation import Conversation
+    from gateway.pipeline.parts import Part
     from limiter.request import Request
 
 SECOND = 1_000_000_000
@@ -140,7 +140,7 @@ class Talk:
             self.conversation.deliver(self.now)
 
     def settle(self, parts: list[Part]) -> None:
-        """As `gateway.handlers.rate_limit` does."""
+        """As `gateway.pipeline.handlers.rate_limit` does."""
         conversation = self.conversation
         for part in parts:
             if part.kind == REQUEST and part.deadline == 0 and not part.paid:
@@ -175,7 +175,7 @@ class Talk:
         self.now = end
 
     def tick(self) -> None:
-        """As `gateway.session_clock` does, a few times a second."""
+        """As `gateway.session.deadlines` does, a few times a second."""
         if self.conversation.tick():
             self.flush()
 

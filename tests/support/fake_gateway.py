@@ -8,7 +8,7 @@ from admin.ports import ReloadFailedError
 from limiter.judge import Judge
 from limiter.keys import Origin, TopicName
 from limiter.request import Request
-from limiter.rules import RuleSet
+from limiter.rules.rule_set import RuleSet
 
 
 class FakeGateway:
@@ -43,7 +43,7 @@ class FakeGateway:
         request = Request(key, messages, 1, size)
         self._judge.decide([request], now)
         if request.level is not None:
-            request.level.refused += messages - request.passed  # as `gateway.actions.outcome` counts what it has settled
+            request.level.refused += messages - request.passed  # as `gateway.pipeline.actions.counting` counts what it has settled
         return request.passed
 
     def status(self) -> dict[str, object]:

@@ -9,7 +9,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.settings.types import FleetRedis
 from limiter.judge import Judge
-from limiter.rules import Rule, RuleSet
+from limiter.rules.rule_set import Rule, RuleSet
 from support.asking import ask, key_of
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.protocols.rocketmq.headers import read_json
-from gateway.protocols.rocketmq.likeness import Likenesses
+from gateway.protocols.rocketmq.template_cache import Likenesses
 from support import rocketmq
 
 

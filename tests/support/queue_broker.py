@@ -8,7 +8,7 @@ from threading import Thread
 
 from pamqp import commands, frame
 
-from gateway.accepting.upstream import Upstream
+from gateway.listeners.upstream import Upstream
 
 Said = list[tuple[int, object] | bytes]
 HELLO: list[Said] = [

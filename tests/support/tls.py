@@ -14,8 +14,8 @@ from pathlib import Path
 
 import trustme
 
-from gateway.tls import context as gateway_tls
-from gateway.tls.channel import TlsChannel
+from gateway.transport.tls import context as gateway_tls
+from gateway.transport.tls.channel import TlsChannel
 
 NAME = "broker.example"
 

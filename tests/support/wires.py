@@ -12,21 +12,22 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from gateway.accounts import Accounts
 from gateway.admission import Seat
 from gateway.assembly import Place, Shared
-from gateway.channel import Channel
-from gateway.histogram import Histogram
-from gateway.judged import by_session
-from gateway.session import Session
-from gateway.sweep import Sweeper, now_ns
+from gateway.clock import now_ns
+from gateway.counting.accounts import Accounts
+from gateway.counting.histogram import Histogram
+from gateway.event_loop.batch_routing import by_session
+from gateway.event_loop.sweeper import Sweeper
+from gateway.session.session import Session
+from gateway.transport.channel import Channel
 from limiter.bypass import Bypass, Share
 from limiter.executor import Executor
 from limiter.judge import Judge
 from limiter.request import Request
-from limiter.rules import Rule, RuleSet
+from limiter.rules.rule_set import Rule, RuleSet
 
-TICK_S = 0.25  # as `gateway.housekeeping`
+TICK_S = 0.25  # as `gateway.lifecycle.periodic_tasks`
 Decide = Callable[[list[Request], int], None]
 
 

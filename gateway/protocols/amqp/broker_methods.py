@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from gateway.protocols.amqp.amqp_channel import AmqpChannel
-from gateway.protocols.amqp.consumers import ANSWERS
-from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.deliveries.consumers import ANSWERS
+from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_GET_OK,
     BASIC_RETURN,
@@ -24,8 +24,8 @@ from gateway.protocols.amqp.frames import (
     CONNECTION_UNBLOCKED,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.own_words import OwnWords
-from gateway.protocols.amqp.passage import Passage
+from gateway.protocols.amqp.passthrough import Passage
+from gateway.protocols.amqp.replies import OwnWords
 
 
 class BrokerMethods:

@@ -5,9 +5,9 @@ incomplete one is kept, at most `limit` bytes); bodies flow through. Not everyth
 
 * changed are only confirms on channels where a publish was refused (`confirms.py`);
 * taken out, to come back later, are deliveries that a rule limits, and what must stay behind them: **parked** (`deliveries.py`);
-* missing are what comes on a **muted** channel, that is after the client has heard the gateway's own close of it (`closing.py`), and
-  notices that are no news (`notices.py`);
-* added are the gateway's own words (`own_words.py`; a channel that has some is **speaking**) and parked deliveries whose turn has come.
+* missing are what comes on a **muted** channel, that is after the client has heard the gateway's own close of it (`channel_close.py`), and
+  notices that are no news (`blocked_notices.py`);
+* added are the gateway's own words (`replies.py`; a channel that has some is **speaking**) and parked deliveries whose turn has come.
   Either is done at a frame boundary of the client's stream only, and not within a message of the same channel.
 
 So there are two streams, which need not stand at the same place: the broker's frame that is coming in, and the frame the *client* still
@@ -23,11 +23,12 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.messages import ProtocolError
-from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.pipeline.parts import ProtocolError
+from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.broker_methods import BrokerMethods
+from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.confirms import Confirms
-from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_ACK,
     BASIC_DELIVER,
@@ -43,9 +44,8 @@ from gateway.protocols.amqp.frames import (
     broker_error,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.notices import BlockedNotices
-from gateway.protocols.amqp.own_words import OwnWords
-from gateway.protocols.amqp.passage import Passage
+from gateway.protocols.amqp.passthrough import Passage
+from gateway.protocols.amqp.replies import OwnWords
 from gateway.protocols.octets import u16, u32, u64
 
 SAID: Final = BytesWriter()  # confirms in a client's own tags; one for all connections, empty between two frames

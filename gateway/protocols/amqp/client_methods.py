@@ -5,10 +5,10 @@ They pass in any case; the broker answers what is wrong with them, except where 
 
 from __future__ import annotations
 
-from gateway.conversation import Circumstances
-from gateway.messages import ProtocolError
-from gateway.protocols.amqp.amqp_channel import AmqpChannel
-from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.parts import ProtocolError
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
     CHANNEL_CLOSE_OK,

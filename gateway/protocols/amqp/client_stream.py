@@ -17,12 +17,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.conversation import Circumstances
-from gateway.messages import BODY, PLAIN, Part
-from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.parts import BODY, PLAIN, Part
+from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.client_methods import ClientMethods
-from gateway.protocols.amqp.consumers import ASKS
-from gateway.protocols.amqp.deliveries import Deliveries
+from gateway.protocols.amqp.deliveries.consumers import ASKS
+from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     BASIC_PUBLISH,

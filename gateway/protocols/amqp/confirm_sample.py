@@ -1,12 +1,12 @@
 """The one publish of a connection whose confirm is timed: at most one is under way, so that sampling costs nothing.
 
-No clock here: the session notices when the state changes (`gateway/broker_flow.py`).
+No clock here: the session notices when the state changes (`gateway/session/broker_flow.py`).
 """
 
 from __future__ import annotations
 
-from gateway.conversation import CONFIRMED, LOST, SAMPLED
-from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.pipeline.conversation import CONFIRMED, LOST, SAMPLED
+from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.confirms import Confirms
 
 

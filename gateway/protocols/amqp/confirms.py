@@ -28,7 +28,7 @@ from librt.strings import BytesWriter
 from librt.vecs import append, vec
 from mypy_extensions import i64
 
-from gateway.protocols.amqp.confirm_flights import ConfirmFlights
+from gateway.protocols.amqp.confirm_slots import ConfirmFlights
 from gateway.protocols.amqp.frames import broker_error, write_confirm
 
 TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant

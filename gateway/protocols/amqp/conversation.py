@@ -10,14 +10,13 @@ The gateway's own words go out at frame boundaries only, on either side.
 from __future__ import annotations
 
 from gateway.admission import UNKNOWN_USER, RefusedError
-from gateway.conversation import SAMPLED, Circumstances, Conversation
-from gateway.messages import REQUEST, Part, ProtocolError
-from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AmqpChannel
+from gateway.pipeline.conversation import SAMPLED, Circumstances, Conversation
+from gateway.pipeline.parts import REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
+from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
 from gateway.protocols.amqp.client_stream import ClientStream
-from gateway.protocols.amqp.deliveries import Deliveries
-from gateway.protocols.amqp.dismissal import Dismissal
+from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     CONNECTION_FORCED,
     HEARTBEAT_FRAME,
@@ -28,7 +27,8 @@ from gateway.protocols.amqp.frames import (
     connection_close,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.lines import Lines
+from gateway.protocols.amqp.held_parts import Lines
+from gateway.protocols.amqp.rejection import Dismissal
 from gateway.protocols.amqp.settling import Settling
 
 

@@ -15,9 +15,9 @@ from typing import Final
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
-from gateway.conversation import Circumstances
-from gateway.messages import PLAIN, REQUEST, Part, ProtocolError
-from gateway.protocols.amqp.amqp_channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.parts import PLAIN, REQUEST, Part, ProtocolError
+from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
     BODY_FRAME,

@@ -16,7 +16,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.messages import NEVER, Part
+from gateway.pipeline.parts import NEVER, Part
 from gateway.protocols.amqp.frames import (
     BASIC_RETURN,
     BODY_FRAME,
@@ -29,7 +29,7 @@ from gateway.protocols.amqp.frames import (
     write_nacks,
 )
 from gateway.protocols.octets import u32, u64
-from limiter.caps import is_shared
+from limiter.decisions.caps import is_shared
 from limiter.limits import Limit
 from limiter.units import format_byte_rate, format_rate
 

@@ -7,11 +7,11 @@
                                                 a transaction would break it. The rule's fallback says what happens instead
             ─►  somebody waits before it    ─►  LATER: an answer must not overtake
     hold    ─►  into the line; block: and the client is not read meanwhile
-    close   ─►  channel.close to both sides (`closing.py`)
+    close   ─►  channel.close to both sides (`channel_close.py`)
     drop    ─►  nowhere, where nobody was promised an answer
 
 Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it, until every
-line is empty (`lines.py`). A held publish that its broker never gets, because its channel was closed, is on `abandoned`.
+line is empty (`held_parts.py`). A held publish that its broker never gets, because its channel was closed, is on `abandoned`.
 
 Rules that keep the upstream whole: parts of one frame that flows through are never separated by anything (while the upstream stands
 within a frame, nothing held is let go); once the broker has closed a channel, what the client still sends on it is passed on unjudged
@@ -20,13 +20,13 @@ within a frame, nothing held is let go); once the broker has closed a channel, w
 
 from __future__ import annotations
 
-from gateway.conversation import DROPPED, LATER, NOT_SAMPLED, REFUSED, UNABLE, Conversation
-from gateway.messages import BODY, NEVER, REQUEST, Part
-from gateway.protocols.amqp.amqp_channel import AmqpChannel
+from gateway.pipeline.conversation import DROPPED, LATER, NOT_SAMPLED, REFUSED, UNABLE, Conversation
+from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
 from gateway.protocols.amqp.broker_stream import BrokerStream
-from gateway.protocols.amqp.closing import Closings
-from gateway.protocols.amqp.confirm_flights import ConfirmFlights
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_close import Closings
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
+from gateway.protocols.amqp.confirm_slots import ConfirmFlights
 from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
@@ -40,7 +40,7 @@ from gateway.protocols.amqp.frames import (
     method_of,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.lines import Lines
+from gateway.protocols.amqp.held_parts import Lines
 from gateway.protocols.amqp.refusal import Unanswered, over_limit, publish_end
 
 

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
-from gateway.conversation import RouteError, Routes
-from gateway.messages import ProtocolError
+from gateway.pipeline.conversation import RouteError, Routes
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.nameserver.questions import Questions
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.octets import u16, u32

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.conversation import Circumstances, Conversation
-from gateway.messages import Part, ProtocolError
+from gateway.pipeline.conversation import Circumstances, Conversation
+from gateway.pipeline.parts import Part, ProtocolError
 from gateway.protocols.nameserver.answers import Answers
 from gateway.protocols.nameserver.questions import MOST_OPEN, Questions
 from gateway.protocols.nameserver.requests import REGISTRATIONS, Requests

@@ -11,12 +11,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.messages import PLAIN, Part
+from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.nameserver.questions import Questions
 from gateway.protocols.octets import u16, u32
-from gateway.protocols.rocketmq.ambiguity import unreadable
-from gateway.protocols.rocketmq.announcements import check_header, check_length
+from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_fields, signed32
+from gateway.protocols.rocketmq.size_checks import check_header, check_length
 
 PREFIX: Final = 8  # bytes before the header
 FIXED: Final = 21  # bytes of a binary header without remark and extFields

@@ -19,14 +19,15 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
-from gateway.messages import BODY, NEVER, REQUEST, Part, ProtocolError
+from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
+from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part, ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
+from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
+from gateway.protocols.rocketmq.held_sends import Waiting
 from gateway.protocols.rocketmq.outstanding import Outstanding
-from gateway.protocols.rocketmq.parting_words import build_go_away, build_unavailable, understands
-from gateway.protocols.rocketmq.polls import Polls
+from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.refusals import (
     FLOW_CONTROL,
     HEARD_AS_SILENCE,
@@ -37,7 +38,6 @@ from gateway.protocols.rocketmq.refusals import (
     send_back_refused,
 )
 from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
-from gateway.protocols.rocketmq.waiting import Waiting
 
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (limiter.md 4)
 

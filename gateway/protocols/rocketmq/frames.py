@@ -17,10 +17,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.conversation import Circumstances
-from gateway.messages import BODY, PLAIN, Part
+from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
-from gateway.protocols.rocketmq.announcements import check_header, check_length
 from gateway.protocols.rocketmq.batches import count_batch
 from gateway.protocols.rocketmq.headers import (
     JSON,
@@ -33,11 +32,12 @@ from gateway.protocols.rocketmq.headers import (
     read_fields,
     read_json,
 )
-from gateway.protocols.rocketmq.likeness import Likenesses
 from gateway.protocols.rocketmq.origins import Origins, user_text
-from gateway.protocols.rocketmq.poll_terms import read_terms
-from gateway.protocols.rocketmq.polls import Polls
+from gateway.protocols.rocketmq.polls.polls import Polls
+from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
+from gateway.protocols.rocketmq.size_checks import check_header, check_length
+from gateway.protocols.rocketmq.template_cache import Likenesses
 from limiter.keys import Key, Origin, rocketmq_topic
 
 PREFIX: Final = 8  # bytes before the header

@@ -4,10 +4,12 @@ The naive way decodes a header as the broker does: twenty fields into a map. We 
 the broker, because a client could then be charged to one topic and send to another. RocketMQ reads JSON headers with fastjson 1.2.83,
 which forgives almost everything; what it does was measured (2026-11, `RemotingSerializable.decode` of 5.3.3):
 
-* The last of two equal keys in `extFields` wins, `null` included; so with msgspec. At the top it may be either: refused (`ambiguity.py`).
+* The last of two equal keys in `extFields` wins, `null` included; so with msgspec. At the top it may be either: refused
+  (`header_ambiguity.py`).
 * Numbers and booleans in `extFields` become text (`5`, `true`). Accepted; a fraction, a list or an object as a topic is refused.
 * Single quotes, comments, bare keys, trailing commas, `\\x41`: fastjson takes them, no client sends them, we refuse them.
-* Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever it could take for one of its fields (`ambiguity.py`).
+* Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever it could take for one of its fields
+  (`header_ambiguity.py`).
 * A header that is not UTF-8 is refused as a whole.
 
 To refuse means to close the connection, which is what the broker does with a header it cannot read.
@@ -21,7 +23,7 @@ import msgspec
 from mypy_extensions import i64
 
 from gateway.protocols.octets import u16, u32
-from gateway.protocols.rocketmq.ambiguity import is_plain, refuse_ambiguous, unreadable
+from gateway.protocols.rocketmq.header_ambiguity import is_plain, refuse_ambiguous, unreadable
 
 JSON: Final = 0  # serialize types, the first byte of a frame's second word
 BINARY: Final = 1

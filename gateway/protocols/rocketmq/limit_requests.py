@@ -16,13 +16,13 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
-from gateway.messages import ProtocolError
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.octets import u16, u32
-from gateway.protocols.rocketmq.ambiguity import unreadable
+from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import BINARY, FIXED, decode_any
 from gateway.protocols.rocketmq.refusals import VERSION
 from gateway.protocols.rocketmq.requests import Errand
-from limiter.patterns import Addresses
+from limiter.rules.patterns import Addresses
 
 VIEW: Final = 9002  # VIEW_SEND_MESSAGE_RATE_LIMIT_V2: no fields
 CHANGE: Final = 9003  # UPDATE_SEND_MESSAGE_RATE_LIMIT_V2: topic, topicLimitQps

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.conversation import Circumstances
+from gateway.pipeline.conversation import Circumstances
 
 if TYPE_CHECKING:
     from limiter.keys import Origin

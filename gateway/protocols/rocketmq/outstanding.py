@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64, mypyc_attr
 
-from gateway.messages import BusySignal
+from gateway.pipeline.parts import BusySignal
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.busy import busy_signal
 from gateway.protocols.rocketmq.headers import RESPONSE, signed32
-from limiter.flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
+from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
 
 SUCCESS: Final = b'{"code":0,'  # how a broker's JSON begins that says so (fastjson sorts the names); the broker asks nothing with code 0
 OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # within a JSON string the first quote would have a backslash before it

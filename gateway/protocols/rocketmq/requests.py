@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.messages import PLAIN, REQUEST, Part
-from gateway.protocols.rocketmq.poll_queues import PollQueue
-from gateway.protocols.rocketmq.poll_terms import PollTerms
+from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.protocols.rocketmq.polls.queues import PollQueue
+from gateway.protocols.rocketmq.polls.terms import PollTerms
 from limiter.keys import Key
 
 

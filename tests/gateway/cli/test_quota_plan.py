@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.cli.quota_plan import FEW, Rails, plan, shown_burst, shown_rate
-from limiter.snapshot import Quota, Snapshot
+from limiter.quota_snapshot import Quota, Snapshot
 
 RAILS = Rails(changed_share=0.5, total_share=0.3, ratio=2)
 

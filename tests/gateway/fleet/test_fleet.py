@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.outages import REASONS
-from gateway.fleet.scraped import fleet_lines
+from gateway.telemetry.fleet_metrics import fleet_lines
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
-from limiter.rules import Rule, RuleSet
+from limiter.rules.rule_set import Rule, RuleSet
 from support.asking import ask, key_of
 from support.fleets import MS, START, FleetWorld, fleet_settings
 from support.redis_server import RedisServer

@@ -11,7 +11,7 @@ from redis import Redis
 
 from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, whole_rate
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.lending import Owner
+from limiter.leases.owner import Owner
 from limiter.limits import SECOND, Limit, Rate
 from support.redis_server import RedisServer
 
@@ -37,7 +37,7 @@ class Bucket:
 
 
 class Model:
-    """The same bucket, as `limiter.slices` and `limiter.algorithms` have it."""
+    """The same bucket, as `limiter.leases.leased_bucket` and `limiter.algorithms` have it."""
 
     def __init__(self, limit: Limit) -> None:
         self.bucket = TokenBucket(limit, START * 1000)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accepting.doors import say_ending
+from gateway.listeners.factory import say_ending
 from gateway.settings import ConfigProblem, diff, hops, load
 from support.tls import NAME, Authority
 

@@ -14,7 +14,7 @@ import yaml
 from gateway.settings import load
 from gateway.settings.types import RemoteAdmin
 from limiter.limits import Limit, LimitChange, Rate
-from limiter.rule import Match, Rule
+from limiter.rules.rule import Match, Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
 

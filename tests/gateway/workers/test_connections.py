@@ -14,8 +14,9 @@ import trio
 import trio.testing
 
 from admin.store import Store
-from gateway import log, supervisor, view
+from gateway import log, systemd
 from gateway.settings import load
+from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.member import Member, encoded
@@ -44,7 +45,7 @@ class Gateways:
         stack.callback(store.close)
         handler = log.QueueHandler(StringIO(), "json", {})
         stack.callback(handler.close)
-        self.parent = Parent(settings, store, handler, supervisor.Inheritance([]))
+        self.parent = Parent(settings, store, handler, systemd.Inheritance([]))
         self.members: dict[int, Member] = {}
         for worker in (1, 2):
             child = self.parent.children[worker] = Child(worker, 0, self.parent.judge, self.parent.owner)
@@ -101,7 +102,7 @@ async def test_each_worker_describes_those_of_its_own_that_are_asked_for(several
 
 
 async def test_a_worker_is_asked_slice_by_slice(several: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "CONNECTIONS", 2)
     async with several.talking():
         items = await several.parent.describe_connections([1, 2, 3, 11])
     assert [item["id"] for item in items] == [1, 2, 3, 11]
@@ -120,7 +121,7 @@ async def test_of_a_worker_that_does_not_answer_is_shown_what_is_known(
     several: Gateways, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del autojump_clock
-    monkeypatch.setattr(view, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "CONNECTIONS", 2)
     several.hung.add(2)
     async with several.talking():
         began = trio.current_time()

@@ -7,16 +7,16 @@ import pytest
 from gateway.workers.child import Child
 from gateway.workers.numbers import Numbers
 from gateway.workers.wire import Asks, Grants, Message, Told
+from limiter.buckets.factory import Terms
+from limiter.decisions.reservation import Reservation
 from limiter.judge import Judge
 from limiter.keys import Key, rocketmq_topic
-from limiter.lending import Owner
+from limiter.leases.leased_bucket import Lease
+from limiter.leases.owner import Owner
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
-from limiter.reservation import Reservation
-from limiter.rule import Match, Rule
-from limiter.rules import RuleSet
-from limiter.slices import Lease
-from limiter.terms import Terms
+from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
 
 MS = 1_000_000
 BEGIN = 10**12

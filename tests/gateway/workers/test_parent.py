@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from admin.store import Store
-from gateway import log, supervisor
+from gateway import log, systemd
 from gateway.settings import load
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
@@ -34,7 +34,7 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
     settings = load(file, {})
     store = Store.open(settings.gateway.state_directory, settings.rules)
     handler = log.QueueHandler(StringIO(), "json", {})
-    made = Parent(settings, store, handler, supervisor.Inheritance([]))
+    made = Parent(settings, store, handler, systemd.Inheritance([]))
     for worker in (1, 2):
         child = made.children[worker] = Child(worker, 0, made.judge, made.owner)
         child.take(Ready(4711))

@@ -10,9 +10,9 @@ import pytest
 from gateway.workers.rules import TYPES, decode, encode, plain
 from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
-from limiter.rule import Match, Override, Rule
-from limiter.rules import RuleSet
-from limiter.snapshot import Quota
+from limiter.quota_snapshot import Quota
+from limiter.rules.rule import Match, Override, Rule
+from limiter.rules.rule_set import RuleSet
 
 RULES = (
     Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1, 3_000_000_000), burst_ns=2_000_000_000), place="limits.yaml:2"),

@@ -16,7 +16,7 @@ from limiter.algorithms.adaptive import (
     STALE_NS,
     TOLERANCE,
 )
-from limiter.flight import ANSWERED, BUSY, FAILED
+from limiter.in_flight import ANSWERED, BUSY, FAILED
 from limiter.limits import Limit
 from support.model_broker import MS, SECOND, ModelBroker
 

@@ -1,4 +1,4 @@
-"""Concurrency as an algorithm: what `tests/contracts` does not ask of it. How slots come back: `test_flight.py`."""
+"""Concurrency as an algorithm: what `tests/contracts` does not ask of it. How slots come back: `test_in_flight.py`."""
 
 from __future__ import annotations
 

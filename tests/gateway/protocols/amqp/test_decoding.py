@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.messages import REQUEST, Part, ProtocolError
-from limiter.rule import Rule
+from gateway.pipeline.parts import REQUEST, Part, ProtocolError
+from limiter.rules.rule import Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from pamqp import commands
 
-from gateway.messages import NEVER, ProtocolError
+from gateway.pipeline.parts import NEVER, ProtocolError
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from limiter.rule import Rule
+from limiter.rules.rule import Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 

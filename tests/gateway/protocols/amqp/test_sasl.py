@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.conversation import Circumstances
-from gateway.messages import ProtocolError
+from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.sasl import user_of
 from limiter.judge import Judge
-from limiter.rules import RuleSet
+from limiter.rules.rule_set import RuleSet
 from support import amqp
 
 names = st.binary(min_size=0, max_size=20).filter(lambda name: name != b"LOGIN")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from gateway.conversation import DROPPED
-from gateway.messages import NEVER, Part
-from limiter.rule import Match, Rule
+from gateway.pipeline.conversation import DROPPED
+from gateway.pipeline.parts import NEVER, Part
+from limiter.rules.rule import Match, Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from gateway.conversation import RouteError
-from gateway.messages import ProtocolError
+from gateway.pipeline.conversation import RouteError
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.nameserver.questions import MOST_OPEN
 from gateway.protocols.nameserver.requests import REGISTRATIONS

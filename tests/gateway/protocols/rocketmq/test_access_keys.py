@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.messages import ProtocolError
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
-from gateway.protocols.rocketmq.likeness import Likenesses
 from gateway.protocols.rocketmq.origins import LONGEST_USER, MOST_USERS
-from gateway.session_view import describe
+from gateway.protocols.rocketmq.template_cache import Likenesses
+from gateway.session.description import describe
 from limiter.limits import Limit, Rate
-from limiter.rules import Match, Rule, RuleSet
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from support import rocketmq
 from support.conversations import Talk
 from support.wires import Wires

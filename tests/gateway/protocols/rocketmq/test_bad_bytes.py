@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.messages import Part, ProtocolError
+from gateway.pipeline.parts import Part, ProtocolError
 from support.bad_rocketmq import BAD, STRANGERS
 from support.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
 from support.rocketmq import Value, encode_request, frame, heartbeat, json_header, response, send

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.messages import NEVER
+from gateway.pipeline.parts import NEVER
 from support import rocketmq
 from support.conversations import SECOND, Talk, rule
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.messages import ProtocolError
+from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.outstanding import MOST_REMEMBERED, Outstanding, Watched
 from support.rocketmq import encode_request, frame, response

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.conversation import DROPPED
-from gateway.messages import NEVER, Part, ProtocolError
+from gateway.pipeline.conversation import DROPPED
+from gateway.pipeline.parts import NEVER, Part, ProtocolError
 from gateway.protocols.rocketmq.requests import Sends
 from support.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule
 from support.rocketmq import (

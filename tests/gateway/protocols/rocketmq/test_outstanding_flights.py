@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.protocols.rocketmq.outstanding import LATE_NS, MOST_COUNTED, Outstanding
-from limiter.flight import GIVEN_UP, Flight
+from limiter.in_flight import GIVEN_UP, Flight
 
 
 def flying(count: int, since: int) -> Flight:

@@ -1,0 +1,160 @@
+"""Watches the backlogs that limits follow (`algorithm: lag`), and steers those limits: once a second, each by a look at its broker.
+
+What cannot be asked keeps its last rate; the change from one state to the other is a line in the log, and every failure is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gateway import log
+from gateway.broker_load.amqp import AmqpSource
+from gateway.broker_load.rocketmq import RocketmqSource
+from gateway.broker_load.source import BacklogError, Source
+from gateway.lifecycle.periodic_tasks import Rounds, next_tick
+from limiter.algorithms.lag_controller import Steering
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.app import Gateway
+    from gateway.listeners.listener import Listener
+    from gateway.settings import Settings
+    from limiter.buckets.ledger import Level
+    from limiter.judge import Judge
+
+EVERY_S: Final = 1.0  # whole ticks
+NO_LOGIN: Final = "the listener has no own_login, with which the gateway could look at queues"
+
+Login = Callable[[], tuple[str, str]]
+
+
+class Followed:
+    """One limit that follows a backlog."""
+
+    def __init__(self, level: Level) -> None:
+        limit = level.rule.limit
+        self.level = level
+        self.steering = Steering(limit)
+        self.looked_at = -1.0  # seconds, trio's clock; below 0: never
+        self.waiting = 0  # at the last look, as the next two
+        self.taken = 0
+        self.admitted = 0
+        self.trouble = ""  # why it cannot be asked, as said in the log
+
+    def look(self, waiting: int, taken: int | None, now_s: float) -> tuple[int, float] | None:
+        """How many messages consumers have taken, and in how many seconds; None at the first look."""
+        admitted = self.level.admitted
+        if taken is None:  # what was let through since, but for what has come to wait
+            taken = self.taken + max(0, admitted - self.admitted - (waiting - self.waiting))
+        found = None if self.looked_at < 0 else (taken - self.taken, max(0.001, now_s - self.looked_at))
+        self.waiting, self.taken, self.admitted, self.looked_at = waiting, taken, admitted, now_s
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Followed {self.level.effective.thing} {self.trouble or self.steering}>"
+
+
+class Backlogs:
+    """All limits of a gateway that follow a backlog, and the connections on which they are asked for."""
+
+    def __init__(self, judge: Judge, listening: dict[str, Listener], logins: dict[str, Login], now_ns: Callable[[], int]) -> None:
+        self._judge = judge
+        self._listening = listening
+        self._logins = logins  # by listener
+        self._now_ns = now_ns
+        self._sources: dict[tuple[str, str], Source] = {}  # by listener and virtual host
+        self.followed: dict[tuple[str, str, str, str], Followed] = {}  # by the identity of the bucket
+        self.looks = {"ok": 0, "failed": 0}
+
+    async def look_at_all(self) -> None:
+        """One look at every backlog, side by side; each broker is asked one thing at a time."""
+        levels = self._judge.following()
+        in_use = {level.effective.identity for level in levels}
+        for identity in [identity for identity in self.followed if identity not in in_use]:
+            del self.followed[identity]
+        async with trio.open_nursery() as nursery:
+            for level in levels:
+                one = self.followed.get(level.effective.identity)
+                if one is None or one.level is not level:
+                    one = self.followed[level.effective.identity] = Followed(level)
+                nursery.start_soon(self._look, one)
+
+    async def _look(self, one: Followed) -> None:
+        level = one.level
+        limit = level.rule.limit
+        if limit.lag is None:
+            return  # the rule has changed since
+        try:
+            backlog = await self._source(level).backlog(level.subject.topic, limit.lag)
+        except BacklogError as error:
+            self.looks["failed"] += 1
+            one.looked_at = -1.0  # what happened meanwhile is not known
+            self._say(one, str(error))
+            return
+        self.looks["ok"] += 1
+        self._say(one, "")
+        found = one.look(backlog.waiting, backlog.taken, trio.current_time())
+        if found is not None:
+            self._judge.steer(level, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
+
+    def _source(self, level: Level) -> Source:
+        name = level.subject.listener or ""
+        listener = self._listening.get(name)
+        if listener is None:
+            raise BacklogError(f"listener {name} is not open any more")
+        if listener.protocol == "rocketmq":
+            key = (name, "")
+        else:
+            key = (name, level.rule.match.vhost or "/")
+            if name not in self._logins:
+                raise BacklogError(NO_LOGIN)
+        source = self._sources.get(key)
+        if source is None:
+            source = AmqpSource(listener.upstream, key[1], self._logins[name]) if key[1] else RocketmqSource(listener.upstream)
+            self._sources[key] = source
+        return source
+
+    def _say(self, one: Followed, trouble: str) -> None:
+        if trouble == one.trouble:
+            return
+        before, one.trouble = one.trouble, trouble
+        fields = {"topic": one.level.effective.thing, "rule": one.level.rule.name, "listener": one.level.subject.listener}
+        if trouble:
+            log.event(logging.WARNING, "backlog_unknown", **fields, err=trouble, remedy="the limit keeps its last rate meanwhile")
+        elif before:
+            log.event(logging.INFO, "backlog_known", **fields)
+
+    def close(self) -> None:
+        for source in self._sources.values():
+            source.close()
+
+    def __repr__(self) -> str:
+        return f"<Backlogs {len(self.followed)} followed, {self.looks}>"
+
+
+def logins_of(settings: Settings) -> dict[str, Login]:
+    """How to log in at the broker of each listener that says it."""
+
+    def login(user: str, file: Path) -> Login:
+        return lambda: (user, file.read_text().strip())
+
+    own = {entry.name: entry.own_login for entry in settings.listeners}
+    return {name: login(each.user, each.password_file) for name, each in own.items() if each is not None}
+
+
+async def follow_backlogs(gateway: Gateway) -> None:
+    """The task that steers limits by their backlogs; idle while no rule asks for it."""
+    rounds = Rounds("backlogs")
+    try:
+        while True:
+            await trio.sleep_until(next_tick(EVERY_S))
+            if gateway.judge.rules.follows:
+                with rounds:
+                    await gateway.backlogs.look_at_all()
+    finally:
+        gateway.backlogs.close()

@@ -1,0 +1,84 @@
+"""What can tell a backlog: a connection of the gateway's own to a broker, opened when it is first asked and again after it has failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from gateway.listeners.upstream import UnreachableError
+from gateway.transport.channel_io import read_some, write_all
+
+if TYPE_CHECKING:
+    from gateway.listeners.upstream import Upstream
+    from gateway.transport.channel import Channel
+    from limiter.limits import Lag
+
+ANSWER_S: Final = 3.0  # how long a broker may take; clients give it as long (`rocketmq.md` 3)
+
+
+class BacklogError(Exception):
+    """The backlog is not known now; the text says why, in the broker's words where it has said anything."""
+
+
+class Backlog(NamedTuple):
+    """How many messages wait, and how many consumers have ever taken; None where the broker does not tell that."""
+
+    waiting: int
+    taken: int | None
+
+
+class Source:
+    """One broker. Subclassed once per protocol."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self.channel: Channel | None = None
+        self._one_at_a_time = trio.Lock()
+
+    async def backlog(self, topic: str, lag: Lag) -> Backlog:
+        """The backlog that a limit on `topic` follows. Raises BacklogError."""
+        async with self._one_at_a_time:
+            try:
+                with trio.fail_after(ANSWER_S):
+                    if self.channel is None:
+                        self.channel = await self.upstream.dial(None)
+                        await self.greet()
+                    return await self.ask(topic, lag)
+            except trio.TooSlowError:
+                self.close()
+                raise BacklogError(f"no answer within {ANSWER_S:.0f} s") from None
+            except (OSError, UnreachableError) as error:
+                self.close()
+                raise BacklogError(str(error)) from error
+            except BaseException:
+                self.close()
+                raise
+
+    async def greet(self) -> None:
+        """What the protocol begins with. Raises BacklogError."""
+
+    async def ask(self, topic: str, lag: Lag) -> Backlog:
+        """Ask on the open connection. Raises BacklogError, and then the connection is closed."""
+        raise NotImplementedError
+
+    async def write(self, data: bytes) -> None:
+        assert self.channel is not None
+        await write_all(self.channel, data)
+
+    async def read(self) -> bytes:
+        """The next bytes; never none."""
+        assert self.channel is not None
+        data = await read_some(self.channel)
+        if not data:
+            raise BacklogError("the broker has closed the connection")
+        return data
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'open' if self.channel is not None else 'closed'} {self.upstream.text}>"

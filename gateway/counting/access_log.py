@@ -1,0 +1,265 @@
+"""The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
+
+What `Accounts.fold` hands over is put on a queue once a second, and made into lines and written by a thread of its own: neither many lines
+nor a slow disk cost latency. They cost lines, and no memory without an end: names come from clients, and who makes up 80,000 a second would
+fill a gigabyte in twelve seconds with what waits to be written (measured). So the queue is bounded by seconds and by keys. A second for
+which there is no room is lost, counted (`lost_lines`) and shows as a gap in `seq`: by its keys, several of which may make one line.
+
+Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
+it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
+room. Other faults of the disk do the same. The beginning and the end of either are told, once.
+
+`max_100ms_messages` is the largest number of messages offered within 100 ms, or more: where one line stands for several keys (a bucket
+per connection), their peaks are added as if they had come at once. It never exceeds the messages offered in that second.
+
+Files: `dt=YYYY-MM-DD/hr=HH/GATEWAY-BOOT-NNNNNN.jsonl`, named `.open` until closed; rolled by age, by size, and at every full hour (UTC),
+so a file holds lines of one hour only. A file left `.open` by a crash is closed at the next start by the same gateway name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from gateway.counting.access_log_lines import Gathering, Second, text_of
+
+QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
+QUEUE_KEYS: Final = 100_000  # keys in all of these, of 0.9 kB each; beyond it only a second that finds the writer idle is taken
+HURRIED: Final = 8  # slices between two rests of a writer that is behind: a millisecond or two, in which the event loop may have to wait
+
+
+class Rolling(NamedTuple):
+    """When a file is closed, and when none is written."""
+
+    every_s: int
+    size: int  # bytes
+    low_watermark: int  # free bytes on the disk below which nothing is written
+    tidy: bool = True  # files that earlier runs left open are closed at the start
+
+
+def free_bytes(directory: Path) -> int:
+    """What an ordinary user may still write on the directory's disk."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def safe_name(gateway: str) -> str:
+    """The gateway's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", gateway)[:100] or "sluice"
+
+
+class AccessLog:
+    """Has what happened in the running second gathered and hands full seconds to the writer."""
+
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
+        self.revision = 0  # of the limits in force
+        self.gathering = Gathering()  # of the running second
+        self._turned_away = 0  # lines that found the queue full
+        self._gap = 0  # of these, lines since the last second that was queued
+        self._writer = LogWriter(directory, gateway, boot, rolling, free)
+
+    def start(self) -> None:
+        self._writer.start()
+
+    def close_second(self, second: int) -> None:
+        """The second that began at `second` (epoch, UTC) is over: let its lines and the heartbeat be written."""
+        over = Second(second, self.revision, self.gathering.take(), self._gap)
+        if self._writer.offer(over):
+            self._gap = 0
+        else:
+            lost = over.lines_at_most()
+            self._turned_away += lost
+            self._gap += lost
+
+    def stop(self, timeout_s: float) -> None:
+        """Write the seconds that are over and close the file; on a thread, for it waits."""
+        self._writer.stop(timeout_s)
+
+    @property
+    def lost_lines(self) -> int:
+        """Lines that will never be in a file: the queue was full, the disk low, or a write failed."""
+        return self._turned_away + self._writer.failed_lines
+
+    @property
+    def failed_writes(self) -> int:
+        return self._writer.failed_writes
+
+    @property
+    def disk_low(self) -> bool:
+        return self._writer.low
+
+    @property
+    def free_bytes(self) -> int:
+        """On its disk, at the last look; -1 before the first."""
+        return self._writer.free_bytes
+
+    def on_problem(self, report: Callable[[str], None], recovered: Callable[[int], None] = lambda _: None) -> None:
+        """`report` is told what is wrong when writing fails, `recovered` when it goes on, with the number of lines lost in between."""
+        self._writer.report = report
+        self._writer.recovered = recovered
+
+
+class LogWriter(threading.Thread):
+    """The thread that owns the file."""
+
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
+        super().__init__(name="access-log", daemon=True)
+        self.directory = directory
+        self.gateway = gateway
+        self.boot = boot
+        self.stem = f"{safe_name(gateway)}-{boot}"
+        self.rolling = rolling
+        self.failed_writes = 0
+        self.failed_lines = 0
+        self.low = False  # less than the low watermark is free
+        self.free_bytes = -1
+        self._free = free
+        self._well_until = -1  # `failed_lines` when writing began to fail; -1: it does not
+        self.recovered: Callable[[int], None] = lambda _: None
+        self.report: Callable[[str], None] = lambda _: None
+        self._queue: queue.Queue[Second | None] = queue.Queue(QUEUE_SECONDS)
+        self._offered = 0  # keys put into the queue, counted by the loop
+        self._done = 0  # keys of which nothing is left here, counted by this thread
+        self._slices = 0
+        self._file: IO[bytes] | None = None
+        self._path: Path | None = None
+        self._seq = 0  # of the next line
+        self._number = 0
+        self._opened_second = 0
+        self._size = 0
+
+    def offer(self, second: Second) -> bool:
+        """Queue one second; False when there is no room for it."""
+        keys = len(second.gathering)
+        waiting = self._offered - self._done
+        if keys and waiting and waiting + keys > QUEUE_KEYS:
+            return False
+        self._offered += keys
+        try:
+            self._queue.put_nowait(second)
+        except queue.Full:
+            self._offered -= keys
+            return False
+        return True
+
+    def stop(self, timeout_s: float) -> None:
+        try:
+            self._queue.put(None, timeout=timeout_s)
+        except queue.Full:
+            return
+        if self.is_alive():
+            self.join(timeout_s)
+
+    def run(self) -> None:
+        if self.rolling.tidy:
+            self.close_leftovers()
+        while (second := self._queue.get()) is not None:
+            self._seq += second.lost_before
+            second.found(self._rest)  # how many there are must be known if they are lost, too
+            try:
+                self._write(second)
+            except OSError as error:
+                self._lose(second.lines, error)
+                continue
+            finally:
+                self._seq += second.lines
+                self._done += len(second.gathering)
+            if self._well_until >= 0:
+                self.recovered(self.failed_lines - self._well_until)
+                self._well_until = -1
+        self._close()
+
+    def _rest(self, seconds: float) -> None:
+        """Between two slices, for the event loop's sake; less often while further seconds wait, which would be lost in the end."""
+        self._slices += 1
+        if self._queue.empty() or self._slices % HURRIED == 0:
+            time.sleep(seconds)
+
+    def _lose(self, lines: int, error: OSError) -> None:
+        begins = self._well_until < 0
+        if begins:
+            self._well_until = self.failed_lines
+        self.failed_lines += lines
+        if self.low:
+            self._finish_file()
+        else:
+            self.failed_writes += 1
+            self._abandon()
+        if begins:
+            self.report(f"access log: {error}; lines are lost, and counted, until that is over; free space or set access_log: off")
+
+    def _finish_file(self) -> None:
+        """Give the open file its final name: that takes no room, and its readers need not wait for better times."""
+        try:
+            self._close()
+        except OSError:
+            self._abandon()
+
+    def _write(self, second: Second) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.free_bytes = self._free(self.directory)
+        self.low = self.free_bytes < self.rolling.low_watermark
+        if self.low:
+            raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
+        data = text_of(second, self.gateway, self.boot, self._seq, self._rest).encode()
+        if self._file is None or self._must_roll(second.ts):
+            self._close()
+            self._open(second.ts)
+        assert self._file is not None
+        self._file.write(data)
+        self._file.flush()
+        self._size += len(data)
+
+    def _must_roll(self, second: int) -> bool:
+        age = second - self._opened_second
+        return age >= self.rolling.every_s or self._size >= self.rolling.size or second // 3600 != self._opened_second // 3600
+
+    def _open(self, second: int) -> None:
+        when = datetime.fromtimestamp(second, UTC)
+        folder = self.directory / f"dt={when:%Y-%m-%d}" / f"hr={when:%H}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{self.stem}-{self._number:06d}.jsonl.open"
+        self._number += 1
+        self._file = self._path.open("ab")
+        self._size = 0
+        self._opened_second = second
+
+    def _close(self) -> None:
+        """Close and give the file its final name."""
+        if self._file is None or self._path is None:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._path.rename(self._path.with_suffix(""))
+        self._file = None
+        self._path = None
+
+    def _abandon(self) -> None:
+        """After a failed write: leave the file as it is (its last line may be torn) and begin a new one next time."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                self.failed_writes += 1
+        self._file = None
+        self._path = None
+
+    def close_leftovers(self) -> None:
+        """Files an earlier run of this gateway left open: give them their final names."""
+        gateway = self.stem.rpartition("-")[0]
+        ours = re.compile(re.escape(gateway) + r"-[0-9a-z]+-\d{6}\.jsonl\.open")  # not those of "orders-2" when we are "orders"
+        for path in self.directory.glob("dt=*/hr=*/*.jsonl.open"):
+            if ours.fullmatch(path.name) and not path.name.startswith(self.stem):
+                try:
+                    path.rename(path.with_suffix(""))
+                except OSError as error:
+                    self.report(f"access log: cannot close {path.name}: {error}")

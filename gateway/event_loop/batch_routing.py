@@ -1,0 +1,59 @@
+"""Who was judged how: what the limiter's executor cannot know, because it has never heard of sessions.
+
+The executor sees requests. Which thread's they are, and of which listener, only their batches tell: a session's batches go to the thread of
+its number, and every batch that comes back is counted at its listener's place, by the way it went.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.pipeline import Batch
+from gateway.session.session import Session
+from limiter.executor import QUEUED, Submission
+
+
+def by_session(submission: Submission, threads: int) -> list[Submission]:
+    """The submission cut into one per thread: every session's requests go to the thread of its number."""
+    shares: list[list[Batch]] = [[] for _ in range(threads)]
+    for batch in batches_of(submission):
+        session = batch.owner
+        assert isinstance(session, Session)
+        shares[session.number % threads].append(batch)
+    pieces = []
+    for share in shares:
+        piece = Submission([], submission.now, share)
+        for batch in share:
+            piece.requests.extend(batch.requests)
+        pieces.append(piece)
+    return pieces
+
+
+def count(submission: Submission) -> None:
+    """Count the submission's batches at their listeners' places. A batch of which something passed without a verdict is `bypassed`."""
+    queued = submission.way == QUEUED
+    for batch in batches_of(submission):
+        session = batch.owner
+        assert isinstance(session, Session)
+        judged = session.place.judged
+        messages = unjudged(batch) if submission.unjudged else 0
+        if messages:
+            judged.bypassed += 1
+            judged.bypassed_messages += messages
+        elif queued:
+            judged.queued += 1
+        else:
+            judged.inline += 1
+
+
+def unjudged(batch: Batch) -> int:
+    """Messages of it that passed without a verdict."""
+    messages = 0
+    for request in batch.requests:
+        if request.bypassed:
+            messages += request.count * request.messages
+    return messages
+
+
+def batches_of(submission: Submission) -> list[Batch]:
+    batches = submission.owner
+    assert isinstance(batches, list)
+    return batches

@@ -1,0 +1,396 @@
+"""A sweep: what the event loop does between two turns of trio.
+
+One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it,
+lets each session that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission; the
+verdicts come back through the eventfd in this or a later sweep. Sessions that want more are on the list of the next sweep, so a busy
+one cannot keep the others waiting: the cap per turn is Decode's REQUESTS_PER_TURN and one read of RECEIVE_BYTES per side.
+
+A session's exception closes that session, is counted and logged once, and never reaches the loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import select
+from collections.abc import Callable
+from typing import Any, Final
+
+from gateway import log
+from gateway.clock import now_ns
+from gateway.counting.histogram import Histogram
+from gateway.event_loop.batch_routing import batches_of, count
+from gateway.event_loop.idle_sessions import SLOT_NS, Resting
+from gateway.pipeline.parts import NEVER, ProtocolError
+from gateway.pipeline.pipeline import Batch
+from gateway.session.deadlines import rest, tick
+from gateway.session.ending import break_off, pass_ends
+from gateway.session.heartbeats import PAUSE_NS
+from gateway.session.session import Session
+from limiter.executor import Executor, Submission
+from limiter.request import Request
+
+IDLE: Final = 0
+DONE: Final = 1
+MORE: Final = 2
+RECEIVE_BYTES: Final = 262_144  # one buffer per loop; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
+EVENTS: Final = 512  # events taken from the kernel per sweep, at most
+FEW_EVENTS: Final = 42  # the same after a sweep that found fewer: the most whose room Python's own allocator serves
+VERDICT_WAIT_NS: Final = (
+    1_000_000  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
+)
+TURN_NS: Final = 4_000_000  # of sweeping at most while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
+EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+# What the kernel announces, as the numbers epoll_ctl(2) has for it: compiled code would look `select`'s names up for each event.
+WRITABLE: Final = 0x004  # EPOLLOUT
+FAILED: Final = 0x008  # EPOLLERR
+GONE: Final = 0x2018  # EPOLLRDHUP | EPOLLHUP | EPOLLERR
+
+
+class Sweeper:
+    """All sessions of one loop. Not a task: `EventLoop` calls `turns` where others want their turn, and `serve` where nobody does."""
+
+    def __init__(self, executor: Executor, on_end: Callable[[Session, BaseException | None], None], overhead: Histogram) -> None:
+        self.executor = executor
+        self.overhead = overhead  # seconds each submission took from its sweep to being passed on
+        self.on_end = on_end  # called with every session that is over, and the exception where one ended it
+        self.sessions: dict[int, Session] = {}
+        self.sweeps = 0  # in which a session had a turn
+        self.turned = 0  # turns of sessions
+        self.submissions = 0
+        self.called = False  # the loop has something to do other than sweeping: whoever serves stops
+        self._bell = -1  # readable when that is so
+        self._epoll = select.epoll()
+        self._poll: Any = self._epoll.poll  # looked up once
+        self._most = EVENTS  # to be taken from the kernel by the next sweep
+        self._now = 0  # for `serve`: when it was last looked at the clock
+        self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
+        self._ready: list[Session] = []
+        self._timers: list[tuple[int, int]] = []  # (due, session number); stale entries are skipped
+        self._awake: dict[int, Session] = {}  # all that are not at rest, by number
+        self._resting = Resting()
+        self._ticked_at = 0
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._wake_fd = executor.fileno()
+        if self._wake_fd >= 0:
+            self._epoll.register(self._wake_fd, select.EPOLLIN | select.EPOLLET)
+
+    def fileno(self) -> int:
+        """The epoll set's descriptor: readable when a sweep has something to do."""
+        return self._epoll.fileno()
+
+    def add(self, session: Session, now: int) -> None:
+        """Take a session in; its first turn is in the next sweep."""
+        session.opened_at = now
+        for channel in (session.client, session.upstream):
+            channel.received_at = channel.sent_at = now
+        self.sessions[session.number] = self._awake[session.number] = session
+        self._enter(session.client.fd, session)
+        self._enter(session.upstream.fd, session)
+        try:
+            self._epoll.register(session.client.fd, EDGE)
+            self._epoll.register(session.upstream.fd, EDGE)
+        except OSError as error:  # ENOSPC (fs.epoll.max_user_watches), ENOMEM: this client only
+            self._crashed(session, error)
+            return
+        self.wake(session)
+
+    def _enter(self, descriptor: int, session: Session | None) -> None:
+        missing = descriptor + 1 - len(self._by_descriptor)
+        if missing > 0:
+            self._by_descriptor.extend([None] * missing)
+        self._by_descriptor[descriptor] = session
+
+    def wake(self, session: Session) -> None:
+        """Let `session` take a turn in the next sweep."""
+        if not session.queued and not session.over:
+            session.queued = True
+            self._ready.append(session)
+
+    def waiting(self) -> bool:
+        """Whether a session waits for the next sweep."""
+        return bool(self._ready)
+
+    def next_due(self) -> int:
+        """Monotonic ns of the earliest timer; NEVER without one."""
+        return self._timers[0][0] if self._timers else NEVER
+
+    def listen_for(self, descriptor: int) -> None:
+        """From now on `called` is set, and `serve` returns, when `descriptor` is readable."""
+        self._bell = descriptor
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def turns(self) -> None:
+        """Sweep until there is nothing more to do at once, until `called`, or for TURN_NS."""
+        started = now = now_ns()
+        while self.sweep(now) != IDLE and not self.called and now - started < TURN_NS:
+            now = now_ns()
+
+    def serve(self, until: int) -> None:
+        """Sweep, and sleep while nothing happens, until `until` (monotonic ns) or until `called`."""
+        self._now = now_ns()
+        while not self.called and self._now < until:
+            wait_ns = 0 if self._ready else min(until, self.next_due()) - self._now
+            events = self._look(wait_ns)
+            began = self._now = now_ns()
+            self._sweep(events, began)
+            if self._now == began:  # it did not end with verdicts, after which the clock was looked at: it may have been long
+                self._now = now_ns()
+
+    def sweep(self, now: int, wait_s: float = 0.0) -> int:
+        """One sweep: IDLE when nothing had happened, DONE when all was done, MORE when there is more to do at once.
+
+        Waits up to `wait_s` for something to happen, in whole milliseconds as epoll counts; pass 0 after MORE.
+        """
+        asked = now_ns() if wait_s > 0 else 0
+        events = self._look(int(wait_s * 1e9))
+        return self._sweep(events, now + now_ns() - asked if asked else now)
+
+    def _look(self, wait_ns: int) -> list[tuple[int, int]]:
+        """What has happened, or happens within `wait_ns`: descriptors and what the kernel announces of them."""
+        events: list[tuple[int, int]] = self._poll(wait_ns / 1e9, self._most) if wait_ns > 0 else self._poll(0, self._most)
+        self._most = EVENTS if len(events) >= FEW_EVENTS else FEW_EVENTS
+        return events
+
+    def _sweep(self, events: list[tuple[int, int]], now: int) -> int:
+        for descriptor, mask in events:
+            self._note(descriptor, mask, now)
+        self._take_timers(now)
+        ready = self._ready
+        if not ready:
+            return DONE if events else IDLE
+        self.sweeps += 1
+        self.turned += len(ready)
+        self._ready = []
+        batches: list[Batch] = []
+        for session in ready:
+            session.queued = False
+            asking = len(batches)
+            self._turn(session, now, batches)
+            if len(batches) == asking:  # now rather than after all others' turns: what a session is made of is still in the cache
+                self._settle(session, now)
+        if batches:
+            self._submit(batches, now)
+            for batch in batches:
+                session = session_of(batch)
+                if session.settled_in != self.sweeps:
+                    self._settle(session, now)
+        return MORE if self._ready else DONE
+
+    def _note(self, descriptor: int, mask: int, now: int) -> None:
+        if descriptor == self._wake_fd:
+            self._collect(now, settling=False)
+            return
+        if descriptor == self._bell:
+            self.called = True
+            return
+        session = self._by_descriptor[descriptor]
+        if session is None:
+            return
+        channel = session.client
+        if channel.fd != descriptor:
+            channel = session.upstream
+        if mask & WRITABLE:
+            channel.writable = channel.error is None
+        if mask & GONE:
+            channel.hung_up = True
+            if mask & FAILED and channel is session.client and (channel.eof or session.withheld()):
+                channel.check()
+        if mask != WRITABLE and not channel.eof:
+            channel.readable = channel.error is None
+        if not session.queued and not session.over:
+            session.queued = True
+            self._ready.append(session)
+
+    def _take_timers(self, now: int) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            due, number = heapq.heappop(timers)
+            session = self.sessions.get(number)
+            if session is not None and session.due == due:
+                session.timed = NEVER  # what is due next may be due at the same moment: that needs a timer of its own
+                self.wake(session)
+
+    def _turn(self, session: Session, now: int, batches: list[Batch]) -> None:
+        if session.over:
+            return
+        try:
+            if session.turn(now, self._buffer):
+                batch = session.batch
+                assert batch is not None
+                batches.append(batch)
+            if session.conversation.ask_due <= now:
+                deliveries = session.deliveries.ask(session, now)
+                if deliveries is not None:
+                    batches.append(deliveries)
+        except ProtocolError as broken:  # a name of its own: mypyc would give `error` this type below as well
+            break_off(session, broken, now)
+        except Exception as error:  # let it crash: this session only
+            self._crashed(session, error)
+
+    def _submit(self, batches: list[Batch], now: int) -> None:
+        if len(batches) == 1:
+            requests: list[Request] = list(batches[0].requests)
+        else:
+            requests = []
+            for batch in batches:
+                for request in batch.requests:  # one by one: most batches have one, and `extend` is made for more
+                    requests.append(request)
+        self.submissions += 1
+        if self.executor.submit(Submission(requests, now, batches)):
+            self._collect(now, settling=True)  # those of this submission, and of an earlier one that a thread has just finished
+        elif not self._ready:
+            for descriptor, mask in self._look(VERDICT_WAIT_NS):
+                self._note(descriptor, mask, now)
+
+    def _collect(self, now: int, *, settling: bool) -> None:
+        """Resume every session whose verdicts are there, and settle it, or let it take its turn first."""
+        for submission in self.executor.collect():
+            count(submission)
+            for batch in batches_of(submission):
+                session = session_of(batch)
+                deliveries = session.deliveries.batch is batch
+                if session.over or not (deliveries or session.batch is batch):
+                    session.give_up(batch)
+                    continue
+                try:
+                    if deliveries:
+                        session.resume_deliveries(now, submission.now)
+                    else:
+                        session.resume(now, submission.now)
+                except ProtocolError as broken:
+                    session.give_up(batch)
+                    break_off(session, broken, now)
+                except Exception as error:  # let it crash: this session only
+                    session.give_up(batch)
+                    self._crashed(session, error)
+                if settling:
+                    self._settle(session, now)
+                else:
+                    self.end(session)
+            done = now_ns()
+            if settling:
+                self._now = done
+            self.overhead.observe((done - submission.now) / 1e9)
+
+    def _settle(self, session: Session, now: int) -> None:
+        session.settled_in = self.sweeps
+        if session.rests_until:
+            self._stir(session)
+        try:
+            session.settle(now)
+            pass_ends(session, now)
+        except Exception as error:  # let it crash: this session only
+            self._crashed(session, error)
+        if session.over:
+            self._remove(session, None)
+            return
+        if session.again:
+            self.wake(session)
+        due = session.due
+        if due != session.timed and due < NEVER:
+            heapq.heappush(self._timers, (due, session.number))
+        session.timed = due
+
+    def _crashed(self, session: Session, error: Exception) -> None:
+        """Every fault of a session ends here; and so does the session, whatever else may fail on the way."""
+        session.abort("gateway_error", f"{type(error).__name__}: {error}")
+        self._remove(session, error)
+
+    def tick(self, now: int) -> None:
+        """A few times a second: deadlines and heartbeats of every session that is not at rest."""
+        asleep = now - self._ticked_at
+        self._ticked_at = now
+        if asleep > PAUSE_NS:
+            for session in self.sessions.values():
+                session.heartbeats.excuse(asleep, now)
+        for number in self._resting.take_due(now):
+            resting = self.sessions.get(number)
+            if resting is not None and 0 < resting.rests_until <= now + SLOT_NS:
+                self._stir(resting)
+        for session in list(self._awake.values()):
+            try:
+                tick(session, now)
+                until = rest(session, now)
+                if until:
+                    self._resting.enter(session, until)
+                    del self._awake[session.number]
+            except Exception as error:  # let it crash: this session only
+                self._crashed(session, error)
+                continue
+            if session.over:
+                self._remove(session, None)
+            elif session.again or session.client.hung_up or session.conversation.draining:
+                self.wake(session)
+
+    def _stir(self, session: Session) -> None:
+        """Something happens to a session at rest: it is looked at again."""
+        self._resting.leave(session)
+        self._awake[session.number] = session
+
+    def attempt(self, session: Session, what: Callable[[], None]) -> None:
+        """Do something with a session outside of its turn; should that fail, it is the end of this session only."""
+        if session.rests_until:
+            self._stir(session)
+        try:
+            what()
+        except Exception as error:  # let it crash: this session only
+            self._crashed(session, error)
+
+    def buffered(self) -> int:
+        """Bytes all sessions keep in memory."""
+        total = self._resting.buffered
+        for session in list(self._awake.values()):
+            try:
+                total += session.buffered()
+            except Exception as error:  # let it crash: this session only
+                self._crashed(session, error)
+        return total
+
+    def poke_all(self) -> None:
+        """Let every session take a turn: something all of them wait for has changed."""
+        for session in self.sessions.values():
+            self.wake(session)
+
+    def end(self, session: Session) -> None:
+        """Take out a session that has ended outside of a turn (`abort`, `say_farewell`, a batch that broke); wake it if it has not."""
+        if session.over:
+            self._remove(session, None)
+        else:
+            self.wake(session)
+
+    def _remove(self, session: Session, error: BaseException | None) -> None:
+        if self.sessions.pop(session.number, None) is None:
+            return
+        if session.rests_until:
+            self._resting.leave(session)
+        else:
+            del self._awake[session.number]
+        self._enter(session.client.fd, None)
+        self._enter(session.upstream.fd, None)
+        try:
+            session.close()  # closing a descriptor takes it out of the epoll set
+        except Exception as fault:  # it is out of the set all the same, and nobody waits for it
+            if error is None:
+                error = fault
+            else:
+                log.failure("session_failed", fault, conn=session.number, while_closing=True)
+        try:
+            self.on_end(session, error)
+        except Exception as unsaid:
+            log.failure("session_failed", unsaid, conn=session.number, while_closing=True)
+
+    def close(self) -> None:
+        """End every session at once."""
+        for session in list(self.sessions.values()):
+            session.abort("shutdown", "the gateway stops")
+            self._remove(session, None)
+        self._epoll.close()
+
+    def __repr__(self) -> str:
+        return f"<Sweeper {len(self.sessions)} sessions, {len(self._ready)} ready, {self.sweeps} sweeps>"
+
+
+def session_of(batch: Batch) -> Session:
+    session = batch.owner
+    assert isinstance(session, Session)
+    return session

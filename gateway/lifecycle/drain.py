@@ -1,0 +1,127 @@
+"""The graceful stop: no new clients, what is in flight goes its way, clients are told in their protocol, then the end.
+
+Held messages go on passing as their limits allow, and so do parked deliveries that the broker has forgotten (no-ack). Shortly before the
+deadline they pass without a limit: a burst of what memory could hold is a smaller harm than messages lost without a word. Who is left at
+the deadline is told all the same; what is abandoned then is counted and said.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gateway import log
+from gateway.clock import now_ns
+from gateway.session import description
+from gateway.session.ending import say_farewell
+from gateway.session.graceful_close import attend_departure, begin_departure, depart
+from limiter.rules.rule_set import RuleSet
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+    from gateway.session.session import Session
+
+DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second: over within 30 s (reliability.md A5), or a supervisor kills first
+RELEASE_S: Final = 2.0  # before the deadline: what is held passes
+FAREWELL_S: Final = 2.0  # for clients to close after they were told
+FAREWELL: Final = "the gateway is stopping"
+QUIET_NS: Final = 1_000_000_000  # where answers cannot be counted: a broker silent for so long has answered what it was asked (a guess)
+
+
+async def drain(gateway: Gateway, asked: int) -> None:
+    """Let what is in flight go its way, tell the clients, then stop: within DRAIN_S of when that was asked for (monotonic ns), which is
+    earlier than now where somebody was being dialled for (`Listener._arrive`).
+    """
+    for listener in gateway.listening.values():
+        listener.close()
+    started = now_ns()
+    deadline = asked + int(DRAIN_S * 1e9)
+    gateway.accounts.fold(started)
+    abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
+    sessions = gateway.sweeper.sessions
+    for session in list(sessions.values()):
+        gateway.sweeper.attempt(session, partial(begin, session, started))
+    released = False
+    while sessions and now_ns() < deadline:
+        now = now_ns()
+        if not released and now > deadline - RELEASE_S * 1e9:
+            released = True
+            release_held(gateway)
+        for session in list(sessions.values()):
+            gateway.sweeper.attempt(session, partial(tell_drained, session, now))
+            gateway.sweeper.end(session)
+        gateway.event_loop.wake()
+        if all(is_told(session) for session in sessions.values()):
+            break
+        await trio.sleep(0.02)
+    await say_farewells(gateway)
+    gateway.event_loop.stop()
+    gateway.sweeper.close()
+    gateway.executor.close(1.0)
+    await trio.to_thread.run_sync(gateway.fills.save)
+    gateway.accounts.fold(now_ns())
+    if gateway.access_log is not None:
+        gateway.access_log.close_second(int(time.time()))
+        await trio.to_thread.run_sync(gateway.access_log.stop, 5.0)
+    abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values()) - abandoned
+    level = logging.WARNING if abandoned else logging.INFO
+    log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)
+
+
+def begin(session: Session, now: int) -> None:
+    """Take nothing new from the client; what is in flight goes its way."""
+    if session.conversation.has_farewell:
+        session.begin_drain()
+    else:
+        begin_departure(session, FAREWELL, "drain", now)
+
+
+def is_told(session: Session) -> bool:
+    """Whether only its peers' own ends are still waited for."""
+    return session.conversation.draining or (session.departure is not None and session.departure.over)
+
+
+def tell_drained(session: Session, now: int) -> None:
+    if session.departure is not None:
+        attend_departure(session, now)
+    elif session.drained(now, QUIET_NS):
+        say_farewell(session, FAREWELL, "drain", now)
+
+
+def tell_late(session: Session, now: int) -> None:
+    if not is_told(session):
+        log.event(logging.WARNING, "drain_deadline", conn=session.number, state=description.state(session, now))
+        if session.departure is None:
+            say_farewell(session, FAREWELL, "drain", now)
+        else:
+            depart(session, now)
+
+
+def release_held(gateway: Gateway) -> None:
+    """Let everything held pass: it is judged again within a tenth of a second, and then no rule is in force."""
+    conversations = [session.conversation for session in gateway.sweeper.sessions.values()]
+    messages = sum(conversation.held_messages for conversation in conversations)
+    deliveries = sum(conversation.parked_messages for conversation in conversations)
+    if messages or deliveries:
+        log.event(logging.WARNING, "held_messages_released", messages=messages, deliveries=deliveries)
+        gateway.fills.save()
+        gateway.fills.frozen = True
+        gateway.limits_lifted = True
+        gateway.judge.replace(RuleSet(()))
+
+
+async def say_farewells(gateway: Gateway) -> None:
+    """Tell those that are left, and give all of them a moment to close."""
+    sessions = gateway.sweeper.sessions
+    now = now_ns()
+    for session in list(sessions.values()):
+        gateway.sweeper.attempt(session, partial(tell_late, session, now))
+        gateway.sweeper.end(session)
+    gateway.event_loop.wake()
+    with trio.move_on_after(FAREWELL_S):
+        while sessions:
+            await trio.sleep(0.01)

@@ -1,0 +1,101 @@
+"""Fill levels over a restart: a bucket that was empty stays empty, so restarting the gateway gives nobody a fresh burst (`limiter.md` 2.5).
+
+Kept in the state directory, written about once a second and at the end, read at the start. The file is a cache, not a record: it is
+replaced as a whole without fsync, at most a second or so old after SIGKILL, and one that cannot be read is left aside with a warning.
+
+There may be a million buckets that are not full, so it is rows of 32 bytes (`limiter.packed_buckets`), written page by page: a line of JSON
+that says when they were true and the secret that tells whose they are, the rows, and four bytes of CRC over them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+import time
+import zlib
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway import log
+from gateway.clock import now_ns
+from limiter.packed_buckets import ROW_BYTES, SECRET_BYTES
+
+if TYPE_CHECKING:
+    from limiter.judge import Judge
+
+FILE: Final = "fills"
+CRC_BYTES: Final = 4
+
+
+def parse(data: bytes) -> tuple[float, bytes, array[int]]:
+    """When (seconds since 1970) the fills were true, the secret, and the rows. Raises ValueError for anything else."""
+    line, _, rest = data.partition(b"\n")
+    whole = json.loads(line)
+    if not isinstance(whole, dict) or not isinstance(whole.get("at"), (int, float)) or not isinstance(whole.get("secret"), str):
+        raise ValueError("not a file of fill levels")
+    if whole.get("order") != sys.byteorder:
+        raise ValueError("of a machine that writes numbers the other way round")
+    secret = bytes.fromhex(whole["secret"])
+    if len(secret) != SECRET_BYTES or not math.isfinite(whole["at"]):
+        raise ValueError("not a file of fill levels")
+    body, crc = rest[:-CRC_BYTES], rest[-CRC_BYTES:]
+    if len(body) % ROW_BYTES or zlib.crc32(body).to_bytes(CRC_BYTES, "big") != crc:
+        raise ValueError("cut short, or changed")
+    return float(whole["at"]), secret, array("q", body)
+
+
+class Fills:
+    """The file of fill levels. `wall_clock` gives seconds since 1970: monotonic time does not survive a restart."""
+
+    def __init__(self, state_directory: Path, judge: Judge, wall_clock: Callable[[], float] = time.time) -> None:
+        self._path = state_directory / FILE
+        self._judge = judge
+        self._wall_clock = wall_clock
+        self._empty = False  # what the file says now: nothing; then it need not be written again
+        self.frozen = False  # what was saved last is to stay: the rules were lifted, fills say nothing any more
+        self.failed_writes = 0
+
+    def restore(self) -> None:
+        """Give the judge the fills of before the restart."""
+        try:
+            at, secret, rows = parse(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            log.event(logging.WARNING, "fill_levels_unreadable", err=str(error), remedy="buckets start full; the file is written anew")
+            return
+        away_ns = max(0, int((self._wall_clock() - at) * 1e9))
+        self._judge.restore(secret, rows, now_ns(), away_ns)
+
+    def save(self) -> None:
+        """Write the fills of now. Called on a thread; a failure is counted, never raised."""
+        if self.frozen:
+            return
+        beside = self._path.with_suffix(".new")
+        try:
+            count = self._write(beside)
+            if count or not self._empty:
+                os.replace(beside, self._path)  # noqa: PTH105  -- atomic, by its own name
+        except OSError:
+            self.failed_writes += 1
+        else:
+            self._empty = not count
+
+    def _write(self, path: Path) -> int:
+        """How many rows were written to `path`."""
+        judge = self._judge
+        count = crc = 0
+        with path.open("wb") as file:
+            about = {"at": self._wall_clock(), "secret": judge.secret.hex(), "order": sys.byteorder}
+            file.write(json.dumps(about).encode() + b"\n")
+            for rows in judge.fills(now_ns()):
+                rows.tofile(file)
+                crc = zlib.crc32(rows, crc)
+                count += len(rows)
+            file.write(crc.to_bytes(CRC_BYTES, "big"))
+        return count

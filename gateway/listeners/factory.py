@@ -1,0 +1,122 @@
+"""The listeners a configuration asks for, put together with their brokers, their TLS and their share of the descriptors."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from gateway import log
+from gateway.admission import Caps, Places, room_for_connections
+from gateway.assembly import Place
+from gateway.listeners.listener import Listener
+from gateway.listeners.upstream import Upstream
+from gateway.protocols.rocketmq.limit_requests import Permission
+from gateway.settings.checks import brokers_room
+from gateway.settings.tls_files import ending, hops
+from gateway.transport.tls.certificates import TlsFileError
+from gateway.transport.tls.context import Hop
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gateway.settings import Settings
+    from gateway.settings.types import Listener as Entry
+    from gateway.systemd import Inheritance
+
+Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broker
+
+
+def listeners_of(settings: Settings) -> dict[str, Listener]:
+    """By name, not open yet. Call it when the limit of open files is what it will be."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    places = Places.unbounded()
+    if descriptors != resource.RLIM_INFINITY:
+        brokers = sum(brokers_room(entry) for entry in settings.listeners)
+        places = Places(room_for_connections(descriptors, len(settings.listeners), brokers), descriptors)
+    return {entry.name: listener_of(entry, places) for entry in settings.listeners}
+
+
+def open_listeners(listening: Collection[Listener], inheritance: Inheritance) -> None:
+    """Open all, on the supervisor's sockets where it has them: by address, and only then by name. Raises OSError."""
+    taken = {listener.name: inheritance.at(listener.bind) for listener in listening}
+    for listener in listening:
+        listener.open(taken[listener.name] or inheritance.named(listener.name))
+
+
+def listener_of(entry: Entry, places: Places) -> Listener:
+    """The listener that `entry` describes, not open yet. Raises TlsFileError."""
+    place = Place(
+        entry.name,
+        entry.protocol,
+        entry.max_frame,
+        entry.handshake_timeout_ns,
+        entry.idle_timeout_ns or 0,
+        entry.other_protocols == "pass",
+        entry.send_proxy_protocol == "v2",
+    )
+    remote = entry.remote_admin
+    place.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
+    tls, upstream_tls = hops(entry)
+    return Listener(
+        place,
+        entry.bind,
+        Upstream(entry.name, entry.upstream, send_proxy=entry.send_proxy_protocol == "v2", tls=upstream_tls),
+        caps=Caps(entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate),
+        places=places,
+        accept_proxy=entry.accept_proxy_protocol,
+        tls=tls,
+    )
+
+
+class Derived(Protocol):
+    """Listeners that are not in the configuration themselves but made after one that is."""
+
+    def read_tls(self, entry: Entry) -> dict[str, Protection]: ...
+
+
+def read_tls(settings: Settings, derived: Mapping[str, Derived] | None = None) -> dict[str, Protection]:
+    """By listener: how its two hops are to be protected, from what the files say now. Raises TlsFileError."""
+    found: dict[str, Protection] = {}
+    for entry in settings.listeners:
+        found[entry.name] = hops(entry)
+        if derived and entry.name in derived:
+            found.update(derived[entry.name].read_tls(entry))
+    return found
+
+
+def say_ending(settings: Settings) -> None:
+    """Log a warning of each of the gateway's certificates that is near its end or past it, as `sluice check` does."""
+    with suppress(TlsFileError):  # gone since it was read: the next reload says so
+        for problem in ending(settings):
+            log.event(logging.WARNING, "certificate_ending", setting=problem.path, err=problem.message, remedy=problem.remedy)
+
+
+def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
+    """Whose files are not those that new connections begin with now."""
+    return [
+        f"listeners.{name}.{key}: the files have changed"
+        for name, listener in listening.items()
+        for key, old, new in _pairs(listener, protection.get(name))
+        if old.fingerprint != new.fingerprint
+    ]
+
+
+def put_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
+    """Let new connections begin with this; those that are there keep what they began with. Says whose files have changed."""
+    changed = changed_tls(listening, protection)
+    for name, listener in listening.items():
+        if name not in protection:
+            continue
+        for _, old, new in _pairs(listener, protection[name]):
+            new.failures.update(old.failures)
+        listener.tls, listener.upstream.tls = protection[name]
+    return changed
+
+
+def _pairs(listener: Listener, protection: Protection | None) -> list[tuple[str, Hop, Hop]]:
+    """The hops that are protected before and after: setting, old, new."""
+    tls, upstream_tls = protection or (None, None)
+    hops_ = (("tls", listener.tls, tls), ("upstream_tls", listener.upstream.tls, upstream_tls))
+    return [(key, old, new) for key, old, new in hops_ if old is not None and new is not None]

@@ -1,0 +1,267 @@
+"""Listeners: accept clients, look at each, dial the broker for it, hand both connections to the event loop.
+
+One upstream connection per client connection, opened for that client: brokers key consumers, transactions and callbacks by connection.
+This is trio's side of a session's life; once both ends are connected the event loop has them and no task is left. Who does not get that
+far is turned away in the protocol's own words (`turn_away.py`); what each error on the way means stands in `connection_errors.py`.
+
+Accepting survives running out of descriptors: a reserve descriptor is given up to accept and close at once, so that the kernel's queue
+does not fill with clients who wait for nothing; one log line a second at most says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from gateway import log
+from gateway.admission import Admission, Caps, Places, Seat
+from gateway.assembly import Place
+from gateway.clock import now_ns
+from gateway.listeners.connection_errors import Refusal, Refusals, refusal_of
+from gateway.listeners.protocol_detection import begins_tls, check_protocol, proxy_header
+from gateway.listeners.tcp import set_up
+from gateway.listeners.tls_handshake import protect
+from gateway.listeners.turn_away import Exit
+from gateway.listeners.upstream import OUT_OF_DESCRIPTORS, Upstream
+from gateway.transport.channel import Channel
+from gateway.transport.proxy_protocol import Ends, plain
+from gateway.transport.tls.context import Hop
+
+BACKLOG: Final = 4096  # the kernel caps it at net.core.somaxconn
+ACCEPTS_PER_TURN: Final = 64  # then trio's turn
+WAY_OUT: Final = {
+    errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
+    errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
+    errno.EACCES: "; ports below 1024 need the capability CAP_NET_BIND_SERVICE, or root",
+}
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A client on its way in: grows from a socket to two channels and a seat."""
+
+    client: Channel
+    address: tuple[str, int]  # the client's own: as the PROXY header tells it, where one is taken
+    ends: Ends | None = None  # once nothing can change them any more
+    protected: bool = False  # TLS is up
+    seat: Seat | None = None
+    upstream: Channel | None = None
+
+
+Handover = Callable[["Listener", Arrival], None]
+
+
+class Listener:
+    """One bound socket, the broker behind it, and counters. opened = closed + active + arriving, always."""
+
+    def __init__(
+        self,
+        place: Place,
+        bind: tuple[str, int],
+        upstream: Upstream,
+        *,
+        caps: Caps | None = None,
+        places: Places | None = None,
+        accept_proxy: bool = False,
+        tls: Hop | None = None,
+    ) -> None:
+        self.place = place
+        self.name = place.listener
+        self.protocol = place.protocol
+        self.bind = bind
+        self.upstream = upstream
+        self.accept_proxy = accept_proxy
+        self.tls = tls  # towards clients; a reload may put another one here
+        self.admission = Admission(self.name, caps or Caps(), places or Places.unbounded(), now_ns())
+        self.exit = Exit(self.protocol)
+        self.refusals = Refusals(self.name, self.protocol)
+        self.opened = 0
+        self.active = 0
+        self.arriving = 0
+        self.closed: dict[str, int] = {}  # cause -> connections
+        self.sock: socket.socket | None = None
+        self.inherited = False  # it outlives this process: clients that come after `close` wait for the next one
+
+    def open(self, inherited: socket.socket | None = None) -> None:
+        """Bind and listen, or listen on a socket that the supervisor keeps. Raises OSError with the address in its message."""
+        self.inherited = inherited is not None
+        if inherited is not None:
+            self.sock = inherited
+            return
+        family = socket.AF_INET6 if ":" in self.bind[0] else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind(self.bind)
+            sock.listen(BACKLOG)
+        except OSError as error:
+            sock.close()
+            raise cannot_bind(error, self.name, self.bind) from error
+        self.sock = sock
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it really listens (port 0 replaced by the one the kernel gave)."""
+        if self.sock is None:
+            return self.bind
+        host, port = self.sock.getsockname()[:2]
+        return host, port
+
+    def count_closed(self, cause: str) -> None:
+        self.closed[cause] = self.closed.get(cause, 0) + 1
+
+    async def accept_forever(self, handover: Handover) -> None:
+        """Accept until cancelled; every client gets its own short-lived task that brings it in."""
+        assert self.sock is not None
+        reserve = _reserve()
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    await trio.lowlevel.wait_readable(self.sock)
+                    for _ in range(ACCEPTS_PER_TURN):
+                        try:
+                            client, address = self.sock.accept()
+                        except BlockingIOError:
+                            break
+                        except OSError as error:
+                            if error.errno not in OUT_OF_DESCRIPTORS:
+                                continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
+                            reserve = self._shed(reserve, error)
+                            await trio.sleep(0.1)
+                            break
+                        self.opened += 1
+                        self.arriving += 1
+                        nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
+        finally:
+            if reserve >= 0:
+                os.close(reserve)
+
+    def _shed(self, reserve: int, error: OSError) -> int:
+        """Out of descriptors: use the reserve to accept one client and close it at once."""
+        assert self.sock is not None
+        if reserve >= 0:
+            os.close(reserve)
+        try:
+            client, _ = self.sock.accept()
+            client.close()
+            self.opened += 1
+            self.count_closed("overload")
+        except OSError:
+            pass  # nobody waits any more, or another descriptor was taken meanwhile: try again in a moment
+        log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), remedy="raise the nofile limit (ulimit -n)")
+        return _reserve()
+
+    # ---- one client's way in ---------------------------------------------------------------------------------------
+
+    async def _connect(self, sock: socket.socket, peer: tuple[str, int], handover: Handover) -> None:
+        """From accept to handover, or to the way out."""
+        arrival = Arrival(Channel(sock), peer)
+        try:
+            await self._arrive(arrival)
+        except Exception as error:  # let it crash: this client only
+            refusal = refusal_of(error)
+            self._lost(arrival, refusal.cause)
+            self.refusals.add(refusal, arrival.address, now_ns())
+            await self._send_off(arrival, refusal)
+        except BaseException:  # cancelled: the gateway stops
+            self._lost(arrival, "drain")
+            arrival.client.close()
+            raise
+        else:
+            self.arriving -= 1
+            self.active += 1
+            handover(self, arrival)
+
+    async def _arrive(self, arrival: Arrival) -> None:
+        """A seat, whose connection it is, TLS, the first words; then the broker. Raises what `refusal_of` knows."""
+        sock = arrival.client.sock
+        set_up(sock)
+        arrival.seat = self.admission.enter(None if self.accept_proxy else arrival.address[0], now_ns())
+        with trio.fail_after(self.place.handshake_ns / 1e9):
+            await self._introduce(arrival)
+            if self.accept_proxy:
+                arrival.seat.take_address(arrival.address[0])
+            if not arrival.protected:
+                await check_protocol(sock, self.protocol, self.place.max_frame, others=self.place.others_pass)
+        with trio.CancelScope(
+            shield=True
+        ):  # it has spoken: where accepting ends meanwhile, it still gets in and is told so in its protocol
+            arrival.upstream = await self.upstream.dial(arrival.ends)
+
+    async def _introduce(self, arrival: Arrival) -> None:
+        """What comes before the protocol's own first byte: the PROXY header, TLS. Does what is not done yet."""
+        sock = arrival.client.sock
+        if arrival.ends is None:
+            told = await proxy_header(sock) if self.accept_proxy else None
+            arrival.ends = told or _ends_of(sock, arrival.address)
+            arrival.address = arrival.ends.source
+        if self.tls is None or arrival.protected:
+            return
+        if not self.tls.permissive or await begins_tls(sock):
+            arrival.client = await protect(sock, self.tls, self.place.handshake_ns / 1e9)
+            arrival.protected = True
+
+    def _lost(self, arrival: Arrival, cause: str) -> None:
+        """Not a connection any more: counted as closed, its seat is free."""
+        self.arriving -= 1
+        self.count_closed(cause)
+        if arrival.seat is not None:
+            arrival.seat.leave()
+
+    async def _send_off(self, arrival: Arrival, refusal: Refusal) -> None:
+        """Say why, in the client's protocol where it has words, and close."""
+
+        async def client() -> Channel:
+            await self._introduce(arrival)
+            return arrival.client
+
+        try:
+            if refusal.code:
+                await self.exit.turn_away(client, refusal.code, refusal.text)
+            else:
+                await self.exit.say(arrival.client, refusal.last_words)
+        except Exception as error:  # let it crash: this client only
+            log.failure("session_failed", error, listener=self.name)
+        finally:
+            arrival.client.close()
+
+    def close(self) -> None:
+        """Stop accepting. An inherited socket stays open for its other holders."""
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+    def __repr__(self) -> str:
+        state = "open" if self.sock is not None else "closed"
+        return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
+
+
+def cannot_bind(error: OSError, name: str, address: Sequence[Any]) -> OSError:
+    """The error of binding listener `name`, with the address in its message and, for the usual causes, the way out.
+
+    `address` is as the socket module has it: of four parts with IPv6.
+    """
+    host, port = address[:2]
+    return OSError(error.errno, f"listener {name}: cannot bind {host}:{port}: {error.strerror}{WAY_OUT.get(error.errno or 0, '')}")
+
+
+def _reserve() -> int:
+    """A descriptor to give up when there are no more; -1 where there are none even now, as for a broker's listener opened that late."""
+    try:
+        return os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        return -1
+
+
+def _ends_of(sock: socket.socket, peer: tuple[str, int]) -> Ends:
+    """Both ends as the kernel has them."""
+    host, port = sock.getsockname()[:2]
+    return Ends(peer, (plain(host), port))

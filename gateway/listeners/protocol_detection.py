@@ -1,0 +1,86 @@
+"""First words: what a client says before anything is spent on it.
+
+Bytes are looked at in the kernel's buffer (MSG_PEEK) and stay there for whoever comes next. SO_RCVLOWAT lets the kernel wait until enough
+have come, so a client that sends one byte a second wakes nobody: it costs a socket and a sleeping task until its deadline, and no
+connection to the broker.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from typing import Final
+
+import trio
+
+from gateway.listeners.tls_handshake import HANDSHAKE
+from gateway.pipeline.parts import ProtocolError
+from gateway.protocols import OPENINGS
+from gateway.transport import proxy_protocol
+from gateway.transport.proxy_protocol import Ends, MalformedHeaderError
+
+STARVED_S: Final = 0.05  # a system short of memory wakes readers early (tcp_under_memory_pressure); then look again after this
+
+
+async def proxy_header(sock: socket.socket) -> Ends | None:
+    """Take the PROXY header off the beginning: the client's own ends, None where it tells none.
+
+    Raises MalformedHeaderError; ConnectionError when the client is gone.
+    """
+    need = proxy_protocol.SHORTEST
+    while True:
+        data = await _peek(sock, need, proxy_protocol.LONGEST_V2)
+        if len(data) < need:
+            raise MalformedHeaderError(f"the connection ended {len(data)} bytes into its PROXY header")
+        found = proxy_protocol.read(data)
+        if isinstance(found, int):
+            need = found
+            continue
+        sock.recv(found.size)  # all there
+        return found.ends
+
+
+async def begins_tls(sock: socket.socket) -> bool:
+    """Wait for the first byte: whether it is a TLS handshake's; RocketMQ tells by that (TlsModeHandler). Raises ConnectionError."""
+    return (await _peek(sock, 1, 1))[0] == HANDSHAKE
+
+
+async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool) -> None:
+    """Wait for enough to tell whether `protocol` is spoken. Raises ProtocolError, named after what is spoken instead; ConnectionError."""
+    opening = OPENINGS[protocol]
+    head = await _peek(sock, opening.size, opening.size)
+    opening.check(head, max_frame, others)
+    if len(head) < opening.size:
+        raise ProtocolError(f"the connection ended after {head!r}", cause="client")
+
+
+async def _peek(sock: socket.socket, least: int, most: int) -> bytes:
+    """Up to `most` of what has come, once it is `least`; fewer only where the client has finished. Raises ConnectionError without any."""
+    lowered = False
+    while True:
+        try:
+            data = sock.recv(most, socket.MSG_PEEK)
+        except BlockingIOError:
+            data = b""
+        if len(data) >= least:
+            break
+        if _finished(sock):
+            if not data:
+                raise ConnectionAbortedError("the client left without a word")
+            break
+        if lowered:
+            await trio.sleep(STARVED_S)
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            lowered = True
+        await trio.lowlevel.wait_readable(sock)
+    if lowered:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return data
+
+
+def _finished(sock: socket.socket) -> bool:
+    """Whether the peer has sent its FIN, or the connection is broken."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)  # POLLHUP and POLLERR are always told
+    return bool(poll.poll(0))

@@ -1,0 +1,19 @@
+"""Block: hold the refused part and stop reading its client until it may pass, as a broker short of memory does.
+
+AMQP clients wait as long as it takes (and are told: `connection.blocked`). RocketMQ's give a request up after 3 s: there the conversation
+has no more `patience_ns` than that allows, and then the part is rejected.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.actions.holding import wait_until
+from gateway.pipeline.actions.reject import reject
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import NEVER, Part
+
+
+def block(conversation: Conversation, part: Part, now: int) -> None:
+    """Hold and block, or refuse when the client's patience is at its end or the protocol cannot hold this one."""
+    deadline = now + conversation.patience_ns if conversation.patience_ns < NEVER else NEVER
+    if not wait_until(conversation.block, part, now, deadline):
+        reject(conversation, part, now)

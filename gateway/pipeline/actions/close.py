@@ -1,0 +1,17 @@
+"""Close: refuse by closing what the request came on, saying why: an AMQP channel (`channel.close` 506), a RocketMQ connection.
+
+For clients that must notice. What the client had sent behind the refused request goes nowhere, as after a close by the broker itself.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.actions.counting import counted
+from gateway.pipeline.actions.holding import wait
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import Part
+
+
+def close(conversation: Conversation, part: Part, now: int) -> None:
+    """Close, and count the part as refused; wait where something is held before it, which the close would lose."""
+    if not counted(part, conversation.close(part)):
+        wait(conversation, part, now)

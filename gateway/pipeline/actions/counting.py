@@ -1,0 +1,38 @@
+"""What became of a refused part, and how it is counted: of its key, and of the limit it was over. The common ground of the actions."""
+
+from __future__ import annotations
+
+from gateway.pipeline.conversation import DROPPED, REFUSED
+from gateway.pipeline.parts import Part
+from limiter.decisions.caps import is_shared
+
+
+def counted(part: Part, outcome: int) -> bool:
+    """Count `part` as refused or dropped; False, counting nothing, where it is still to be settled (UNABLE, LATER)."""
+    key = part.key
+    assert key is not None
+    tally = key.tally
+    level = part.level
+    if outcome == REFUSED:
+        tally.refused += part.count * part.messages
+        if level is not None and is_shared(level):
+            tally.refused_share += part.count * part.messages
+        tally.refused_bytes += part.count * part.size
+    elif outcome == DROPPED:
+        tally.dropped += part.count * part.messages
+        tally.dropped_bytes += part.count * part.size
+    else:
+        return False
+    if level is not None:
+        level.refused += part.count * part.messages
+    return True
+
+
+def count_held(part: Part) -> None:
+    """Count `part` as held; once, however often it is judged again. A request for messages counts one at the limit that holds it."""
+    key = part.key
+    assert key is not None
+    key.tally.delayed += part.count * part.messages
+    level = part.level
+    if level is not None:
+        level.held += part.count * max(part.messages, 1)

@@ -1,0 +1,21 @@
+"""Delay: hold the refused part up to the rule's `max_delay`, then reject it.
+
+RocketMQ holds that request only; AMQP holds its channel. Clients time out (RocketMQ sends after 3 s, some AMQP clients' writes after
+10 s), so a delay ends in an answer, passed or refused; only an AMQP channel without confirms, to which nothing can be answered, goes on
+waiting unless the rule's `fallback` says otherwise.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.actions.holding import wait_until
+from gateway.pipeline.actions.reject import reject
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import Part
+
+
+def delay(conversation: Conversation, part: Part, now: int) -> None:
+    """Hold, or refuse when the time is up or the protocol cannot hold this one."""
+    rule = part.rule
+    assert rule is not None
+    if not wait_until(conversation.hold, part, now, now + min(rule.max_delay_ns, conversation.patience_ns)):
+        reject(conversation, part, now)

@@ -1,0 +1,22 @@
+"""Keep: hold a request for messages that is over its limit until it may pass, or its client can wait no longer.
+
+Not an action of its own: whatever the rule's `action` says, consumers are only ever held. At the end of its time the request is refused,
+which here is to say that there is nothing for now.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.actions.counting import count_held
+from gateway.pipeline.actions.holding import due
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import Part
+
+
+def keep(conversation: Conversation, part: Part, now: int) -> None:
+    """Hold `part`, which has a reservation, for as long as its client has patience, counted from the first time."""
+    if part.deadline == 0:
+        part.deadline = now + conversation.patience_with(part)
+        count_held(part)
+    part.again = True
+    if now >= part.deadline or not conversation.hold(part, min(due(now, part.wait_ns), part.deadline)):
+        conversation.refuse(part, now)

@@ -1,0 +1,27 @@
+"""Reject: tell the client at once, in its protocol's own words.
+
+Where no truthful refusal exists (an AMQP channel without confirms), the rule's `fallback` says what happens: the part waits for its turn
+(delay, the default), its channel is closed (close), or it is lost without a word (drop), the last only where no transaction counts on it.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.actions.close import close
+from gateway.pipeline.actions.counting import counted
+from gateway.pipeline.actions.holding import wait
+from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
+from gateway.pipeline.parts import Part
+
+
+def reject(conversation: Conversation, part: Part, now: int) -> None:
+    """Refuse natively; one-way requests are dropped and counted as dropped."""
+    outcome = conversation.refuse(part, now)
+    if counted(part, outcome):
+        return
+    fallback = part.rule.fallback if outcome == UNABLE and part.rule is not None else ""
+    if fallback == "close":
+        close(conversation, part, now)
+    elif fallback == "drop" and conversation.drop(part):
+        counted(part, DROPPED)
+    else:
+        wait(conversation, part, now)

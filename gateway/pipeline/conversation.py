@@ -1,0 +1,354 @@
+"""A conversation: one client talking with its broker, in one protocol. What every protocol must know how to do.
+
+A conversation is sans-IO: bytes come in as arguments, bytes go out as results. It holds no socket, no clock (`now` is an argument,
+monotonic nanoseconds) and no limiter; it is created by `PROTOCOLS[name]` when a client connects and tested without a loop.
+
+The life of a request (the handlers in `gateway/pipeline/handlers/` call these in this order)::
+
+    client's bytes ── decode ──► parts ──► (judge) ──► admit / refuse / hold / drop ──► onward ──► broker
+                                                            │
+    client ◄── relay (+ take_replies at frame boundaries) ◄─┴──────────────── broker's bytes ◄──── broker
+
+What may be assumed: `decode` is called again only after every part of the call before it was settled (admitted, refused, held or
+dropped), because a session has at most one batch with the judge. `relay` may be called at any time in between.
+
+What must not be assumed: that a read ends at a frame, that a frame ends in the read it began in, that a refused request was complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from gateway.pipeline.parts import NEVER, BusySignal, Delivered, Part
+from limiter.in_flight import Ending
+
+if TYPE_CHECKING:
+    from gateway.admission import Seat
+    from limiter.judge import Judge
+
+REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
+DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
+UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: the rule's fallback says what happens instead
+LATER: Final = 3  # something before it on its lane is held: hold it behind that, and ask again
+
+NOT_SAMPLED: Final = 0  # what `Conversation.sample` may be
+SAMPLED: Final = 1  # forwarded, not confirmed yet
+CONFIRMED: Final = 2  # acked or nacked by the broker
+LOST: Final = 3  # it will not be confirmed: its channel was closed
+
+
+class RouteError(Exception):
+    """Clients of a name server's listener cannot be sent to one of its brokers; the text says why, and the way out."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Routes:
+    """Where clients of a name server's listener find its brokers: how a conversation, which opens no sockets, asks for listeners.
+
+    What the conversation did with routes is told here too, for the counters and the log.
+    """
+
+    def find(self, broker: str, number: int, address: str) -> str:
+        """The `host:port` that clients dial instead of `address` for the broker of this name and id. Raises RouteError."""
+        raise NotImplementedError
+
+    def known(self, address: str) -> str:
+        """The same for the address of a broker whose name is not told: "" where it has been in no route."""
+        raise NotImplementedError
+
+    def answered(self, result: str, detail: str, client: str) -> None:
+        """A route answer went to `client`: "rewritten", or an error instead of it (`detail` says why)."""
+
+    def refused(self, code: int, client: str) -> None:
+        """`client` has tried to register a broker, or to say something else that only brokers say."""
+
+
+class Circumstances:
+    """What a conversation is told when it begins."""
+
+    __slots__ = (
+        "certificate_user",
+        "client",
+        "client_port",
+        "connection",
+        "hold_bytes",
+        "judge",
+        "lends_certificate",
+        "listener",
+        "max_frame",
+        "others_pass",
+        "own_codes",
+        "routes",
+        "seat",
+        "sends_proxy",
+    )
+
+    def __init__(
+        self,
+        judge: Judge,
+        listener: str,
+        client: str,
+        client_port: int,
+        max_frame: int,
+        hold_bytes: int,
+        connection: int = 0,
+        seat: Seat | None = None,
+        others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: one call, in assembly.py
+        certificate_user: str | None = None,
+        lends_certificate: bool = False,  # noqa: FBT001, FBT002
+        sends_proxy: bool = False,  # noqa: FBT001, FBT002
+        routes: Routes | None = None,
+        own_codes: frozenset[int] = frozenset(),
+    ) -> None:
+        self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
+        self.listener = listener
+        self.client = client  # address
+        self.client_port = client_port
+        self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
+        self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
+        self.connection = connection  # its number, as operators see it
+        self.seat = seat  # to be counted for its user, once the broker has authenticated him
+        self.others_pass = others_pass  # other versions of the protocol pass opaquely, unlimited
+        self.certificate_user = certificate_user  # whom the client's verified certificate names
+        self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own
+        self.sends_proxy = sends_proxy  # the broker has been sent a PROXY header first
+        self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
+        self.routes = routes  # of a name server's listener
+
+
+class Conversation:
+    """One client, one broker. Subclassed once per protocol; see the module's docstring for the order of calls."""
+
+    def __init__(self, circumstances: Circumstances) -> None:
+        # What every turn looks at comes first, see `Session`.
+        self.news = False  # in `errands`, `abandoned`, `delivered`, `busy`, `broker_blocked` or `sample`, for the session
+        self.draining = False  # farewell was said: what the client still sends is not decoded
+        self.starved = False  # set by the session: not read because the gateway as a whole is short of memory
+        self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
+        self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
+        self.broker_blocked = False  # the broker has said that it takes no more publishes for now
+        self.has_farewell = True  # the protocol has words for "this connection ends"; where not, `graceful_close.py` ends it
+        self.turns_away = False  # new requests are answered with the word to go elsewhere
+        self.endings: list[
+            Ending
+        ] = []  # requests in flight that have (`limiter/in_flight.py`); the session tells the judge, and empties it
+        self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
+        self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
+        self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
+        self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
+        self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
+        self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
+        self.blocking = 0  # held parts for whose sake the client is not read, and `held_back`
+        self.hang_up = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
+        self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
+        self.user: str | None = None  # as authenticated, once known
+        self.circumstances = circumstances
+        self.held_messages = 0  # messages in held parts
+        self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
+        self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
+        self.patience_ns = NEVER  # how long a client may be kept waiting for one request, by the nature of its protocol's clients
+        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
+        self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
+        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.under_way = 0  # errands not answered yet
+        self.errands: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
+        self.parked_messages = 0  # deliveries that a rule keeps from the client
+        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
+        self.parting = ""  # why the client cannot stay, while it is still being told so (`part_with`)
+        self.turned_away = 0  # requests that came after `begin_departure` and were not forwarded
+
+    # ---- what there is to report ------------------------------------------------------------------------------------
+
+    def give_up(self, part: Part) -> None:
+        """`part` goes nowhere, and the client is still there."""
+        self.abandoned.append(part)
+        self.news = True
+
+    def tell_sample(self, sample: int) -> None:
+        """How far the publish has come whose confirm is timed."""
+        if sample != self.sample:
+            self.sample = sample
+            self.news = True
+
+    # ---- client to broker ------------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        """Split `data[start:]` into parts, appended to `parts` in order; at most about `room` requests.
+
+        Returns the index of the first byte not decoded (an incomplete frame, or what had no room); the caller calls again with those
+        bytes first, and not before `need` bytes are there. Raises ProtocolError.
+        """
+        raise NotImplementedError
+
+    def admit(self, part: Part) -> None:
+        """Let `part` go on: append it to `onward`, unless its lane is held (then it waits in its place) or it continues a refused one."""
+        raise NotImplementedError
+
+    def split(self, part: Part, count: int) -> Part:
+        """Cut the first `count` requests off `part` (0 < count < part.count) and return them as a part; `part` keeps the rest."""
+        raise NotImplementedError
+
+    def refuse(self, part: Part, now: int) -> int:
+        """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED, UNABLE, LATER.
+
+        UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes.
+        """
+        raise NotImplementedError
+
+    def patience_with(self, part: Part) -> int:
+        """How long `part`, which has a reservation, may be kept before it is refused; ns."""
+        raise NotImplementedError
+
+    def hold(self, part: Part, due: int) -> bool:
+        """Keep `part` and let `take_due` return it at `due` (monotonic ns). False, changing nothing, where the protocol cannot hold it."""
+        raise NotImplementedError
+
+    def block(self, part: Part, due: int) -> bool:
+        """`hold`, and count it in `blocking` until it is settled: the client is not read meanwhile."""
+        raise NotImplementedError
+
+    def hold_back(self, *, yes: bool) -> None:
+        """The client is not read, or no longer held back, because the gateway as a whole is short of memory; counts in `blocking`."""
+        if yes != self.held_back:
+            self.held_back = yes
+            self.blocking += 1 if yes else -1
+
+    def close(self, part: Part) -> int:
+        """Refuse `part` by closing what it came on (AMQP: its channel, RocketMQ: the connection): REFUSED, LATER, changing nothing, or
+        DROPPED where it is closed already.
+
+        What comes behind it there is given up (`abandoned`).
+        """
+        raise NotImplementedError
+
+    def drop(self, part: Part) -> bool:
+        """Swallow `part` without a word. False, changing nothing, where the client was promised an answer."""
+        raise NotImplementedError
+
+    def take_due(self, now: int, room: int) -> list[Part]:
+        """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""
+        raise NotImplementedError
+
+    def abandon(self) -> list[Part]:
+        """Give up everything held (the client is gone): the parts, so that they can be counted."""
+        raise NotImplementedError
+
+    def heartbeat(self) -> bytes:
+        """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame."""
+        return b""
+
+    def heartbeat_to_client(self) -> bytes:
+        """A heartbeat for the client, or b"" where the protocol has none or what the client got so far ends within a frame."""
+        return b""
+
+    def heartbeat_interval_ns(self) -> int:
+        """How long either side may hear nothing before a heartbeat is due; NEVER where none were agreed on."""
+        return NEVER
+
+    # ---- broker to client ------------------------------------------------------------------------------------------
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        """Take the broker's bytes and append to `out` what goes to the client, replies of the gateway's own included, in order.
+
+        Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker").
+        """
+        raise NotImplementedError
+
+    def ask(self, now: int) -> list[Part]:
+        """Deliveries that need a verdict now, or reservations to be settled. The broker is not read until `deliver`, with the verdicts."""
+        return []
+
+    def deliver(self, now: int) -> None:
+        """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
+
+    def answer(self, frames: bytes) -> None:
+        """An errand is done: `frames`, whole ones of the gateway's own or none, leave with the next `relay` or `take_replies`."""
+        raise NotImplementedError
+
+    def tick(self) -> bool:
+        """A few times a second: whether there is now something to say to the client that is not said as often as it changes."""
+        return False
+
+    def take_replies(self) -> bytes:
+        """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
+        raise NotImplementedError
+
+    def needs_ticks(self) -> bool:
+        """Whether `tick` or `give_up_late` may still have something to do, with nothing said by either side."""
+        return False
+
+    def give_up_late(self, now: int) -> None:
+        """A few times a second: end the flights of requests that will hardly be answered any more."""
+
+    def give_up_flights(self) -> None:
+        """The connection is over: end all flights that are kept here."""
+
+    # ---- the rules -------------------------------------------------------------------------------------------------
+
+    def rules_changed(self) -> None:
+        """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
+        raise NotImplementedError
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def settled(self) -> bool:
+        """Whether the client waits for nothing that was forwarded, as far as the protocol lets us know (used for draining)."""
+        return True
+
+    def keeps_forgotten(self) -> bool:
+        """Whether something waits for the client here that its broker does not have any more: lost, if the connection ends now."""
+        return False
+
+    def take_forgotten(self) -> bytes:
+        """What waits here and the broker does not have any more, for the client, before a farewell; the rest of what waits is given up."""
+        return b""
+
+    def knows_answers(self) -> bool:
+        """Whether `settled` is exact; where it is not, draining waits for a quiet broker instead."""
+        return False
+
+    def holds_close(self) -> bool:
+        """Whether something held must still reach the broker although the client has finished sending."""
+        return self.held_messages > 0
+
+    def broker_lost(self, reason: str) -> bytes:
+        """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""
+        return b""
+
+    def part_with(self, data: bytes) -> bytes:
+        """What to answer to a client that is being told why it cannot stay. `parting` is empty when all is said."""
+        return b""
+
+    def answers_all(self) -> bool:
+        """Whether the broker answers all that `settled` waits for; where it may not, one that falls silent has answered what it will."""
+        return True
+
+    def is_polling(self) -> bool:
+        """Whether the client waits for messages it has asked for, with time."""
+        return False
+
+    def begin_departure(self) -> None:
+        """The gateway will close this connection, without a farewell: from here on turn new requests away, where the client understands."""
+
+    def depart(self) -> bytes:
+        """The last words to the client. What it asks from here on is dropped; what wants no answer goes on to the broker."""
+        return b""
+
+    def farewell(self, reason: str) -> tuple[bytes, bytes]:
+        """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""
+        return b"", b""
+
+    def ended(self) -> None:
+        """The connection is over; give back what was taken from the judge."""
+        raise NotImplementedError
+
+    def waits_for(self) -> Part | None:
+        """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
+        return None
+
+    def describe(self) -> dict[str, object]:
+        """For `GET /v1/connections`: what the protocol knows about itself (vhost, user, client properties, held, ...)."""
+        return {}

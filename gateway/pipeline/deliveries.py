@@ -1,0 +1,78 @@
+"""LimitDeliveries: the way back, from the broker to the client, as far as it is limited.
+
+Most of what a broker says passes without a stop. Deliveries that a rule limits wait at the conversation (`Conversation.ask`) for a
+verdict of the same judge, on the same executor, as a batch of their own; a session has at most one of these out, and reads nothing from
+its broker meanwhile, so nothing overtakes. What is refused stays parked at the conversation, which says when to ask again (`ask_due`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.counting.accounts import Accounts
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.pipeline import Batch
+
+WINDOW_NS: Final = 100_000_000  # access log's max_100ms_messages
+SMALLEST_READ: Final = 4096  # bytes, near the end of what may be parked: enough for some progress, little enough to stay near the bound
+
+
+class LimitDeliveries:
+    """Carries deliveries to the judge and back, and counts them."""
+
+    def __init__(self, conversation: Conversation, accounts: Accounts, hold_bytes: int) -> None:
+        self.conversation = conversation
+        self.accounts = accounts
+        self.hold_bytes = hold_bytes  # how much may be parked (memory.per_connection)
+        self.batch: Batch | None = None  # under way with the judge
+
+    def ask(self, owner: object, now: int) -> Batch | None:
+        """A batch to be submitted to the judge now; None: there is nothing to ask, or one is out."""
+        conversation = self.conversation
+        if self.batch is not None or conversation.ask_due > now:
+            return None
+        parts = conversation.ask(now)
+        if not parts:
+            return None
+        batch = Batch(owner, b"", now)
+        batch.requests = parts
+        self.batch = batch
+        return batch
+
+    def resume(self, now: int) -> None:
+        """The judge has looked at `batch`."""
+        self.batch = None
+        self.conversation.deliver(now)
+
+    def may_read(self, *, memory_full: bool, last_words: bool) -> bool:
+        """Whether more may come from the broker. `last_words`: it has closed, and what is there is all that is left."""
+        if self.batch is not None:
+            return False
+        parked = self.conversation.parked_bytes
+        return parked == 0 or last_words or (parked < self.hold_bytes and not memory_full)
+
+    def read_bytes(self, most: int) -> int:
+        """How much to read from the broker at once: near the bound only little, or one read would go far beyond it."""
+        parked = self.conversation.parked_bytes
+        return most if parked == 0 else min(most, max(self.hold_bytes - parked, SMALLEST_READ))
+
+    def count(self, now: int) -> None:
+        """Enter into the accounts what the conversation has reported."""
+        conversation = self.conversation
+        if not conversation.delivered:
+            return
+        window = now // WINDOW_NS
+        for delivered in conversation.delivered:
+            key = delivered.key
+            if not key.dirty:
+                self.accounts.note(key)
+            tally = key.tally
+            if delivered.received:
+                tally.receive(delivered.received, window)
+            tally.messages += delivered.forwarded
+            tally.bytes += delivered.size
+        conversation.delivered = []
+
+    def __repr__(self) -> str:
+        state = "asking" if self.batch is not None else "idle"
+        return f"<LimitDeliveries {state} parked={self.conversation.parked_messages}>"

@@ -1,0 +1,104 @@
+"""Forward: what was admitted leaves as the bytes it came in.
+
+Contiguous parts leave as one slice; the channel sends all slices of a turn with one system call. The forwarder has handled a request
+when the broker's socket has taken its bytes; until then the limiter's credit towards it stays spent, and that pressure travels back to
+the reader.
+"""
+
+from __future__ import annotations
+
+from gateway.counting.accounts import Accounts
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.pipeline import Batch, Handler
+from gateway.transport.channel import Channel
+from limiter.credit import Credit
+
+
+class Forward(Handler):
+    """Puts `conversation.onward` on the upstream channel."""
+
+    def __init__(self, conversation: Conversation, upstream: Channel, credit: Credit, accounts: Accounts) -> None:
+        self.unsent = 0  # requests whose bytes the socket has not taken yet
+        self.upstream = upstream
+        self.conversation = conversation
+        self.credit = credit  # the limiter's towards us
+        self.messages = 0  # requests forwarded since the session began
+        self.accounts = accounts
+        self.first_mark = 0  # upstream.queued behind the first of them
+        self.first_count = 0
+        self.marks: list[tuple[int, int]] = []  # the same of the rest, latest last: rarely any, for most leave in the turn they came in
+
+    def carry(self, batch: Batch) -> bool:
+        onward = self.conversation.onward
+        if not onward:
+            return True
+        upstream = self.upstream
+        requests = 0
+        data = onward[0].data
+        start = onward[0].start
+        end = start
+        for part in onward:
+            if part.kind == REQUEST:
+                key = part.key
+                assert key is not None
+                count = part.count
+                requests += count
+                tally = key.tally
+                tally.messages += count * part.messages
+                tally.bytes += count * part.size
+                if not key.dirty:
+                    self.accounts.note(key)
+                if part.flight is not None:
+                    part.flight.since = batch.now
+            if part.data is data and part.start == end:
+                end = part.end
+            else:
+                upstream.queue(data, start, end)
+                data = part.data
+                start = part.start
+                end = part.end
+        upstream.queue(data, start, end)
+        self.conversation.onward = []
+        if requests:
+            self.messages += requests
+            self.credit.spend(requests, batch.now)
+            if self.unsent == 0:
+                self.first_mark = upstream.queued
+                self.first_count = requests
+            else:
+                self.marks.append((upstream.queued, requests))
+            self.unsent += requests
+        return True
+
+    def acknowledge(self, now: int) -> None:
+        """Grant credit for what the broker's socket has taken since the last call."""
+        handled = self.unsent
+        if handled == 0:
+            return
+        sent = self.upstream.sent
+        if sent != self.upstream.queued:
+            handled = self._taken(sent)
+            if handled == 0:
+                return
+        elif self.marks:
+            self.marks.clear()
+        self.unsent -= handled
+        self.credit.handle(handled, now, blocked=False)
+
+    def _taken(self, sent: int) -> int:
+        """The requests before `sent`; their marks are taken off."""
+        if self.first_mark > sent:
+            return 0
+        handled = self.first_count
+        gone = 0
+        for mark, count in self.marks:
+            if mark > sent:
+                self.first_mark = mark
+                self.first_count = count
+                gone += 1
+                break
+            handled += count
+            gone += 1
+        del self.marks[:gone]
+        return handled

@@ -1,0 +1,82 @@
+"""RateLimit: asks the judge, then settles every part by its verdict.
+
+`carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once and
+calls `resume` when the verdicts are there. What passes is admitted, what is refused turns round here, phrased by the protocol, in the
+way its rule says (`ACTIONS`). Parts are settled in the order they came, so nothing overtakes within a lane.
+"""
+
+from __future__ import annotations
+
+from gateway.counting.accounts import Accounts
+from gateway.pipeline.actions.table import turn_round
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.pipeline import Batch, Handler
+from limiter.credit import Credit
+
+
+class RateLimit(Handler):
+    """Settles the parts of a batch by their verdicts."""
+
+    def __init__(self, conversation: Conversation, reader: Credit, forwarder: Credit, accounts: Accounts) -> None:
+        self.conversation = conversation
+        self.accounts = accounts
+        self.reader = reader  # credit the reader spends towards us; granted back as we handle
+        self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
+
+    def carry(self, batch: Batch) -> bool:
+        parts = batch.parts
+        asking = 0
+        for part in parts:
+            if part.kind == REQUEST and not part.paid:
+                asking += 1
+        if asking == len(parts):
+            batch.requests = parts
+        else:
+            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid]
+        if asking:
+            return False
+        self._settle(batch)
+        return True
+
+    def resume(self, batch: Batch) -> None:
+        self._settle(batch)
+
+    def _settle(self, batch: Batch) -> None:
+        conversation = self.conversation
+        now = batch.now
+        handled = 0
+        for part in batch.parts:
+            if part.kind != REQUEST or part.paid:
+                conversation.admit(part)
+                continue
+            if part.deadline == 0:
+                handled += part.count
+            if part.shadow_refused or part.bypassed:
+                self._remark(part)
+            if part.passed >= part.count:
+                conversation.admit(part)
+                continue
+            if part.passed > 0:
+                conversation.admit(conversation.split(part, part.passed))
+            self._turn_round(part, now)
+        if handled:
+            self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
+
+    def _turn_round(self, part: Part, now: int) -> None:
+        key = part.key
+        assert key is not None
+        if not key.dirty:
+            self.accounts.note(key)
+        key.tally.refused_by = part.level
+        key.tally.retry_after_ns = part.wait_ns
+        turn_round(self.conversation, part, now)
+
+    def _remark(self, part: Part) -> None:
+        key = part.key
+        assert key is not None
+        if not key.dirty:
+            self.accounts.note(key)
+        if part.bypassed:
+            key.tally.bypassed += part.count * part.messages
+        key.tally.shadow_refused += part.shadow_refused * part.messages

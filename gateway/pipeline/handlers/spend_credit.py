@@ -1,0 +1,27 @@
+"""Credit: one is spent for every request that is passed on to the limiter; the reader waits when none is left.
+
+Counted next to the client, before the limiter, or refusals would pile up uncounted (`style.md` 6). Only the reader waits: its socket is
+not read while the credit is used up, and TCP does the rest.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.pipeline import Batch, Handler
+from limiter.credit import Credit
+
+
+class SpendCredit(Handler):
+    """Spends the reader's credit towards the limiter."""
+
+    def __init__(self, credit: Credit) -> None:
+        self.credit = credit
+
+    def carry(self, batch: Batch) -> bool:
+        requests = 0
+        for part in batch.parts:
+            if part.kind == REQUEST and part.deadline == 0 and not part.paid:  # what was held has been paid for when it was read
+                requests += part.count
+        if requests:
+            self.credit.spend(requests, batch.now)
+        return True

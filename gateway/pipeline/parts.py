@@ -1,0 +1,140 @@
+"""What travels down the pipeline: a batch of parts.
+
+A **batch** is what one read of one client's socket held, as far as it could be decoded. A **part** is a stretch of those bytes that has
+one fate: requests alike (judged in one step), bytes that nobody limits, or the rest of a body whose beginning was in an earlier read.
+Parts never copy bytes; contiguous parts that pass leave as one slice of the bytes they came in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from limiter.in_flight import GIVEN_UP, Ending, end
+from limiter.keys import Key
+from limiter.request import Request
+
+PLAIN: Final = 0  # not limited: passes, in its place on its lane
+REQUEST: Final = 1  # `count` requests alike, judged
+BODY: Final = 2  # continues the last request of its lane, and shares its fate
+
+NEVER: Final = (1 << 62) - 1  # a monotonic time (ns) that does not come; the largest that compiled code compares without a call
+
+
+class Part(Request):
+    """`data[start:end]`, on one lane.
+
+    A lane is what keeps order within a connection: AMQP's channel number, always 0 in RocketMQ. `complete` says that the last of the
+    requests (or the body that is continued) ends with this part.
+    """
+
+    __slots__ = ("blocking", "complete", "data", "deadline", "end", "kind", "lane", "paid", "start")
+
+    def __init__(
+        self,
+        kind: int,
+        lane: int,
+        data: bytes,
+        start: int,
+        end: int,
+        key: Key | None = None,
+        count: int = 0,
+        messages: int = 0,
+        size: int = 0,
+        complete: bool = True,  # noqa: FBT001, FBT002  -- positional for speed; one per part
+    ) -> None:
+        super().__init__(key, count, messages, size)
+        self.kind = kind
+        self.lane = lane
+        self.data = data
+        self.start = start
+        self.end = end
+        self.complete = complete
+        self.blocking = False  # held, and its client is not read meanwhile
+        self.paid = False  # judged and passed, but held behind others of its lane: not judged again
+        self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
+
+    def detach(self) -> None:
+        """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
+        if self.start != 0 or self.end != len(self.data):
+            self.data = self.data[self.start : self.end]
+            self.end -= self.start
+            self.start = 0
+
+    def hand_over(self, head: Part) -> None:
+        """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
+        head.passed = head.count
+        head.rule = self.rule
+        head.level = self.level
+        head.bypassed = self.bypassed
+        head.deadline = self.deadline
+        head.again = self.again
+        head.prepaid = self.prepaid
+        head.flight = self.flight
+        self.flight = None
+        self.start = head.end
+        self.count -= head.count
+        self.passed = 0
+
+    def give_up_flight(self, ended: list[Ending]) -> None:
+        """It will not be answered, or not be forwarded: the slots it holds, if any, are free."""
+        flight = self.flight
+        if flight is not None:
+            self.flight = None
+            end(ended, flight, flight.left, GIVEN_UP)
+
+    def wait_without_slots(self, ended: list[Ending]) -> bool:
+        """It has passed but must wait behind others: if it holds slots they go back, or who waits before it might wait for these. Then it
+        is judged again when its turn comes, for slots alone."""
+        if self.flight is None:
+            return False
+        self.give_up_flight(ended)
+        self.prepaid = True
+        self.again = True
+        return True
+
+    def __repr__(self) -> str:
+        kind = ("plain", "request", "body")[self.kind]
+        return f"<Part {kind} lane={self.lane} [{self.start}:{self.end}] {self.passed}/{self.count} x {self.messages} {self.key}>"
+
+
+class Delivered:
+    """What happened to deliveries of `key` since the session last counted: what a conversation reports, having no accounts."""
+
+    __slots__ = ("forwarded", "key", "received", "size")
+
+    def __init__(self, key: Key, received: int, forwarded: int, size: int) -> None:
+        self.key = key
+        self.received = received  # messages the broker has sent
+        self.forwarded = forwarded  # of them passed on to the client
+        self.size = size  # bytes of the latter
+
+    def __repr__(self) -> str:
+        return f"<Delivered {self.forwarded}/{self.received} {self.key}>"
+
+
+class BusySignal:
+    """A broker's word that it is overloaded: why, and (-1: not said) how long a request had waited there, in a queue how long."""
+
+    __slots__ = ("period_ms", "queued", "reason")
+
+    def __init__(self, reason: str, period_ms: int, queued: int) -> None:
+        self.reason = reason
+        self.period_ms = period_ms
+        self.queued = queued
+
+    def __repr__(self) -> str:
+        return f"<BusySignal {self.reason} period={self.period_ms}ms queued={self.queued}>"
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol. Knows whose fault it was, what to count it as, and the protocol's own last words.
+
+    `whose` is "client" or "broker"; `cause` the label of `sluice_connections_closed_total`; `farewell` what to send to the client
+    before its connection is closed (may be empty).
+    """
+
+    def __init__(self, message: str, *, whose: str = "client", cause: str = "protocol_error", farewell: bytes = b"") -> None:
+        super().__init__(message)
+        self.whose = whose
+        self.cause = cause
+        self.farewell = farewell

@@ -1,0 +1,71 @@
+"""The pipeline: handlers in a row, and the batch that travels through them.
+
+    Decode ──► Credit ──► RateLimit ──► Forward
+
+A handler takes a batch and lets it go on (`carry` returns True) or keeps it (False) until whoever it waits for calls
+`Pipeline.resume`. Only RateLimit ever keeps one, while the judge on the limiter's executor looks at it: what is offloaded is a pure
+function over a batch, awaited in place, never a handler on a thread of its own (Netty tried that and deprecated it). A pipeline has at
+most one batch under way, so nothing overtakes.
+
+Handlers are synchronous, hold no socket and are tested without one.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.parts import Part
+
+
+class Batch:
+    """What one read held: bytes before Decode, parts after it. `now` is monotonic nanoseconds, taken once per sweep."""
+
+    __slots__ = ("data", "now", "owner", "parts", "requests")
+
+    def __init__(self, owner: object, data: bytes, now: int) -> None:
+        self.owner = owner  # the session, for the loop; handlers do not look at it
+        self.data = data
+        self.now = now
+        self.parts: list[Part] = []
+        self.requests: list[Part] = self.parts  # those of them that need a verdict, once RateLimit has looked; the same list where all do
+
+    def __repr__(self) -> str:
+        return f"<Batch {len(self.parts)} parts, {len(self.requests)} to judge, {len(self.data)} bytes>"
+
+
+class Handler:
+    """One station of the pipeline."""
+
+    def carry(self, batch: Batch) -> bool:
+        """Do this handler's work on `batch`; False keeps the batch here until `resume`."""
+        raise NotImplementedError
+
+    def resume(self, batch: Batch) -> None:
+        """Finish what `carry` began, for a batch that was kept."""
+        raise NotImplementedError
+
+
+class Pipeline:
+    """Handlers in order; remembers at which one a batch is kept."""
+
+    def __init__(self, handlers: list[Handler]) -> None:
+        self.handlers = handlers
+        self.kept_at = -1  # index of the handler that keeps a batch; -1: none
+
+    def carry(self, batch: Batch, first: int = 0) -> bool:
+        """Carry `batch` through the handlers from number `first` on; False when one keeps it. Raises ProtocolError."""
+        for index in range(first, len(self.handlers)):
+            if not self.handlers[index].carry(batch):
+                self.kept_at = index
+                return False
+        return True
+
+    def resume(self, batch: Batch) -> None:
+        """The kept batch may go on: finish it where it was kept and carry it through the rest."""
+        index = self.kept_at
+        assert index >= 0, "no batch is kept"
+        self.kept_at = -1
+        self.handlers[index].resume(batch)
+        self.carry(batch, index + 1)
+
+    def __repr__(self) -> str:
+        state = "idle" if self.kept_at < 0 else f"batch kept at {type(self.handlers[self.kept_at]).__name__}"
+        return f"<Pipeline {state}: {' > '.join(type(handler).__name__ for handler in self.handlers)}>"

@@ -1,0 +1,104 @@
+"""Closing a channel from the middle: the gateway's own channel.close, to both sides.
+
+::
+
+    client                                gateway                                 broker
+       │ publish                             │                                       │
+       ├────────────────────────────────────►│ refused, action close                 │
+       │            channel.close 506        │        channel.close 506              │
+       │◄────────────────────────────────────┼──────────────────────────────────────►│
+       │ what it had still to say: discarded │ what it had still to say: discarded   │
+       ├────────────────────────────────────►│◄──────────────────────────────────────┤
+       │ channel.close-ok                    │                      channel.close-ok │
+       ├────────────────────────────────────►│◄──────────────────────────────────────┤
+       │ channel.open, the same number: held until the broker's close-ok has come    │
+       ├────────────────────────────────────►├──────────────────────────────────────►│
+
+The naive way tells only the client. Then the broker's channel lives on: the next channel.open of that number gets `504 second
+'channel.open' seen`, and the whole connection dies (py-amqp opens the channel again by itself: measured, `amqp.md` 1.4). So both sides are
+told, and neither's close-ok reaches the other.
+
+When the broker is told, its channel stands between two messages: a request is settled only after everything before it on its channel
+has gone whole. The client may stand within a message, in either direction. In what it sends it is interrupted, as by a broker's close;
+in what it receives it is not: the close is said when the delivery under way is complete.
+
+Either side may have closed the channel at the same moment. A close of the client's own is answered here with close-ok, and the client's
+close-ok still comes, because whoever is told channel.close answers it. Likewise the broker's: it gets a close-ok, and its own close-ok
+to our close still comes (RabbitMQ answers a close on a channel it is closing: rabbit_channel.erl, `handle_method(#'channel.close'{}, _,
+State = #ch{state = closing})`). Its reason is not passed on: the client has one already.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.protocols.amqp.broker_stream import BrokerStream
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.frames import (
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    RESOURCE_ERROR,
+    channel_close,
+    method_frame,
+    method_of,
+)
+from gateway.protocols.amqp.held_parts import Lines
+from gateway.protocols.amqp.refusal import over_limit
+
+
+class Closings:
+    """The channels of one connection that the gateway has closed. `cut`: the client's close-ok is to come; `closing`: the broker's."""
+
+    def __init__(self, conversation: Conversation, channels: dict[int, AmqpChannel], lines: Lines, broker_stream: BrokerStream) -> None:
+        self.conversation = conversation
+        self.channels = channels
+        self.lines = lines
+        self.broker_stream = broker_stream
+
+    def begin(self, channel: AmqpChannel, part: Part) -> None:
+        """Close `channel`, because `part`, the next on it, was refused."""
+        frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH)
+        channel.cut = True
+        channel.dead = True
+        channel.give_up_flights()
+        channel.ignored = channel.opened
+        self.conversation.onward.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
+        self.broker_stream.close(channel, frame)
+        for waiting in self.lines.forget(channel):
+            self.hear(channel, waiting)
+
+    def hear(self, channel: AmqpChannel, part: Part) -> None:
+        """What the client says on a channel that is cut: nothing of it goes on."""
+        if part.kind == REQUEST:
+            self.conversation.give_up(part)
+            return
+        method = method_of(part)
+        if method == CHANNEL_CLOSE:
+            self.broker_stream.words.say_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
+        elif method == CHANNEL_CLOSE_OK:
+            channel.begin()
+            self._forget(channel)
+        elif method == CHANNEL_OPEN:
+            channel.opening = max(channel.opening - 1, 0)
+
+    def cross(self, channel: AmqpChannel) -> None:
+        """The broker has closed `channel` at the same time: it gets its close-ok."""
+        frame = method_frame(channel.number, CHANNEL_CLOSE_OK, b"")
+        self.lines.loosen(Part(PLAIN, 0, frame, 0, len(frame)))  # on lane 0, where it waits for no channel
+
+    def finish(self, channel: AmqpChannel) -> None:
+        """The broker's close-ok has come: the client's next channel.open may go on."""
+        if channel.parked:
+            self.lines.release(channel)
+        else:
+            self._forget(channel)
+
+    def _forget(self, channel: AmqpChannel) -> None:
+        if channel.over():
+            self.channels.pop(channel.number, None)
+
+    def __repr__(self) -> str:
+        busy = [channel.number for channel in self.channels.values() if channel.cut or channel.closing]
+        return f"<Closings {busy}>"

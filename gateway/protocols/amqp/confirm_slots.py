@@ -1,0 +1,66 @@
+"""The publishes of one AMQP channel that hold slots until their confirm comes (`limiter/in_flight.py`).
+
+By the broker's delivery tag, one entry for each, at most MOST_COUNTED: what is beyond holds no slot. On a channel without such a limit
+nothing is kept and nothing is looked at. What a `multiple` confirms is found by counting from the tag up to which all was confirmed
+before, so each tag is looked at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
+
+MOST_COUNTED: Final = 65_536  # publishes of one channel, 100 bytes each, to a broker that confirms nothing (a guess)
+
+
+class ConfirmFlights:
+    """Publishes in flight, by tag; what has ended goes to `endings`."""
+
+    __slots__ = ("_endings", "_flights", "_looked_up_to")
+
+    def __init__(self, endings: list[Ending]) -> None:
+        self._endings = endings
+        self._flights: dict[int, Flight] = {}
+        self._looked_up_to = 0  # every tag up to this one has been confirmed by a `multiple`
+
+    def forward(self, flight: Flight, first: int) -> None:
+        """The next publishes go to the broker, the first with the tag `first`."""
+        count = min(flight.left, MOST_COUNTED - len(self._flights))
+        for tag in range(first, first + count):
+            self._flights[tag] = flight
+        end(self._endings, flight, flight.left - count, GIVEN_UP)
+
+    def confirm(self, tag: int, forwarded: int, *, multiple: bool, acked: bool) -> None:
+        """The broker confirms `tag`, of `forwarded` publishes."""
+        if tag > forwarded:
+            return  # which is wrong: it will be told
+        outcome = ANSWERED if acked else FAILED
+        if not multiple:
+            self._end(tag, outcome)
+            return
+        for each in range(self._looked_up_to + 1, tag + 1):
+            self._end(each, outcome)
+        self._looked_up_to = max(self._looked_up_to, tag)
+
+    def _end(self, tag: int, outcome: int) -> None:
+        flight = self._flights.pop(tag, None)
+        if flight is not None:
+            end(self._endings, flight, 1, outcome)
+
+    def lose(self) -> None:
+        """The channel is closed: nobody will confirm anything."""
+        for flight in self._flights.values():
+            end(self._endings, flight, 1, GIVEN_UP)
+        self._flights.clear()
+
+    def tell_busy(self) -> None:
+        """The broker takes no more publishes for now."""
+        told: list[Flight] = []
+        for flight in self._flights.values():
+            if not told or told[-1] is not flight:
+                told.append(flight)
+        self._endings.extend([Ending(flight, 0, BUSY) for flight in told])
+
+    def __repr__(self) -> str:
+        return f"<ConfirmFlights {len(self._flights)}>"

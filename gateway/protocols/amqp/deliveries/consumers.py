@@ -1,0 +1,237 @@
+"""Whose a delivery is: from consumer tags, and from the order of answers, to the queue.
+
+`basic.deliver` names the consumer tag, the exchange and the routing key of the publish, but not the queue it comes from, and
+`basic.get-ok` names none of them. So what the client asks for is overheard (as decoded), and what the broker answers is laid beside it
+(as relayed):
+
+* basic.consume: the tag holds from consume-ok on, which also brings the tag where the broker makes it; several may be under way, and
+  their answers come in order. Without an answer (nowait) it holds at once.
+* basic.get: get-ok and get-empty come in order.
+* an empty queue name is the one declared last on that channel; where the broker made that name, it comes with declare-ok.
+* basic.cancel, heard when it goes on to the broker: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept
+  for a while (`FADING`).
+
+The answers of each kind come in their own order only: RabbitMQ sends a consume-ok by way of the queue, behind a get-ok asked for later.
+Closing a channel forgets all of it; a close-ok forgets what was asked before the close, because a client may already have asked for more.
+
+Names are bytes. At most KEPT things are remembered per connection; a consumer beyond that is not known, and what is not known passes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, Consumer, Declared, Question
+from gateway.protocols.amqp.frames import (
+    BASIC_CANCEL,
+    BASIC_CANCEL_OK,
+    BASIC_CONSUME,
+    BASIC_CONSUME_OK,
+    BASIC_DELIVER,
+    BASIC_GET,
+    BASIC_GET_EMPTY,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+)
+from limiter.keys import amqp_topic
+
+if TYPE_CHECKING:
+    from limiter.judge import Judge
+    from limiter.keys import Key, Origin
+
+KEPT: Final = 16_384  # consumers and questions of one connection, at about 300 bytes each (a guess: more than any client has)
+FADING: Final = 16  # tags cancelled without an answer, per channel: what is on its way for them is still limited (a guess)
+
+ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
+ANSWERS: Final = frozenset(
+    {QUEUE_DECLARE_OK, BASIC_CONSUME_OK, BASIC_CANCEL, BASIC_CANCEL_OK, BASIC_GET_EMPTY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK}
+)  # of the broker
+
+NO_ACK: Final = 2  # basic.consume's bits; in basic.get it is the first
+NO_WAIT: Final = 8
+CANCEL_NO_WAIT: Final = 1
+DECLARE_NO_WAIT: Final = 16
+
+
+class Consumers:
+    """The consumers of one connection, by channel."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.origin: Origin | None = None  # known from connection.open on
+        self.channels: dict[int, ChannelConsumers] = {}
+        self.kept = 0  # things remembered, of all channels
+        self.most = KEPT
+
+    # ---- what the client asks for ----------------------------------------------------------------------------------
+
+    def ask(self, method: int, lane: int, arguments: bytes) -> None:
+        """The client says one of ASKS, or basic.cancel, on channel `lane`. What does not parse is the broker's to judge."""
+        channel = self.channels.get(lane)
+        if method == CHANNEL_CLOSE:
+            if channel is not None:
+                self._mark_close(channel, lane)
+            return
+        if self.kept >= self.most and method != BASIC_CANCEL:
+            if channel is not None:
+                self._ask_beyond(channel, method)
+            return
+        if channel is None:
+            if method == BASIC_CANCEL:
+                return
+            channel = self.channels[lane] = ChannelConsumers()
+        before = channel.size()
+        if method == BASIC_CONSUME:
+            self._ask_consume(channel, arguments)
+        elif method == BASIC_GET:
+            queue, at = short(arguments, 2)
+            channel.gets.put(Question(channel.queue(queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
+        elif method == QUEUE_DECLARE:
+            queue, at = short(arguments, 2)
+            declared = Declared(queue or None)
+            channel.declared = declared
+            if not octet(arguments, at) & DECLARE_NO_WAIT:
+                channel.declares.append(declared)
+        else:
+            tag, at = short(arguments, 0)
+            consumer = channel.tags.get(tag)
+            if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
+                self._fade(channel, tag)
+            elif consumer is not None:
+                consumer.leaving = True
+        self.kept += channel.size() - before
+
+    def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:
+        queue, at = short(arguments, 2)
+        tag, at = short(arguments, at)
+        bits = octet(arguments, at)
+        asked = Question(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
+        if bits & NO_WAIT:
+            self._begin(channel, tag, asked)
+        else:
+            channel.consumes.put(asked)
+
+    def _ask_beyond(self, channel: ChannelConsumers, method: int) -> None:
+        """There is no room to remember what is asked, only that it is."""
+        if method == BASIC_CONSUME:
+            channel.consumes.beyond += 1
+        elif method == BASIC_GET:
+            channel.gets.beyond += 1
+        else:
+            channel.declared = None
+
+    def _mark_close(self, channel: ChannelConsumers, lane: int) -> None:
+        before = channel.size()
+        if self.kept >= self.most:
+            del self.channels[lane]
+            self.kept -= before
+            return
+        channel.mark_close()
+        self.kept += channel.size() - before
+
+    def _fade(self, channel: ChannelConsumers, tag: bytes) -> None:
+        channel.fading.append(tag)
+        if len(channel.fading) > FADING:
+            channel.tags.pop(channel.fading.popleft(), None)
+
+    # ---- what the broker answers -----------------------------------------------------------------------------------
+
+    def answer(self, method: int, lane: int, arguments: bytes) -> None:
+        """The broker says one of ANSWERS on channel `lane`."""
+        channel = self.channels.get(lane)
+        if channel is None:
+            return
+        before = channel.size()
+        if method == CHANNEL_CLOSE:
+            del self.channels[lane]
+            self.kept -= before
+            return
+        if method == CHANNEL_CLOSE_OK:
+            channel.forget_closed()
+            if channel.size() == 0 and channel.declared is None:
+                del self.channels[lane]
+        elif method == BASIC_CONSUME_OK:
+            tag, _ = short(arguments, 0)
+            asked = channel.consumes.answer()
+            if asked is not None and asked.tag in {b"", tag}:
+                self._begin(channel, tag, asked)
+        elif method == QUEUE_DECLARE_OK:
+            declared = channel.declares.popleft() if channel.declares else None
+            if declared is not None:
+                declared.name, _ = short(arguments, 0)
+        elif method == BASIC_GET_EMPTY:
+            channel.gets.answer()
+        else:  # cancel-ok, or the broker's own cancel, because the queue is gone
+            tag, _ = short(arguments, 0)
+            channel.tags.pop(tag, None)
+        self.kept += channel.size() - before
+
+    def of_tag(self, lane: int, tag: bytes) -> Consumer | None:
+        """Whom a basic.deliver with that consumer tag is for; None: nobody we know."""
+        channel = self.channels.get(lane)
+        return None if channel is None else channel.tags.get(tag)
+
+    def delivered(self, method: int, lane: int, arguments: bytes) -> Consumer | None:
+        """Whose the delivery is that begins with `method` (BASIC_DELIVER or BASIC_GET_OK); None: nobody's we know."""
+        channel = self.channels.get(lane)
+        if channel is None:
+            return None
+        if method == BASIC_DELIVER:
+            tag, _ = short(arguments, 0)
+            return channel.tags.get(tag)
+        before = len(channel.gets.kept)
+        asked = channel.gets.answer()
+        self.kept += len(channel.gets.kept) - before
+        return None if asked is None else self._consumer(asked)
+
+    def _begin(self, channel: ChannelConsumers, tag: bytes, asked: Question) -> None:
+        consumer = self._consumer(asked)
+        if consumer is None:
+            channel.tags.pop(tag, None)
+        else:
+            channel.tags[tag] = consumer
+        if tag in channel.fading:
+            channel.fading.remove(tag)
+
+    def _consumer(self, asked: Question) -> Consumer | None:
+        queue = None if asked.queue is None else asked.queue.name
+        origin = self.origin
+        if queue is None or origin is None:
+            return None
+        return Consumer(queue, self._key(origin, queue), no_ack=asked.no_ack)
+
+    def _key(self, origin: Origin, queue: bytes) -> Key:
+        raw = b"\xff" + queue  # no publish has such: its exchange would be 255 bytes long, and this is 256 at most
+        key = origin.keys.get(raw)
+        if key is None:
+            assert origin.vhost is not None
+            key = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", queue), None, "consume")
+        return key
+
+    def move(self, origin: Origin) -> None:
+        """The connection has another origin now: its keys are that one's."""
+        self.origin = origin
+        for channel in self.channels.values():
+            for consumer in channel.tags.values():
+                consumer.key = self._key(origin, consumer.queue)
+
+    def count(self) -> int:
+        """How many consumers are known."""
+        return sum(len(channel.tags) for channel in self.channels.values())
+
+    def __repr__(self) -> str:
+        return f"<Consumers channels={len(self.channels)} kept={self.kept}>"
+
+
+def short(data: bytes, at: int) -> tuple[bytes, int]:
+    """The short string at `at`, cut off where `data` ends, and where the next argument begins."""
+    if at >= len(data):
+        return b"", at
+    end = at + 1 + data[at]
+    return data[at + 1 : end], end
+
+
+def octet(data: bytes, at: int) -> int:
+    return data[at] if at < len(data) else 0

@@ -1,0 +1,71 @@
+"""Deliveries that wait: what a rule with `operation: consume` keeps from the client for a while.
+
+The naive way to slow a consumer down, reading the broker more slowly, stops everything else the broker has to say on that connection:
+confirms, other channels, heartbeats. So deliveries of queues with such a rule are cut out of the stream, run by run of like ones, and
+**parked** at their channel until the judge lets them pass; none is ever dropped for a limit. Where no rule looks at a queue, its
+deliveries are only counted, and pass as they come::
+
+    broker's frames ─► intake ─► nobody limits it ──────────────────────────────────────────────► client
+                         │
+                         ▼                       passes (`paid`)                 frame boundary
+                    parking lot ─► verdicts ─► judge ──────────────► free ─────────────────────► client
+                         │            ▲          │ refused: asks again when due
+                         │            └──────────┘
+                         └─► ends: channel, connection or consumer closed ─► given up, or passed over the limit
+
+Who may overtake whom. Behind a parked delivery its channel keeps its order: other deliveries (judged meanwhile, `paid`), consume-ok,
+cancel-ok, get-empty and whatever else the broker says on that channel, because clients count on it. Overtaking (**passing**) are only
+confirms and returned messages, which belong to the client's publishing half, and the broker's channel.close. Other channels and channel 0
+do not notice. Where somebody waits on a channel, the client's stream is never within a message on it: a delivery leaves as a whole, or
+begins to leave and flows on, its end being what the broker sends next.
+
+Memory. A delivery is judged at its content header; while it waits, its body is **collected** as it comes. When as much is parked as the
+connection may hold, the broker is not read (`Session.reads_broker`), so a delivery larger than that is collected in part; when its turn
+comes the part leaves and the rest flows. What nobody wants any more is **swallowed**: taken out of the stream, and not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.deliveries.consumers import Consumers
+from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
+from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
+from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
+from gateway.protocols.amqp.frames import BASIC_CANCEL, CHANNEL_CLOSE
+
+if TYPE_CHECKING:
+    from gateway.pipeline.conversation import Conversation
+
+
+class Deliveries:
+    """All that has to do with the deliveries of one connection, put together."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        judge = conversation.circumstances.judge
+        self.consumers = Consumers(judge)
+        self.lot = ParkingLot(conversation)
+        self.verdicts = DeliveryVerdicts(self.lot)
+        self.ends = DeliveryEnds(self.lot, self.verdicts)
+        self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends)
+
+    @property
+    def parked(self) -> dict[int, AmqpChannel]:
+        """The channels on which something is parked."""
+        return self.lot.parked
+
+    def overhear(self, method: int, channel: AmqpChannel, arguments: bytes) -> None:
+        """The client says one of `consumers.ASKS` on an open channel."""
+        self.consumers.ask(method, channel.number, arguments)
+        if method == CHANNEL_CLOSE:
+            self.ends.close_by_client(channel)
+
+    def cancel(self, channel: AmqpChannel, arguments: bytes) -> None:
+        """A basic.cancel of the client's goes on to the broker. Not before: behind a held publish the consumer would be free meanwhile."""
+        self.consumers.ask(BASIC_CANCEL, channel.number, arguments)
+        self.ends.let_go(channel)
+
+    def __repr__(self) -> str:
+        return f"<Deliveries {self.lot} {self.verdicts}>"

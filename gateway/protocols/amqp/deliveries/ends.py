@@ -1,0 +1,109 @@
+"""What becomes of parked deliveries when their channel, their connection or their consumer ends.
+
+What is parked for a channel the broker has closed is worth nothing, because the broker delivers it again: it is given up. But what
+was consumed without acknowledgement the broker has forgotten: that passes, over the limit, before the close. What a client has closed
+itself (the channel, the connection) it does not want any more: nothing of it passes, in either case; what the broker still sends
+there before its close-ok is swallowed.
+
+A consumer that the client cancels gets what is on its way for it at once, over the limit: libraries wait for cancel-ok, which comes behind
+it, before they close a channel. Giving it back instead (a basic.nack of the gateway's own, with requeue) is not safe. The client may have
+settled those deliveries without having seen them: basic.ack and basic.nack of tag 0 with `multiple`, and basic.recover, mean everything
+outstanding, and a nack for a tag that is settled costs the client its channel (406, unknown delivery tag). In a transaction the nack would
+be the client's to commit or to roll back.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.parts import BODY, NEVER, PLAIN, REQUEST
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, within_message
+from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
+
+
+class DeliveryEnds:
+    """The ends of one connection's deliveries."""
+
+    def __init__(self, lot: ParkingLot, verdicts: DeliveryVerdicts) -> None:
+        self.lot = lot
+        self.verdicts = verdicts
+        self.over = False  # the connection is being closed: nobody wants any more of them
+
+    def lose(self, channel: AmqpChannel, *, by_client: bool) -> bytes:
+        """`channel` is closed: give up what is parked there; what still goes to the client."""
+        parking = channel.parking
+        if parking is None:
+            return b""
+        lot = self.lot
+        self.verdicts.forget(channel.number)
+        lot.free.pop(channel.number, None)
+        self._give_up_half(channel, parking)
+        pieces: list[bytes] = []
+        passes = False  # whether the last delivery does; its body follows it
+        for parcel in parking.parcels:
+            part = parcel.part
+            lot.unpark(part)
+            if part.kind == REQUEST:
+                passes = not by_client and (parcel.consumer is None or parcel.consumer.no_ack)
+                if not passes:
+                    lot.give_up(part)
+                    continue
+                lot.count(part.key, 0, part.count, part.count * part.size)
+            elif part.kind == BODY and not passes:
+                continue
+            pieces.append(part.data[part.start : part.end])
+        parking.parcels.clear()
+        parking.due = NEVER
+        if not parking.passing:
+            parking.swallows = True
+        collecting = lot.frame_left > 0 and lot.frame_lane == channel.number
+        lot.leave_if_empty(channel, parking, within=channel.down_left != 0 or collecting)
+        self.verdicts.reckon_due()
+        return b"".join(pieces)
+
+    def _give_up_half(self, channel: AmqpChannel, parking: Parking) -> None:
+        """The last delivery is not whole yet, and nothing of it may pass: the client would take what follows for the rest of it."""
+        parcels = parking.parcels
+        if not parcels or parcels[-1].part.kind == PLAIN or parcels[-1].part.complete:
+            return
+        while parcels:
+            parcel = parcels.pop()
+            part = parcel.part
+            if part.kind == REQUEST and part.count > 1:
+                parcels.append(Parcel(self.verdicts.split(part, part.count - 1), parcel.consumer))
+            self.lot.unpark(part)
+            if part.kind == REQUEST:
+                self.lot.give_up(part)
+                return
+
+    def lose_all(self, *, by_client: bool) -> bytes:
+        """The connection is closed, or about to be: give up what is parked; what still goes to the client."""
+        self.over = True
+        lot = self.lot
+        if not lot.parked and not lot.loose:
+            return b""
+        pieces = list(lot.loose)
+        lot.loose.clear()
+        parked = list(lot.parked.values())
+        pieces.extend([self.lose(channel, by_client=by_client or within_message(channel)) for channel in parked])
+        return b"".join(pieces)
+
+    def end_by_client(self) -> None:
+        """The client closes the connection, or is gone."""
+        words = self.lose_all(by_client=True)
+        if words:
+            self.lot.loose.append(words)
+
+    def close_by_client(self, channel: AmqpChannel) -> None:
+        """The client closes `channel`."""
+        words = self.lose(channel, by_client=True)
+        if words:
+            self.lot.loose.append(words)
+
+    def let_go(self, channel: AmqpChannel) -> None:
+        """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it passes now."""
+        if channel.parking is not None:
+            self.verdicts.acquit(channel, channel.parking)
+
+    def __repr__(self) -> str:
+        return f"<DeliveryEnds over={self.over}>"

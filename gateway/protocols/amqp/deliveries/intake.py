@@ -1,0 +1,261 @@
+"""Deliveries as the broker sends them: which pass, which are taken out of the stream and parked.
+
+Two speeds, as for publishes. `run` takes a stream of whole deliveries of one consumer in one step: one look at who it is for and whether a
+rule looks at it, then a tight loop over the frames that compares consumer tags where they lie. Whatever looks unusual ends the
+run, and goes frame by frame: `begin`, `header`, `body`. A delivery's method alone says nothing (its size is in the header), so where it may
+have to wait the method is kept at its channel's parking until the header is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.deliveries.consumers import Consumers
+from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
+from gateway.protocols.amqp.deliveries.parked import Parking, extends
+from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+from gateway.protocols.amqp.frames import BASIC_DELIVER, BODY_FRAME, END, HEADER, METHOD, OVERHEAD
+from gateway.protocols.octets import same, u16, u32, u64
+
+if TYPE_CHECKING:
+    from limiter.judge import Judge
+
+SMALLEST_DELIVER: Final = 24  # bytes of a basic.deliver with empty names
+SMALLEST_HEADER: Final = 20  # bytes of a content header frame that ends with the body size
+AT_A_GLANCE: Final = 16  # bytes of consumer tags compared where they lie; longer ones are cut out, which costs the same for any length
+
+
+class DeliveryIntake:
+    """Where all deliveries of one connection come in. `reads` is counted up by the caller."""
+
+    def __init__(self, judge: Judge, consumers: Consumers, lot: ParkingLot, ends: DeliveryEnds) -> None:
+        self.judge = judge
+        self.consumers = consumers
+        self.lot = lot
+        self.ends = ends
+        self.reads = 0  # number of the read that is looked at; where two frames touch, they are of the same
+        self.count: i64 = 0  # what `_alike` found: deliveries,
+        self.bytes: i64 = 0  # and the bytes of their bodies
+
+    # ---- whole ones, many at once ----------------------------------------------------------------------------------
+
+    def run(self, channel: AmqpChannel, data: bytes, pos: i64, stop: i64, limit: i64) -> i64:
+        """As many deliveries of one consumer as lie whole and one behind the other, from the basic.deliver at `data[pos:stop]` on.
+
+        Returns where that ends, or `pos`: then they are not for this way. Where the channel has a parking they join what is parked last.
+        """
+        end: i64 = len(data)
+        tag: i64 = data[pos + 11] if stop - pos >= SMALLEST_DELIVER else 255
+        if pos + 12 + tag >= stop or stop + SMALLEST_HEADER > end or u64(data, stop + 11) > min(end - stop, limit):
+            return pos
+        parking = channel.parking
+        name = data[pos + 12 : pos + 12 + tag]
+        consumer = self.consumers.of_tag(channel.number, name)
+        if parking is None:
+            if consumer is not None and self._limits(consumer):
+                return pos
+            found = self._alike(data, pos, channel.number, limit, name, -1)
+            if self.count > 0:
+                channel.consumer = None
+                channel.down_left = 0
+                if consumer is not None:
+                    self.lot.count(consumer.key, self.count, self.count, self.bytes)
+            return found
+        last = parking.joinable(consumer, data, pos)
+        if last is None or self.ends.over or not channel.opened:
+            return pos
+        found = self._alike(data, pos, channel.number, limit, name, last.size)
+        if self.count > 0:
+            parking.passing = False
+            parking.swallows = False
+            channel.down_left = 0
+            self.lot.count(last.key, self.count, 0, 0)
+            self.lot.extend(last, found, self.count)
+        return found
+
+    def _alike(self, data: bytes, pos: i64, lane: i64, limit: i64, name: bytes, only: i64) -> i64:
+        """Where the whole deliveries from `pos` on end whose consumer tag is `name`. `only`: those with bodies of that size; -1: of any.
+
+        Looks at what the frame loop would look at, and ends at whatever that would find wrong. Leaves `count` and `bytes`.
+        """
+        end: i64 = len(data)
+        first: i64 = pos + 12  # its consumer tag; behind the length
+        size_of_name: i64 = len(name)
+        shortest: i64 = SMALLEST_DELIVER + size_of_name
+        count: i64 = 0
+        total: i64 = 0
+        while pos + shortest + SMALLEST_HEADER <= end:
+            if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_DELIVER:
+                break
+            header: i64 = pos + u32(data, pos + 3) + OVERHEAD
+            if header - pos < shortest or header - pos - OVERHEAD > limit or header + SMALLEST_HEADER > end or data[header - 1] != END:
+                break
+            if data[pos + 11] != size_of_name:
+                break
+            if size_of_name <= AT_A_GLANCE:
+                if count > 0 and not same(data, first, pos + 12, size_of_name):
+                    break
+            elif data[pos + 12 : pos + 12 + size_of_name] != name:
+                break
+            body: i64 = header + u32(data, header + 3) + OVERHEAD
+            if data[header] != HEADER or u16(data, header + 1) != lane:
+                break
+            if body - header < SMALLEST_HEADER or body - header - OVERHEAD > limit or body > end or data[body - 1] != END:
+                break
+            size: i64 = u64(data, header + 11)
+            if only not in (-1, size):
+                break
+            stop: i64 = body
+            if size != 0:
+                if size < 0 or size > limit or body + 7 > end:
+                    break
+                stop += size + OVERHEAD
+                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != lane or u32(data, body + 3) != size:
+                    break
+                if data[stop - 1] != END:
+                    break
+            count += 1
+            total += size
+            pos = stop
+        self.count = count
+        self.bytes = total
+        return pos
+
+    # ---- frame by frame --------------------------------------------------------------------------------------------
+
+    def begin(self, channel: AmqpChannel, method: int, data: bytes, pos: int, stop: int) -> bool:
+        """basic.deliver or basic.get-ok, whole at `data[pos:stop]`; True where it is taken out of the stream."""
+        consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
+        channel.down_left = -1
+        parking = channel.parking
+        if parking is None:
+            if consumer is None or not self._limits(consumer):
+                channel.consumer = consumer
+                return False
+            channel.consumer = None
+            parking = self.lot.open(channel)
+        self._flush_method(channel, parking)
+        parking.passing = False
+        parking.swallows = consumer is not None and (self.ends.over or not channel.opened)
+        parking.consumer = consumer
+        parking.method = data[pos:stop]
+        parking.method_end = stop
+        parking.read = self.reads
+        return True
+
+    def header(self, channel: AmqpChannel, data: bytes, pos: int, stop: int, size: int) -> bool:
+        """A content header, whole at `data[pos:stop]`, of a body of `size` bytes; True where it is taken out of the stream."""
+        parking = channel.parking
+        if parking is None:
+            consumer = channel.consumer
+            if consumer is not None:
+                channel.consumer = None
+                self.lot.count(consumer.key, 1, 1, size)
+            return False
+        if parking.passing:
+            return False
+        consumer = parking.consumer
+        method = parking.method
+        parking.consumer = None
+        parking.method = b""
+        if parking.swallows:
+            self._swallow(channel, parking, consumer, size)
+            return True
+        start = pos - len(method)
+        if not method or parking.read != self.reads or parking.method_end != pos:
+            data = method + data[pos:stop]
+            start = 0
+            stop = len(data)
+        self._keep(channel, parking, consumer, data, start, stop, size)
+        return True
+
+    def _keep(
+        self, channel: AmqpChannel, parking: Parking, consumer: Consumer | None, data: bytes, start: int, stop: int, size: int
+    ) -> None:
+        """Park the delivery whose method and header are `data[start:stop]`, as one more of the last run where it is like that."""
+        key = None if consumer is None else consumer.key
+        self.lot.count(key, 1, 0, 0)
+        last = parking.parcels[-1] if consumer is not None and parking.parcels else None
+        if last is not None and key is not None and last.consumer is consumer and extends(last.part, key, size, data, start):
+            last.part.complete = size == 0
+            self.lot.extend(last.part, stop, 1)
+            return
+        part = Part(REQUEST, channel.number, data, start, stop, key, 1, 1, size, size == 0)
+        part.paid = consumer is None or not self._limits(consumer)
+        self.lot.park(channel, parking, part, consumer)
+
+    def body(self, channel: AmqpChannel, data: bytes, pos: int, stop: int, *, complete: bool) -> bool:
+        """A body frame, or a piece of one, at `data[pos:stop]`; True where it is taken out of the stream.
+
+        `complete`: the content ends with it.
+        """
+        parking = channel.parking
+        if parking is None or parking.passing:
+            return False
+        if parking.swallows:
+            self.lot.leave_if_empty(channel, parking, within=not complete)
+            return True
+        last = parking.parcels[-1].part if parking.parcels else None
+        if last is not None and last.kind != PLAIN and not last.complete and last.data is data and last.end == pos:
+            last.complete = complete
+            self.lot.extend(last, stop, 0)
+        else:
+            self.lot.park(channel, parking, Part(BODY, channel.number, data, pos, stop, None, 0, 0, 0, complete), None)
+        return True
+
+    def collect(self, channel: AmqpChannel | None, data: bytes, stop: int) -> None:
+        """`data[:stop]` is more of the body frame that was taken out of the stream (`ParkingLot.frame_left`, already reckoned down)."""
+        if channel is not None:
+            self.body(channel, data, 0, stop, complete=self.lot.frame_left == 0 and channel.down_left == 0)
+
+    # ---- what is no delivery ---------------------------------------------------------------------------------------
+
+    def other(self, channel: AmqpChannel, data: bytes, pos: int, stop: int) -> bool:
+        """Any other method of `channel`; True where it has to keep its place behind what is parked."""
+        parking = channel.parking
+        if parking is None:
+            return False
+        self._flush_method(channel, parking)
+        parking.passing = False
+        if not parking.parcels:
+            self.lot.leave_if_empty(channel, parking, within=False)
+            return False
+        self.lot.park(channel, parking, Part(PLAIN, channel.number, data, pos, stop), None)
+        return True
+
+    def overtake(self, channel: AmqpChannel) -> None:
+        """A returned message follows, which is no delivery, and overtakes what is parked."""
+        channel.down_left = -1
+        channel.consumer = None
+        if channel.parking is not None:
+            channel.parking.passing = True
+            channel.parking.swallows = False
+
+    # ---- rarely ----------------------------------------------------------------------------------------------------
+
+    def _flush_method(self, channel: AmqpChannel, parking: Parking) -> None:
+        """A delivery that never got its content: the broker's fault, and the client's to see."""
+        method = parking.method
+        if method:
+            parking.method = b""
+            parking.consumer = None
+            self.lot.park(channel, parking, Part(PLAIN, channel.number, method, 0, len(method)), None)
+
+    def _swallow(self, channel: AmqpChannel, parking: Parking, consumer: Consumer | None, size: int) -> None:
+        """The delivery whose header has come is given up: its channel or the connection is closed."""
+        if consumer is not None:
+            self.lot.count(consumer.key, 1, 0, 0)
+            self.lot.give_up(Part(REQUEST, channel.number, b"", 0, 0, consumer.key, 1, 1, size))
+        self.lot.leave_if_empty(channel, parking, within=size > 0)
+
+    def _limits(self, consumer: Consumer) -> bool:
+        """Whether its deliveries need a verdict."""
+        return not consumer.leaving and self.judge.limited(consumer.key)
+
+    def __repr__(self) -> str:
+        return f"<DeliveryIntake reads={self.reads}>"

@@ -1,0 +1,106 @@
+"""What one channel keeps from its client for a while, and what is asked of its parts. The theory is in `deliveries.py`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.protocols.amqp.channel import AmqpChannel
+
+if TYPE_CHECKING:
+    from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+    from limiter.keys import Key
+
+
+class Parcel:
+    """A part that is parked, and for whom; None: it is no delivery, or nobody's we know."""
+
+    __slots__ = ("consumer", "part")
+
+    def __init__(self, part: Part, consumer: Consumer | None) -> None:
+        self.part = part
+        self.consumer = consumer
+
+
+class Parking:
+    """What one channel keeps back. REQUEST parts are runs of deliveries, BODY parts continue the last one, PLAIN parts are methods."""
+
+    __slots__ = ("consumer", "due", "method", "method_end", "parcels", "passing", "read", "swallows")
+
+    def __init__(self) -> None:
+        self.parcels: deque[Parcel] = deque()
+        self.due = NEVER  # monotonic ns when to ask the judge for what has no verdict
+        self.consumer: Consumer | None = None  # of the delivery whose header is to come
+        self.method = b""  # its method frame
+        self.method_end = 0  # where in which read it ended
+        self.read = 0
+        self.passing = False  # the content that is coming in overtakes what is parked, as it comes
+        self.swallows = False  # nobody wants the content that is coming in: it is taken out of the stream, and not kept
+
+    def stands_free(self) -> bool:
+        """Whether the first parcel may leave."""
+        return len(self.parcels) > 0 and (self.parcels[0].part.kind != REQUEST or self.parcels[0].part.paid)
+
+    def unjudged(self, room: int) -> list[Part]:
+        """The runs that need a verdict, in order: about `room` deliveries."""
+        parts: list[Part] = []
+        for parcel in self.parcels:
+            part = parcel.part
+            if part.kind == REQUEST and not part.paid:
+                parts.append(part)
+                room -= part.count
+                if room <= 0:
+                    break
+        return parts
+
+    def joinable(self, consumer: Consumer | None, data: bytes, pos: int) -> Part | None:
+        """The run, parked last, which whole deliveries for `consumer` at `data[pos]` may join if their bodies are of its size."""
+        if consumer is None or self.method or not self.parcels:
+            return None
+        last = self.parcels[-1]
+        part = last.part
+        return part if last.consumer is consumer and extends(part, consumer.key, part.size, data, pos) else None
+
+    def __repr__(self) -> str:
+        return f"<Parking {[parcel.part for parcel in self.parcels]}>"
+
+
+def within_message(channel: AmqpChannel) -> bool:
+    """Whether the client's stream stands within a message on `channel`."""
+    return channel.down_left != 0 and (channel.parking is None or channel.parking.passing)
+
+
+def extends(last: Part, key: Key, size: int, data: bytes, start: int) -> bool:
+    """Whether a delivery that begins at `data[start]` is one more of the run `last`, which has no verdict yet."""
+    alike = last.kind == REQUEST and last.complete and last.key is key and last.size == size
+    return alike and last.data is data and last.end == start and not last.again
+
+
+def shrink(part: Part) -> None:
+    """Let go of the read `part` came in where it is less than half of it; not for each delivery, it is a copy."""
+    if (part.end - part.start) * 2 < len(part.data):
+        part.detach()
+
+
+def remark(part: Part) -> None:
+    """Count what the verdict says beside passing and refusing."""
+    key = part.key
+    assert key is not None
+    if part.bypassed:
+        key.tally.bypassed += part.count
+    key.tally.shadow_refused += part.shadow_refused
+
+
+def refuse(part: Part) -> None:
+    """Count the deliveries of `part`, which have to wait."""
+    key = part.key
+    level = part.level
+    assert key is not None
+    assert level is not None, "a refusal names its limit"
+    key.tally.refused_by = level
+    key.tally.retry_after_ns = part.wait_ns
+    if not part.again:
+        part.again = True
+        key.tally.delayed += part.count
+        level.held += part.count

@@ -1,0 +1,159 @@
+"""All that one connection keeps from its client: which channels have a parking, what of it may leave, and the sums.
+
+A parking is **free** when its first parcel may leave: it is a delivery with its verdict (`paid`), or no delivery at all. It leaves at the
+next frame boundary of the client's stream, unless the client is within a message on that channel.
+
+Writes `parked_bytes`, `parked_messages` and `ask_due` of the conversation, which the session goes by; reports on `delivered`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.pipeline.parts import NEVER, REQUEST, Delivered, Part
+from gateway.protocols.amqp.channel import AmqpChannel, weight
+from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, shrink, within_message
+
+if TYPE_CHECKING:
+    from gateway.pipeline.conversation import Conversation
+    from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+    from limiter.keys import Key
+
+
+class ParkingLot:
+    """The parkings of one connection."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.parked: dict[int, AmqpChannel] = {}  # channels with a parking
+        self.free: dict[int, AmqpChannel] = {}  # those whose first parcel may leave
+        self.loose: list[bytes] = []  # methods of channels given up, which still go to the client
+        self.fresh: list[Part] = []  # parked since the read began that is looked at
+        self.frame_left = 0  # bytes to come of a body frame that is taken out of the stream, its end octet included
+        self.frame_lane = 0  # its channel
+
+    # ---- in --------------------------------------------------------------------------------------------------------
+
+    def open(self, channel: AmqpChannel) -> Parking:
+        """From now on deliveries of `channel` are parked."""
+        parking = channel.parking = Parking()
+        self.parked[channel.number] = channel
+        return parking
+
+    def park(self, channel: AmqpChannel, parking: Parking, part: Part, consumer: Consumer | None) -> None:
+        """Put `part` behind everything that is parked on `channel`."""
+        conversation = self.conversation
+        conversation.parked_bytes += weight(part)
+        if part.kind == REQUEST:
+            conversation.parked_messages += part.count
+            if not part.paid and parking.due == NEVER:
+                parking.due = 0
+                conversation.ask_due = 0
+        parking.parcels.append(Parcel(part, consumer))
+        self.fresh.append(part)
+        if len(parking.parcels) == 1:
+            self.set_free(channel, parking)
+
+    def extend(self, part: Part, stop: int, count: int) -> None:
+        """The last part parked grows to `stop`, by `count` deliveries."""
+        self.conversation.parked_bytes += stop - part.end
+        self.conversation.parked_messages += count
+        part.end = stop
+        part.count += count
+
+    def end_read(self) -> None:
+        """The read is looked at, and no part of it grows any more: those it is mostly not made of let go of it."""
+        for part in self.fresh:
+            shrink(part)
+        self.fresh.clear()
+
+    def set_free(self, channel: AmqpChannel, parking: Parking) -> None:
+        """Notice whether the first parcel may leave."""
+        if parking.stands_free():
+            self.free[channel.number] = channel
+
+    # ---- out -------------------------------------------------------------------------------------------------------
+
+    def may_speak(self) -> bool:
+        """Whether `speak` may have something to say."""
+        return len(self.free) > 0 or len(self.loose) > 0
+
+    def speak(self, out: list[bytes]) -> int:
+        """Append what may leave; called where the client's stream stands between frames. Returns what it then lacks of a frame (or 0)."""
+        out.extend(self.loose)
+        self.loose.clear()
+        collecting = self.free.get(self.frame_lane) if self.frame_left else None
+        for channel in list(self.free.values()):
+            if channel is not collecting and not within_message(channel):
+                self._release(channel, out)
+        if collecting is not None and not within_message(collecting):  # last, because it may leave the client within a frame
+            self._release(collecting, out)
+            if collecting.parking is None:
+                left, self.frame_left = self.frame_left, 0
+                return left
+        return 0
+
+    def _release(self, channel: AmqpChannel, out: list[bytes]) -> None:
+        """Append the parcels that may leave, as few pieces as they lie in."""
+        parking = channel.parking
+        assert parking is not None
+        del self.free[channel.number]
+        data = b""
+        start = end = 0
+        while parking.stands_free():
+            part = parking.parcels.popleft().part
+            self.unpark(part)
+            if part.kind == REQUEST:
+                self.count(part.key, 0, part.count, part.count * part.size)
+            if part.data is data and part.start == end:
+                end = part.end
+                continue
+            if end:
+                out.append(data[start:end])
+            data, start, end = part.data, part.start, part.end
+        out.append(data[start:end])
+        self.leave_if_empty(channel, parking, within=parking.method != b"")
+
+    def unpark(self, part: Part) -> None:
+        """`part` leaves, or is given up: it no longer counts as parked."""
+        self.conversation.parked_bytes -= weight(part)
+        if part.kind == REQUEST:
+            self.conversation.parked_messages -= part.count
+
+    def leave_if_empty(self, channel: AmqpChannel, parking: Parking, *, within: bool) -> None:
+        """The channel goes on without a parking, unless `within` a content that must still be taken out of the stream."""
+        if not within and not parking.parcels:
+            channel.parking = None
+            del self.parked[channel.number]
+
+    def keeps_forgotten(self) -> bool:
+        """Whether a delivery is parked that the broker has forgotten: lost, if its client does not get it."""
+        for channel in self.parked.values():
+            assert channel.parking is not None
+            for parcel in channel.parking.parcels:
+                if parcel.part.kind == REQUEST and (parcel.consumer is None or parcel.consumer.no_ack):
+                    return True
+        return False
+
+    # ---- counting --------------------------------------------------------------------------------------------------
+
+    def give_up(self, part: Part) -> None:
+        """Deliveries that were received, and go nowhere."""
+        self.conversation.give_up(part)
+
+    def count(self, key: Key | None, received: int, forwarded: int, size: int) -> None:
+        """Report deliveries of `key`: received from the broker, forwarded to the client, and the bytes of the latter. None: nobody's."""
+        if key is None:
+            return
+        self.conversation.news = True
+        delivered = self.conversation.delivered
+        if delivered and delivered[-1].key is key:
+            last = delivered[-1]
+            last.received += received
+            last.forwarded += forwarded
+            last.size += size
+        else:
+            delivered.append(Delivered(key, received, forwarded, size))
+
+    def __repr__(self) -> str:
+        return f"<ParkingLot parked={list(self.parked)} free={list(self.free)}>"

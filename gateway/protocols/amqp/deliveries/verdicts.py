@@ -1,0 +1,136 @@
+"""What the judge is asked about parked deliveries, and what becomes of them by its verdicts.
+
+A verdict is given once per delivery: one that has it (`paid`) but stands behind another is not judged again. A run that passes in part
+is cut in two; what is refused is asked for again when its time has come (`due`), the whole run at once. What is with the judge stays
+where it is until the verdict is there, also where it needs none any more because its consumer was cancelled.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.pipeline.actions.holding import due
+from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.protocols.amqp.channel import AmqpChannel, weight
+from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, refuse, remark, shrink
+from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.refusal import publish_end
+
+DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's REQUESTS_PER_TURN
+
+
+class DeliveryVerdicts:
+    """The way of one connection's deliveries to the judge and back."""
+
+    def __init__(self, lot: ParkingLot) -> None:
+        self.lot = lot
+        self.asked: dict[int, list[Part]] = {}  # with the judge, by channel
+        self.asking = False  # even where `asked` is empty, because those channels were closed meanwhile
+
+    def ask(self, now: int) -> list[Part]:
+        """Runs of deliveries that need a verdict now, in order. `settle` follows; nothing is read from the broker in between."""
+        found: list[Part] = []
+        room = DELIVERIES_ASKED
+        for channel in self.lot.parked.values():
+            parking = channel.parking
+            assert parking is not None
+            if parking.due > now or room <= 0:
+                continue
+            parts = parking.unjudged(room)
+            parking.due = NEVER
+            if parts:
+                self.asked[channel.number] = parts
+                found.extend(parts)
+                room -= sum([part.count for part in parts])
+        self.asking = len(found) > 0
+        self.reckon_due()
+        return found
+
+    def settle(self, now: int) -> None:
+        """The verdicts are there. What passes leaves with `ParkingLot.speak`."""
+        self.asking = False
+        for lane, parts in self.asked.items():
+            channel = self.lot.parked[lane]
+            parking = channel.parking
+            assert parking is not None
+            self._settle_channel(parking, parts, now)
+            self.lot.set_free(channel, parking)
+        self.asked = {}
+        self.reckon_due()
+
+    def acquit(self, channel: AmqpChannel, parking: Parking) -> None:
+        """A consumer of `channel` is cancelled: what is parked for it passes without a verdict, or whatever the verdict under way is."""
+        with_judge = len(self.asked.get(channel.number, ()))  # the first without a verdict
+        unjudged = False
+        for parcel in parking.parcels:
+            if parcel.part.kind != REQUEST or parcel.part.paid:
+                continue
+            if with_judge > 0:
+                with_judge -= 1
+            elif parcel.consumer is not None and parcel.consumer.leaving:
+                parcel.part.paid = True
+            else:
+                unjudged = True
+        if not unjudged:
+            parking.due = NEVER
+            self.reckon_due()
+        self.lot.set_free(channel, parking)
+
+    def forget(self, lane: int) -> None:
+        """Channel `lane` is closed: its verdicts will change nothing."""
+        self.asked.pop(lane, None)
+
+    def reckon_due(self) -> None:
+        """When `ask` has something to ask next."""
+        earliest = NEVER
+        if not self.asking:
+            for channel in self.lot.parked.values():
+                assert channel.parking is not None
+                earliest = min(earliest, channel.parking.due)
+        self.lot.conversation.ask_due = earliest
+
+    def _settle_channel(self, parking: Parking, parts: list[Part], now: int) -> None:
+        """Mark what passes as paid, cut where a run passes in part, and set when to ask again."""
+        parcels = parking.parcels
+        settled: list[Parcel] = []
+        waits = NEVER
+        for part in parts:
+            while True:
+                parcel = parcels.popleft()
+                if parcel.part is part:
+                    break
+                settled.append(parcel)
+            remark(part)
+            self.lot.count(part.key, 0, 0, 0)  # so that the session notes the key
+            cancelled = parcel.consumer is not None and parcel.consumer.leaving
+            if cancelled or part.passed >= part.count:
+                part.paid = True
+                settled.append(parcel)
+                continue
+            if part.passed > 0:
+                settled.append(Parcel(self.split(part, part.passed), parcel.consumer))
+            shrink(part)
+            settled.append(parcel)
+            waits = min(waits, due(now, part.wait_ns))
+            refuse(part)
+        for parcel in parcels:
+            if waits == NEVER and parcel.part.kind == REQUEST and not parcel.part.paid:
+                waits = now  # there was no room to ask for that one
+            shrink(parcel.part)
+        parcels.extendleft(reversed(settled))
+        parking.due = waits
+
+    def split(self, part: Part, count: int) -> Part:
+        """Cut the first `count` deliveries off `part`, paid."""
+        at = part.start
+        for _ in range(count):
+            at = publish_end(part.data, at, part.end)  # a delivery is built like a publish
+        head = Part(REQUEST, part.lane, part.data, part.start, at, part.key, count, 1, part.size)
+        head.paid = True
+        part.start = at
+        part.count -= count
+        self.lot.conversation.parked_bytes += weight(head) - (at - head.start)
+        return head
+
+    def __repr__(self) -> str:
+        return f"<DeliveryVerdicts asking={self.asking} channels={list(self.asked)}>"

@@ -1,0 +1,199 @@
+"""The lines of a connection: which channels wait, how much, and until when.
+
+Each channel has a line of its own (`AmqpChannel.parked`); here they are kept together. `connection.close` waits for all of them, with
+everything the client says after it, at the `gate`. While the upstream stands within a frame that flows through (`frame_left`), nothing
+is let go: another channel's frame would land in the middle of it.
+
+Writes `held_bytes`, `held_messages` and `next_due` of the conversation, which the session goes by.
+"""
+
+from __future__ import annotations
+
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, Parked, weight
+
+
+class Lines:
+    """All lines of one connection. Parts that went to the judge again are `taken` until each is settled (`settle`) or parked anew."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.held: dict[int, AmqpChannel] = {}  # channels with a line, or with parts of it away with the judge
+        self.gate: list[Part] = []  # connection.close and what follows it, until `held` is empty
+        self.loose: list[Part] = []  # parts that wait for nothing but the next take
+        self.taken = 0  # parts away with the judge, of all channels
+        self.frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
+
+    def stand(self, frame_left: int) -> None:
+        """The upstream now stands within a frame that lacks `frame_left` bytes; 0: between frames."""
+        if frame_left != self.frame_left:
+            self.frame_left = frame_left
+            self.conversation.frame_left = frame_left
+            self.reckon_due()
+
+    def park(self, channel: AmqpChannel, part: Part, due: int) -> list[Part]:
+        """Put `part` into the line of its channel: at the end, or, when it came from the line, back to its place. See `settle`."""
+        if channel.taken:
+            if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
+                part.detach()
+            channel.returned.append(Parked(part, due))
+            return self.settle(channel)
+        part.detach()
+        conversation = self.conversation
+        conversation.held_bytes += weight(part)
+        if part.kind == REQUEST:
+            conversation.held_messages += part.count * part.messages
+        channel.parked.append(Parked(part, due))
+        if len(channel.parked) == 1:
+            self.held[channel.number] = channel
+            if due < conversation.next_due and not self.frame_left:
+                conversation.next_due = due
+        return []
+
+    def park_at_gate(self, part: Part) -> None:
+        part.detach()
+        self.gate.append(part)
+        self.conversation.held_bytes += weight(part)
+
+    def loosen(self, part: Part) -> None:
+        """`part`, already unparked, goes on with the next take."""
+        self.loose.append(part)
+        self.reckon_due()
+
+    def wake(self) -> None:
+        """The connection is open: publishes that came before it may be judged."""
+        for channel in self.held.values():
+            if channel.parked and channel.parked[0].due == NEVER:
+                channel.parked[0].due = 0
+        self.reckon_due()
+
+    def take_loose(self, lane: int) -> list[Part]:
+        """The loose parts of a channel, now: what follows them goes on at once."""
+        taken = [part for part in self.loose if part.lane == lane]
+        if taken:
+            self.loose = [part for part in self.loose if part.lane != lane]
+            self.reckon_due()
+        return taken
+
+    def release(self, channel: AmqpChannel) -> None:
+        """The first part in the line of `channel` waits for nothing any more."""
+        channel.parked[0].due = 1  # long past
+        self.reckon_due()
+
+    def waiting(self) -> bool:
+        """Whether anything is still to go to the broker."""
+        return len(self.held) > 0 or len(self.gate) > 0 or len(self.loose) > 0
+
+    def unpark(self, part: Part) -> None:
+        """`part` is settled or given up: it no longer counts as held."""
+        self.conversation.held_bytes -= weight(part)
+        self.unblock(part)
+        if part.kind == REQUEST:
+            self.conversation.held_messages -= part.count * part.messages
+
+    def block(self, part: Part) -> None:
+        """The client is not read until `part`, which is parked, is settled."""
+        if not part.blocking:
+            part.blocking = True
+            self.conversation.blocking += 1
+
+    def unblock(self, part: Part) -> None:
+        if part.blocking:
+            part.blocking = False
+            self.conversation.blocking -= 1
+
+    def count_split(self, channel: AmqpChannel) -> None:
+        """A taken part became two: both will be settled."""
+        channel.taken += 1
+        self.taken += 1
+        self.conversation.held_bytes += PART_OVERHEAD
+
+    def take_due(self, now: int, room: int, flowing: int) -> list[Part]:
+        """Requests whose time has come, of all lines in turn, and what waits for nothing any more.
+
+        `flowing`: the channel whose frame is still coming in, or -1.
+        """
+        parts: list[Part] = []
+        if self.frame_left or self.taken:
+            return parts
+        if self.held:
+            due = [channel for channel in self.held.values() if channel.number != flowing and channel.due() <= now]
+            last = self.held.get(flowing)  # because it leaves the upstream within a frame
+            if last is not None and last.due() <= now:
+                due.append(last)
+            for channel in due:
+                if room <= 0:
+                    break
+                room = channel.take(now, room, parts)
+                self.held[channel.number] = self.held.pop(channel.number)  # next time the others come first
+            self.taken = len(parts)
+        else:
+            parts = self.gate
+            self.gate = []
+            for part in parts:
+                self.unpark(part)
+        if self.loose:
+            parts = self.loose + parts
+            self.loose = []
+        self.reckon_due()
+        return parts
+
+    def settle(self, channel: AmqpChannel) -> list[Part]:
+        """One of the parts taken from the line is settled. After the last: the parts that no longer wait for anything, to be passed on."""
+        channel.taken -= 1
+        self.taken -= 1
+        free: list[Part] = []
+        if channel.taken == 0:
+            parked = channel.parked
+            if channel.returned:
+                parked.extendleft(reversed(channel.returned))
+                channel.returned = []
+            while parked and (parked[0].part.kind != REQUEST or parked[0].part.paid):
+                part = parked.popleft().part
+                self.unpark(part)
+                free.append(part)
+            if not parked:
+                self.held.pop(channel.number, None)
+        if self.taken == 0:
+            self.reckon_due()
+        return free
+
+    def forget(self, channel: AmqpChannel) -> list[Part]:
+        """Give up the line of `channel`; what is away with the judge stays taken."""
+        parts = channel.forget_parked()
+        for part in parts:
+            self.unpark(part)
+        if channel.taken == 0:
+            self.held.pop(channel.number, None)
+        self.reckon_due()
+        return parts
+
+    def forget_all(self) -> list[Part]:
+        """Give up every line and the gate."""
+        parts: list[Part] = []
+        for channel in self.held.values():
+            parts.extend(channel.forget_parked())
+        parts.extend(self.gate)
+        self.gate = []
+        self.loose = []
+        self.held.clear()
+        self.taken = 0
+        self.conversation.held_bytes = 0
+        self.conversation.held_messages = 0
+        self.conversation.blocking = 1 if self.conversation.held_back else 0
+        self.conversation.next_due = NEVER
+        return parts
+
+    def reckon_due(self) -> None:
+        """When `take_due` has something to give next."""
+        due = NEVER
+        if self.frame_left == 0 and self.taken == 0:
+            for channel in self.held.values():
+                due = min(due, channel.due())
+            if self.loose or (self.gate and not self.held):
+                due = 0
+        self.conversation.next_due = due
+
+    def __repr__(self) -> str:
+        return f"<Lines held={list(self.held)} gate={len(self.gate)} taken={self.taken} frame_left={self.frame_left}>"

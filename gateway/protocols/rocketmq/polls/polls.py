@@ -1,0 +1,261 @@
+"""Polls: what one client asks messages with, from the request to the last byte of its answer.
+
+The naive way to limit a consumer, to answer "nothing there" or "busy", makes most clients ask again at once, some two thousand times a
+second (`rocketmq.md` 3.3). So a poll over the limit is **kept** here, as the broker itself would keep it, and goes on when its turn comes::
+
+    client's poll ── prepare ──► judge: reserves what the answer is likely to bring ── passes ──► sent ──► broker
+                        ▲          │ over the limit                                                          │
+                        │          ▼                                                                         ▼
+                        └── due ─ held ── its client's patience is over ──► empty answer          PollAnswer, as it passes:
+                                                                                                  messages are counted
+    judge ◄── settled: what came, instead of what was reserved ◄──────────────────────────────────────┘
+
+* A poll whose topic no rule looks at passes at once, and is only known by its opaque; its answer's messages are counted all the same.
+* A reservation that the broker has kept for PARKED_NS without an answer is given back: idle consumers cost nothing.
+* An answer is never delayed or altered. What it brings beyond the reservation goes into debt (`limiter/decisions/reservation.py`).
+* When the connection ends, what its polls had reserved stays taken, at most what they asked for in the last PARKED_NS.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.pipeline.parts import NEVER, PLAIN, Delivered, Part
+from gateway.protocols.rocketmq.outstanding import Outstanding, Watched
+from gateway.protocols.rocketmq.polls.empty_answers import empty_answer
+from gateway.protocols.rocketmq.polls.held import HeldPolls
+from gateway.protocols.rocketmq.polls.queues import PARKED_NS, PollQueue, PollQueues
+from gateway.protocols.rocketmq.polls.stored_messages import StoredMessages
+from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, PollTerms
+from gateway.protocols.rocketmq.requests import Poll
+from limiter.decisions.reservation import Reservation
+from limiter.keys import Key
+
+FOUND: Final = 0
+OFFSETS: Final = (b'"minOffset":"', b'"maxOffset":"', b'"suggestWhichBrokerId":"')
+
+
+class Settlement(Part):
+    """What the judge is told about a reservation; see `limiter.decisions.reservation.settle`."""
+
+    def __init__(self, key: Key, reservation: Reservation, answers: int, messages: int, size: int) -> None:
+        super().__init__(PLAIN, 0, b"", 0, 0, key, answers, messages, size)
+        self.reservation = reservation
+
+
+class PollAnswer(Watched):
+    """The answer to one poll: counts what it brings."""
+
+    __slots__ = ("bypassed", "held", "key", "polls", "queue", "reservation", "sent_at", "stored")
+
+    def __init__(self, polls: Polls, key: Key) -> None:
+        self.polls = polls
+        self.key = key
+        self.reservation: Reservation | None = None  # where it is limited
+        self.queue: PollQueue | None = None
+        self.held = False  # the poll was
+        self.bypassed = False  # the poll went on without a verdict
+        self.sent_at = 0  # monotonic ns, where there is a reservation
+        self.stored: StoredMessages | None = None
+
+    def begin(self, code: int, size: i64, data: bytes, start: i64, end: i64) -> bool:
+        if self.queue is not None:
+            self.polls.hear_offsets(self.queue, data, start, end)
+        if code != FOUND or size == 0:
+            self.polls.answered(self, 0, 0)
+            return False
+        self.stored = StoredMessages()
+        return True
+
+    def body(self, data: bytes, start: i64, end: i64, last: bool) -> None:  # noqa: FBT001  -- positional for speed
+        stored = self.stored
+        assert stored is not None
+        messages = stored.messages
+        size = stored.bytes
+        stored.add(data, start, end)
+        if stored.messages != messages or stored.bytes != size:  # an inner batch says its size before its number
+            self.polls.brought(self, stored.messages - messages, stored.bytes - size)
+        if last:
+            self.polls.answered(self, stored.messages, stored.bytes)
+
+
+class Polls:
+    """The polls of one connection."""
+
+    def __init__(self, outstanding: Outstanding) -> None:
+        self.outstanding = outstanding
+        self.queues = PollQueues()
+        self.held = HeldPolls()
+        self.sent: deque[PollAnswer] = deque()  # with a reservation, in the order they were sent
+        self.settlements: list[Part] = []  # for the judge
+        self.ask_due = NEVER  # monotonic ns at which `ask` has something
+        self.delivered: list[Delivered] = []  # for the session to count
+        self.limited = 0  # polls that a rule looked at, so far
+        self.empty = 0  # of them answered by the gateway: nothing for now
+
+    def prepare(self, poll: Poll, terms: PollTerms) -> None:
+        """A rule looks at this one: it has to reserve before it goes on."""
+        self.limited += 1
+        poll.terms = terms
+        key = poll.key
+        assert key is not None
+        if poll.code == NOTIFICATION:  # brings nothing; waits in line on its own account, not on that of the pops
+            queue = self.queues.of(key, -3 - terms.queue)  # below -1, which is any queue, of a pop
+            poll.reservation = Reservation(0, 0, queue.since)
+        else:
+            queue = self.queues.of(key, terms.queue)
+            messages, size = self.queues.expects(key, queue, terms.most)
+            poll.reservation = Reservation(messages, size, queue.since)
+        poll.queue = queue
+
+    def send(self, poll: Poll) -> None:
+        """`poll` goes to the broker."""
+        key = poll.key
+        if key is None:
+            self.outstanding.poll(poll.opaque, None)
+            return
+        answer = PollAnswer(self, key)
+        remembered = self.outstanding.poll(poll.opaque, answer)
+        queue = poll.queue
+        reservation = poll.reservation
+        if queue is None or reservation is None:
+            return
+        queue.since = 0
+        if poll.due:
+            self.held.go_on(key, poll.due)
+        if poll.code == NOTIFICATION:
+            return
+        answer.queue = queue
+        answer.reservation = reservation
+        answer.held = poll.again
+        answer.bypassed = poll.bypassed
+        # Nobody is told what the others bring: so it is what was expected, or who has many polls out could take what nobody counts.
+        if remembered and reservation.taken and (reservation.messages > 0 or reservation.size > 0):
+            answer.sent_at = reservation.asked_at
+            self.sent.append(answer)
+            self._reckon_due()
+
+    def hold(self, poll: Poll, due: int) -> None:
+        """Keep `poll`, which is over its limit, until `due`."""
+        queue = poll.queue
+        reservation = poll.reservation
+        assert queue is not None
+        assert reservation is not None
+        if queue.since == 0:
+            queue.since = reservation.since
+        self.held.hold(poll, due)
+
+    def take_due(self, now: int, room: int) -> list[Poll]:
+        """Held ones that are to be judged again; what they reserve is what is expected by now."""
+        taken = self.held.take_due(now, room)
+        for poll in taken:
+            key = poll.key
+            terms = poll.terms
+            queue = poll.queue
+            reservation = poll.reservation
+            assert key is not None
+            assert terms is not None
+            assert queue is not None
+            assert reservation is not None
+            if poll.code != NOTIFICATION:
+                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.most)
+        return taken
+
+    def give_up(self, poll: Poll) -> bytes:
+        """The answer to a held poll whose client can wait no longer."""
+        key = poll.key
+        terms = poll.terms
+        queue = poll.queue
+        assert key is not None
+        assert terms is not None
+        assert queue is not None
+        self.held.go_on(key, poll.due)
+        self.empty += 1
+        return empty_answer(poll.code, poll.opaque, terms.offset, queue, self.queues.broker)
+
+    # ---- answers ---------------------------------------------------------------------------------------------------
+
+    def hear_offsets(self, queue: PollQueue, data: bytes, start: i64, end: i64) -> None:
+        """What the answer's header `data[start:end]` says of its queue; for an empty answer of our own, later."""
+        minimum = said(data, OFFSETS[0], start, end)
+        if minimum >= 0:
+            queue.minimum = minimum
+        maximum = said(data, OFFSETS[1], start, end)
+        if maximum >= 0:
+            queue.maximum = maximum
+        broker = said(data, OFFSETS[2], start, end)
+        if broker >= 0:
+            queue.broker = broker
+            self.queues.broker = broker
+
+    def brought(self, answer: PollAnswer, messages: int, size: int) -> None:
+        """So many messages more have passed on their way to the client."""
+        key = answer.key
+        self.delivered.append(Delivered(key, messages, messages, size))
+        reservation = answer.reservation
+        if reservation is not None:
+            if answer.held:
+                key.tally.delayed += messages
+            if answer.bypassed:
+                key.tally.bypassed += messages
+            if reservation.shadows:
+                key.tally.shadow_refused += messages
+
+    def answered(self, answer: PollAnswer, messages: int, size: int) -> None:
+        """The whole answer has passed, and has brought so much."""
+        reservation = answer.reservation
+        queue = answer.queue
+        if reservation is None or queue is None:
+            return
+        answer.sent_at = -1
+        self.queues.learn(answer.key, queue, messages, size)
+        if reservation.taken and (messages > 0 or reservation.messages > 0 or reservation.size > 0):
+            self.settlements.append(Settlement(answer.key, reservation, 1, messages, size))
+        self._reckon_due()
+
+    def ask(self, now: int) -> list[Part]:
+        """What is to be settled now."""
+        sent = self.sent
+        while sent and (sent[0].sent_at < 0 or sent[0].sent_at + PARKED_NS <= now):
+            answer = sent.popleft()
+            reservation = answer.reservation
+            queue = answer.queue
+            if answer.sent_at >= 0 and answer.stored is None and reservation is not None and queue is not None:
+                self.queues.is_quiet(answer.key, queue)
+                self.settlements.append(Settlement(answer.key, reservation, 0, 0, 0))
+        settlements = self.settlements
+        self.settlements = []
+        self._reckon_due()
+        return settlements
+
+    def _reckon_due(self) -> None:
+        sent = self.sent
+        while sent and sent[0].sent_at < 0:
+            sent.popleft()
+        if self.settlements:
+            self.ask_due = 0
+        else:
+            self.ask_due = sent[0].sent_at + PARKED_NS if sent else NEVER
+
+    def __repr__(self) -> str:
+        return f"<Polls held={self.held} sent={len(self.sent)}>"
+
+
+def said(data: bytes, name: bytes, start: i64, end: i64) -> int:
+    """The number behind `name` in the JSON header `data[start:end]`; -1: there is none."""
+    at: i64 = data.find(name, start, end)
+    if at < 0:
+        return -1
+    at += len(name)
+    number: i64 = 0
+    first: i64 = at
+    while at < end and at - first < 18:
+        digit: i64 = data[at]
+        if digit < 48 or digit > 57:
+            break
+        number = number * 10 + digit - 48
+        at += 1
+    return -1 if at == first else number

@@ -1,0 +1,37 @@
+"""Announcements: what a frame says of its own size, checked before anything is waited for or kept on its account."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from gateway.pipeline.parts import ProtocolError
+from gateway.protocols.octets import u32
+from gateway.protocols.rocketmq.headers import BINARY
+from gateway.protocols.rocketmq.protocol_detection import looks_like_kafka, too_large
+
+LONGEST_HEADER: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped: a guess with room
+
+
+def check_length(data: bytes, at: i64, max_frame: i64) -> i64:
+    """The length announced at `data[at]`; raises ProtocolError where there cannot be such a frame."""
+    length: i64 = u32(data, at)
+    if length > max_frame - 4:
+        raise too_large(data[at : at + 4], length, max_frame)
+    if length < 4:
+        raise ProtocolError(f"a frame announces {length} bytes, less than its own header length takes", cause="bad_length")
+    return length
+
+
+def check_header(kind: i64, size: i64, length: i64) -> None:
+    """Raise ProtocolError unless a header of `size` bytes, of this serialize type, can be in a frame that announces `length`."""
+    if kind <= BINARY and size <= length - 4 and size <= LONGEST_HEADER:
+        return
+    if kind > BINARY:
+        raise ProtocolError(f"serialize type {kind} is neither JSON (0) nor ROCKETMQ (1)", cause="bad_header")
+    if size <= length - 4:
+        raise ProtocolError(f"a header of {size} bytes; more than {LONGEST_HEADER} are not taken", cause="frame_too_large")
+    if looks_like_kafka(kind << 24 | size):
+        raise ProtocolError("not a RocketMQ frame: this may be a Kafka client on the RocketMQ port", cause="wrong_protocol")
+    raise ProtocolError(f"a header of {size} bytes in a frame of {length + 4}", cause="bad_header")

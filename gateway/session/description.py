@@ -1,0 +1,91 @@
+"""What operators see of one session: its state, what holds it up, and its line in `GET /v1/connections`.
+
+Reads only. The bottleneck is found from the states of the session's stages as `limiter.md` 6 says. A stage waits for credit because the one
+behind it is slow: reader in flow and limiter not, the limiter is; both in flow, the broker is.
+"""
+
+from __future__ import annotations
+
+from gateway.session.session import Session
+from limiter.credit import Credit
+
+
+def bottleneck(session: Session, now: int) -> str:
+    """Who keeps this connection from being faster.
+
+    "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "client" (it does not read), "broker"
+    (it takes its time), "memory" (the gateway as a whole holds too much, and this client publishes), "limiter" (the judge takes its time),
+    or "none". Credit shows for a second after it was used up.
+    """
+    conversation = session.conversation
+    if conversation.broker_blocked:
+        return "broker_blocked"
+    if conversation.held_messages or conversation.held_polls or conversation.parked_messages:
+        return "limit"
+    if session.client.backlog > session.shared.backlog_bytes:
+        return "client"
+    if session.upstream.backlog > 0 or session.forward.credit.flow(now):
+        return "broker"
+    if conversation.held_back:
+        return "memory"
+    return "limiter" if session.decode.credit.flow(now) else "none"
+
+
+def state(session: Session, now: int) -> str:
+    """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
+    if session.draining or session.departure is not None:
+        return "draining"
+    if session.conversation.broker_blocked:
+        return "blocked"
+    if session.conversation.held_messages or session.conversation.held_polls or session.conversation.parked_messages:
+        return "throttled"
+    return "flow" if session.withheld() or session.decode.credit.flow(now) else "running"
+
+
+def describe(session: Session, now: int) -> dict[str, object]:
+    """One item of `GET /v1/connections`."""
+    conversation = session.conversation
+    return {
+        "id": session.number,
+        "listener": session.place.listener,
+        "protocol": session.place.protocol,
+        "client": f"{conversation.circumstances.client}:{conversation.circumstances.client_port}",
+        "user": conversation.user,
+        "state": state(session, now),
+        "bottleneck": bottleneck(session, now),
+        "held_by": _held_by(session),
+        "credit": {"reader": _stage(session.decode.credit, now), "limiter": _stage(session.forward.credit, now)},
+        "age_seconds": _seconds(now - session.opened_at),
+        "bytes_from_client": session.client.received,
+        "bytes_to_client": session.client.sent,
+        "backlog_to_client": session.client.backlog,
+        "backlog_to_broker": session.upstream.backlog,
+        "held_messages": conversation.held_messages,
+        "held_bytes": conversation.held_bytes,
+        "held_deliveries": conversation.parked_messages,
+        "held_delivery_bytes": conversation.parked_bytes,
+        "messages_forwarded": session.forward.messages,
+        "broker_blocked": conversation.broker_blocked,
+        "broker_blocked_seconds": _seconds(session.flow.broker_blocked_ns(now)),
+        "send_blocked_seconds": _seconds(session.upstream.send_blocked_ns(now)),
+        "tls": session.client.encryption(),
+        "upstream_tls": session.upstream.encryption(),
+        **conversation.describe(),
+    }
+
+
+def _held_by(session: Session) -> dict[str, object] | None:
+    """The rule that holds something of this connection, and of which topic; one of them where there are more."""
+    part = session.conversation.waits_for()
+    if part is None or part.rule is None or part.key is None:
+        return None
+    return {"rule": part.rule.name, "topic": part.key.text, "operation": part.key.operation}
+
+
+def _stage(credit: Credit, now: int) -> dict[str, object]:
+    """A stage of the connection: whether it waits for credit from the next one or did within the last second, and for how long in all."""
+    return {"flow": credit.flow(now), "credit": credit.credit, "blocked_seconds": _seconds(credit.blocked_ns(now))}
+
+
+def _seconds(ns: int) -> float:
+    return round(ns / 1e9, 3)

@@ -1,0 +1,390 @@
+"""A session: one client, one broker connection of its own, and the turn it takes in the loop.
+
+The loop calls `turn` when something may have happened, `resume` when the judge has looked at its batch, and after either `settle`. A turn
+does a bounded amount of work: at most one read from each side. What the session wants next it leaves in plain attributes: `batch` (to be
+submitted to the judge), `again` (call me in the next sweep without waiting), `due` (call me at that time), `over` (take me out).
+
+When is the client not read? While its batch is with the judge, while the credit is used up, while either backlog is above its cap,
+while as much is held as `hold_bytes` allows, while something is held that blocks it (action `block`), and while the gateway as a whole
+holds more than its high watermark. The broker is then kept from taking the silence for death (`heartbeats.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from gateway.assembly import Place, Shared, assemble
+from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
+from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.pipeline import Batch
+from gateway.session.broker_flow import FlowWatch
+from gateway.session.heartbeats import Heartbeats
+from gateway.transport.channel import Channel
+from limiter.in_flight import GIVEN_UP
+
+if TYPE_CHECKING:
+    from gateway.admission import Seat
+    from gateway.session.graceful_close import Departure
+
+REQUESTS_DUE: Final = 256  # held requests judged again per turn
+TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at a close pika drops what it has not handed out (a guess)
+
+
+class Session:
+    """One client and its broker connection. See the module's docstring for what the loop reads from it."""
+
+    def __init__(
+        self,
+        number: int,
+        client: Channel,
+        address: tuple[str, int],
+        upstream: Channel,
+        place: Place,
+        shared: Shared,
+        seat: Seat | None = None,
+    ) -> None:
+        assembly = assemble(shared, place, number, address[0], address[1], upstream, seat, client.certificate_user)
+        # What every turn looks at comes first. Compiled, attributes lie in this order, and with some hundred sessions a turn misses the
+        # cache as often as what it looks at has lines of 64 bytes.
+        self.conversation = assembly.conversation
+        self.client = client
+        self.upstream = upstream
+        self.shared = shared
+        self.deliveries = assembly.deliveries
+        self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
+        self.departure: Departure | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
+        self.forward = assembly.forward
+        self.again = False
+        self.over = False
+        self.queued = False  # for the loop: already on its list for this sweep
+        self.draining = False
+        self.client_dead = False  # it has fallen silent: nothing more of it is waited for, its end included
+        self.broker_dead = False
+        self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
+        self.fin_to_broker = False
+        self.decode = assembly.decode
+        self.pipeline = assembly.pipeline
+        self.freed = 0  # requests in flight that have ended since something held was judged again: there may be room for it now
+        self.due = NEVER
+        self.timed = NEVER  # for the loop: the `due` it has a timer for
+        self.settled_in = 0  # for the loop: number of the sweep it was last settled in
+        self.rests_until = 0  # for the loop: when there is something to do here next (`session_clock.rest`); 0: something has happened
+        self.first_end = ""  # whose end came first: "client" or "broker"
+        self.first_end_at = 0  # when
+        self.resting_bytes = 0  # what `buffered` said when it came to rest
+        self.seat = seat
+        self.number = number
+        self.place = place
+        self.cause = ""  # why it ended: the label of sluice_connections_closed_total
+        self.detail = ""  # one line for the log
+        self.opened_at = 0
+        self.farewell_due = NEVER  # when to say farewell for the reason in `detail`, see `session_end.dismiss`
+        self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
+        self.heartbeats = Heartbeats(self.conversation, client, upstream)
+        self.flow = FlowWatch(place.flow, self.conversation, upstream)
+
+    # ---- a turn ----------------------------------------------------------------------------------------------------
+
+    def turn(self, now: int, buffer: memoryview) -> bool:
+        """Read and decode what can be read now; True when `batch` is to be submitted to the judge. `buffer` is the loop's one buffer.
+
+        `settle` follows in the same sweep, after the judge's verdicts where they come at once: so everything a sweep has for a peer leaves
+        with one system call. Raises ProtocolError (see `session_end.break_off`).
+        """
+        self._relay(now, buffer)
+        if self.conversation.endings:
+            self.end_flights(now)
+        if self.conversation.draining:
+            self._discard(buffer)
+            return False
+        return self.batch is None and self._advance(now, buffer)
+
+    def resume(self, now: int, verdict_now: int) -> None:
+        """The judge has looked at `batch`: carry it on. `settle` follows. Raises ProtocolError."""
+        batch = self.batch
+        assert batch is not None
+        self.batch = None
+        if self.conversation.draining:  # the farewell was said meanwhile: nothing may follow it
+            self.abandon(batch.parts)
+            return
+        batch.now = max(now, verdict_now)
+        self.pipeline.resume(batch)
+
+    def resume_deliveries(self, now: int, verdict_now: int) -> None:
+        """The judge has looked at deliveries: those that pass leave with `settle`, which follows."""
+        self.deliveries.resume(max(now, verdict_now))
+
+    def settle(self, now: int) -> None:
+        """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
+        if self.over:
+            return
+        if self.conversation.news and self.conversation.errands:
+            self._hand_errands()
+        self._send(now)
+        if self.conversation.news:
+            self._take_news(now)
+        if self.conversation.endings:
+            self.end_flights(now)
+        self.due = self._next_due()
+        self.again = (self.batch is None and (self.freed > 0 or self._wants_client())) or (self.upstream.readable and self.reads_broker())
+
+    def _next_due(self) -> int:
+        """When there will be something to do without a word from either side. Not while the judge has it, nor after the farewell: a time
+        that is over would have the loop turn round and round until it comes to it.
+        """
+        if self.conversation.draining:
+            return NEVER
+        held_due = self.conversation.next_due if self.batch is None else NEVER
+        return min(held_due, self.conversation.ask_due if self.deliveries.batch is None else NEVER)
+
+    def _take_news(self, now: int) -> None:
+        """What the conversation has to report."""
+        conversation = self.conversation
+        conversation.news = False
+        if conversation.abandoned:
+            self.abandon(conversation.abandoned)
+            conversation.abandoned = []
+        self.deliveries.count(now)
+        self.flow.look(now)
+
+    def _hand_errands(self) -> None:
+        """What the client asks of the gateway itself goes to who does it; the answers come later (`Conversation.answer`)."""
+        take = self.shared.take_errand
+        assert take is not None, "a listener with requests of its own has somebody to answer them"
+        errands = self.conversation.errands
+        self.conversation.errands = []
+        for errand in errands:
+            take(self, errand)
+
+    def reads_broker(self) -> bool:
+        """Whether the broker's bytes are read as they come."""
+        if self.upstream.eof or self.client.backlog > self.shared.backlog_bytes:
+            return False
+        return self.deliveries.may_read(memory_full=self.shared.memory_full, last_words=self.upstream.hung_up)
+
+    def _relay(self, now: int, buffer: memoryview) -> None:
+        """One read from the broker, passed on to the client."""
+        upstream = self.upstream
+        if not upstream.readable or not self.reads_broker():
+            return
+        conversation = self.conversation
+        most: i64 = len(buffer)
+        if conversation.parked_bytes:
+            most = self.deliveries.read_bytes(len(buffer))
+        data = upstream.read(most, buffer)
+        if not data or conversation.draining:  # after the farewell nothing of the broker's goes to the client
+            return
+        upstream.received_at = now
+        out: list[bytes] = []
+        conversation.relay(data, out)
+        client = self.client
+        if self.departure is not None:
+            self.departure.pass_on(client, out)
+            return
+        for data in out:
+            client.queue(data, 0, len(data))
+
+    def _advance(self, now: int, buffer: memoryview) -> bool:
+        """Held parts whose time has come, else one read from the client, into the pipeline; True when the judge is asked."""
+        conversation = self.conversation
+        freed = self.freed
+        self.freed = 0
+        soon = now if freed == 0 else now + REJUDGE_WITHIN_NS
+        if conversation.next_due <= soon:
+            batch = Batch(self, b"", now)
+            if conversation.next_due <= now:
+                batch.parts = conversation.take_due(now, REQUESTS_DUE)
+            else:  # before its time: all that is held is due within REJUDGE_WITHIN_NS
+                batch.parts = conversation.take_due(soon, freed)
+            if batch.parts:
+                return self._carry(batch, 1)  # not decoded again
+        if not self._wants_client():
+            return False
+        data = b""
+        if self.client.readable and not self.decode.pending:
+            data = self._read(now, buffer)
+            if not data:
+                return False
+        return self._carry(Batch(self, data, now), 0)
+
+    def _read(self, now: int, buffer: memoryview) -> bytes:
+        """One read of the client's socket."""
+        most: i64 = len(buffer)
+        left = self.conversation.frame_left
+        if left and (self.draining or self._full()):  # only what the broker still lacks of the frame it stands in
+            most = min(most, left)
+        data = self.client.read(most, buffer)
+        if data:
+            self.client.received_at = now
+        return data
+
+    def _discard(self, buffer: memoryview) -> None:
+        """After the farewell: read the client only to see it close, or to go on telling it why it cannot stay."""
+        if not self.client.readable:
+            return
+        data = self.client.read(len(buffer), buffer)
+        if data and self.conversation.parting:
+            answer = self.conversation.part_with(data)
+            self.client.queue(answer, 0, len(answer))
+
+    def _carry(self, batch: Batch, first: int) -> bool:
+        self.batch = batch
+        if self.pipeline.carry(batch, first):
+            self.batch = None
+            return False
+        return True
+
+    def _wants_client(self) -> bool:
+        """Whether there is something of the client's to read or decode, and room for it."""
+        if self.conversation.draining:
+            return self.client.readable
+        readable = self.client.readable
+        if self.draining and not self.conversation.frame_left:
+            readable = readable and self.client.hung_up  # it has finished: what it sent before it went is part of what is in flight
+        return (readable or self.decode.pending) and not self.withheld()
+
+    def withheld(self) -> bool:
+        """Whether the client is deliberately not read."""
+        shared = self.shared
+        return (
+            self.decode.credit.credit <= 0
+            or self.upstream.backlog > shared.backlog_bytes
+            or (not self.conversation.frame_left and (self._full() or self.client.backlog > shared.backlog_bytes))
+        )  # what began to flow must end, or neither what is held nor a heartbeat could ever go
+
+    def buffered(self) -> int:
+        """All bytes this connection keeps in memory."""
+        conversation = self.conversation
+        held = conversation.held_bytes + conversation.parked_bytes + conversation.reply_bytes + conversation.unanswered_bytes
+        return held + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
+
+    def _full(self) -> bool:
+        """Whether as much is held as may be, or something that blocks the client."""
+        if self.conversation.blocking:
+            return True
+        held = self.conversation.held_bytes + self.conversation.reply_bytes
+        return held >= self.shared.hold_bytes or (self.shared.memory_full and held > 0)
+
+    def _send(self, now: int) -> None:
+        client = self.client
+        self.conversation.starved = self.shared.memory_full and self._full()
+        replies = self.conversation.take_replies()
+        if replies:
+            if self.departure is not None:
+                self.departure.pass_on(client, [replies])
+            else:
+                client.queue(replies, 0, len(replies))
+        client.flush(now)
+        self.upstream.flush(now)
+        self.forward.acknowledge(now)
+
+    def end_flights(self, now: int) -> None:
+        """Tell the judge which requests in flight have ended; something held here may have waited for just that."""
+        ended = self.conversation.endings
+        if self.conversation.next_due < NEVER:
+            for ending in ended:
+                self.freed += ending.count
+        self.shared.judge.finished(ended.copy(), now)
+        ended.clear()
+
+    def give_up(self, batch: Batch) -> None:
+        """The judge has looked at `batch` when this session was over, or broke: what passed goes nowhere."""
+        for part in batch.requests:
+            part.give_up_flight(self.conversation.endings)
+        self._give_up_flights()
+
+    def _give_up_flights(self) -> None:
+        ended = self.conversation.endings
+        for ending in ended:
+            ending.outcome = GIVEN_UP
+        if ended:
+            self.end_flights(0)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        """Take no more from the client; what is in flight goes its way."""
+        self.draining = True
+
+    def drained(self, now: int, quiet_ns: int) -> bool:
+        """Whether nothing is in flight any more: nothing with the judge, held or queued, no answer outstanding.
+
+        Where the protocol does not let us know its answers, the broker must have been quiet for `quiet_ns` since anything went to it.
+        Deliveries that wait here may be lost if the broker still has them; if not, they must be with the client, for TAKE_IN_NS.
+        """
+        if self.conversation.keeps_forgotten():
+            self.forgotten_at = now
+            return False
+        unread = self.decode.pending or (self.client.hung_up and self.client.readable)
+        conversation = self.conversation
+        quiet = now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns
+        answered = (conversation.knows_answers() or quiet) if conversation.settled() else (quiet and not conversation.answers_all())
+        return (
+            self.batch is None
+            and not unread
+            and self.conversation.held_messages == 0
+            and self.conversation.under_way == 0
+            and self.conversation.frame_left == 0
+            and self.client.backlog == 0
+            and self.upstream.backlog == 0
+            and answered
+            and now - self.forgotten_at >= TAKE_IN_NS
+        )
+
+    def abort(self, cause: str, detail: str) -> None:
+        """Close at once: the session itself failed, or its time is up."""
+        self.finish(cause, detail)
+
+    def finish(self, cause: str, detail: str) -> None:
+        """The session is over; what was said before about why stands."""
+        if self.over:
+            return
+        self.over = True
+        self.cause = self.cause or cause
+        self.detail = self.detail or detail
+
+    def close(self) -> None:
+        """Count what is abandoned, give everything back, close both sockets: those whatever else may fail. Called once, by the loop."""
+        try:
+            if self.seat is not None:
+                self.seat.leave()  # first: whatever else may fail, the place is free again
+            self._count_abandoned()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        try:
+            self.conversation.give_up_flights()
+            self._give_up_flights()
+            self.conversation.ended()
+        finally:
+            try:
+                self.client.close()
+            finally:
+                self.upstream.close()
+
+    def _count_abandoned(self) -> None:
+        conversation = self.conversation
+        parts = conversation.abandon()
+        if self.batch is not None:
+            parts.extend(self.batch.parts)
+            self.batch = None
+        self.deliveries.batch = None
+        self.deliveries.count(self.upstream.received_at)
+        self.abandon(parts)
+
+    def abandon(self, parts: list[Part]) -> None:
+        """Count messages that are given up."""
+        for part in parts:
+            key = part.key
+            part.give_up_flight(self.conversation.endings)
+            if part.kind == REQUEST and key is not None:
+                if not key.dirty:
+                    self.shared.accounts.note(key)
+                key.tally.abandoned += part.count * part.messages
+
+    def __repr__(self) -> str:
+        state = "over" if self.over else "draining" if self.draining else "open"
+        return f"<Session {self.number} {state} {self.place.protocol} client={self.client} upstream={self.upstream}>"

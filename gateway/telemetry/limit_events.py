@@ -1,0 +1,178 @@
+"""Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`contract.md` 8).
+
+One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is, `rule`, `place` and `origin` where its
+limit comes from. `rate` is what the bucket was offered,
+in messages per second, since the tick before. `refused` counts the messages that this limit cost (told so, dropped, or their channel or
+connection closed for it), `delayed` those that it made wait; both since the line before, in `limit_recovered` since the first line.
+
+`client` is the address that was over the limit most since the line before, `client_refused` how many messages it lost by that, and
+`clients` how many addresses were over it at all (CLIENTS at most are told apart). `topic`, `group`, `user` and `listener` are those of the
+worst client's last message over the limit: of a retry topic the consumer group, else RocketMQ's producer group. `retry_after_ms` is the
+wait of the last message over the limit.
+
+Whoever makes up names can have as many buckets over their limits as he likes. EPISODES at most have lines of their own at a time; how many
+messages were over the limits of others is said once a second for all of them (`limits_reached`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from gateway import log
+from gateway.clock import now_ns
+from gateway.telemetry.refused_clients import consumer_group
+from limiter.buckets.ledger import OVERFLOW, Level
+from limiter.decisions.caps import is_shared
+from limiter.keys import Key, Tally
+from limiter.limits import SECOND, Limit
+from limiter.units import format_byte_rate, format_rate
+
+FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; the field is left out
+CLIENTS: Final = 1000  # addresses told apart in one bucket and second (a guess)
+EPISODES: Final = 1000  # buckets over their limits that have lines of their own (a guess: more lines a second than anybody reads)
+RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
+
+Place = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
+
+
+def limit_text(limit: Limit) -> str:
+    """A limit as people write it: `500/s, 10MiB/s`."""
+    messages = [] if limit.messages is None else [format_rate(limit.messages)]
+    return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
+
+
+def place_of(level: Level, operation: str) -> Place:
+    """Which bucket, also after a change of its rule; all that share an overflow bucket of a rule are one."""
+    if level.state == OVERFLOW:
+        return level.effective.per, level.rule.name, "", "", operation
+    return (*level.effective.identity, operation)
+
+
+class Culprit:
+    """One client over a limit, since the line before."""
+
+    __slots__ = ("key", "over", "refused")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key  # of its last message over the limit
+        self.over = 0  # messages refused, dropped or held
+        self.refused = 0  # messages refused or dropped
+
+    def __repr__(self) -> str:
+        return f"<Culprit {self.key.origin.client} over={self.over} refused={self.refused}>"
+
+
+class Episode:
+    """One bucket over its limit, since the first message that was."""
+
+    __slots__ = ("clients", "delayed", "last_over_at", "level", "refused", "retry_after_ns", "worst")
+
+    def __init__(self, level: Level, key: Key) -> None:
+        self.level = level
+        self.clients: dict[str, Culprit] = {}  # by address, since the line before; CLIENTS at most
+        self.worst = Culprit(key)  # of the line before
+        self.delayed = 0  # messages, since it began
+        self.refused = 0  # messages, since it began
+        self.retry_after_ns = 0
+        self.last_over_at = 0  # monotonic ns
+
+    def blame(self, key: Key, tally: Tally) -> None:
+        """Count what one client's key had over the limit, if anything."""
+        refused = tally.refused + tally.dropped
+        over = refused + tally.delayed
+        if over == 0:
+            return
+        address = key.origin.client
+        culprit = self.clients.get(address)
+        if culprit is None:
+            if len(self.clients) >= CLIENTS:
+                return
+            culprit = self.clients[address] = Culprit(key)
+        culprit.key = key
+        culprit.refused += refused
+        culprit.over += over
+
+    def take_clients(self) -> int:
+        """How many clients were over the limit since this was called before; `worst` is then who was it most."""
+        count = len(self.clients)
+        self.worst = max(self.clients.values(), key=lambda culprit: culprit.over, default=Culprit(self.worst.key))
+        self.clients = {}
+        return count
+
+
+class LimitEvents:
+    """At most one line a second and bucket."""
+
+    def __init__(self) -> None:
+        self._over: dict[Place, Episode] = {}
+        self._offered: dict[Level, int] = {}  # messages, since the last tick
+        self._others = 0  # messages over the limits of buckets without an episode, since the last tick
+        self._ticked_at = 0
+
+    def add(self, key: Key, tally: Tally) -> None:
+        """An `Accounts` listener."""
+        for level in key.levels:
+            self._offered[level] = self._offered.get(level, 0) + tally.received
+            if level.has_news():
+                episode = self._note(level, key)
+                if tally.refused_by is None and episode is not None:  # what was over the limit earlier and waited for it in vain
+                    episode.blame(key, tally)
+        if tally.refused_by is not None:
+            episode = self._note(tally.refused_by, key)
+            if episode is None:
+                self._others += tally.refused + tally.dropped + tally.delayed
+                return
+            episode.retry_after_ns = tally.retry_after_ns
+            episode.blame(key, tally)
+
+    def _note(self, level: Level, key: Key) -> Episode | None:
+        """The episode of a bucket over its limit; None where there are too many."""
+        place = place_of(level, key.operation)
+        episode = self._over.get(place)
+        if episode is None:
+            if len(self._over) >= EPISODES:
+                return None
+            episode = self._over[place] = Episode(level, key)
+        episode.level = level  # the same, or one made anew for the same thing
+        episode.last_over_at = now_ns()
+        return episode
+
+    def tick(self, now: int) -> None:
+        """Once a second: what is new is said; buckets without a refusal for RECOVERED_NS have recovered."""
+        elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
+        for place, episode in list(self._over.items()):
+            delayed, refused = episode.level.take_news()
+            episode.delayed += delayed
+            episode.refused += refused
+            wait = episode.retry_after_ns
+            if delayed or refused:
+                clients = episode.take_clients()
+                say(
+                    logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.level, 0) * SECOND / elapsed),
+                    refused=refused, delayed=delayed, retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3),
+                    clients=clients, client_refused=episode.worst.refused,
+                )  # fmt: skip
+            if now - episode.last_over_at > RECOVERED_NS:
+                del self._over[place]
+                say(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
+        if self._others:
+            remedy = f"{EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
+            log.event(logging.WARNING, "limits_reached", messages=self._others, remedy=remedy)
+            self._others = 0
+        self._offered.clear()
+        self._ticked_at = now
+
+
+def say(level: int, event: str, episode: Episode, **counts: float | None) -> None:
+    """Write the line of an event: whose bucket, which limit, `counts`, and who was over it most."""
+    bucket, key = episode.level, episode.worst.key
+    origin = key.origin
+    group = consumer_group(origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
+    log.event(
+        level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
+        thing=bucket.thing(),
+        rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin, limit=limit_text(bucket.rule.limit),
+        reason="share" if is_shared(bucket) else None, **counts, client=origin.client, user=origin.user,
+        operation=key.operation,
+    )  # fmt: skip

@@ -1,0 +1,156 @@
+"""Refused clients: behind each topic that is over a limit, who sends it.
+
+A storm has a topic, and the topic's name tells the consumer group; what an operator asks next is which of its consumers it comes from. Keys
+are per client address anyway, so the answer costs a look at what was folded: nothing per message.
+
+Bounded, because addresses come from strangers: the clients of the TOPICS topics refused last, CLIENTS_KEPT of each. A new client takes the
+place of the one that was refused least of late, so who is refused most is in the list, while the counts are of the time since a client is
+listed: at most what it was refused, never more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from gateway.counting.accounts import OTHER, Accounts
+from gateway.telemetry import exposition
+
+if TYPE_CHECKING:
+    from limiter.keys import Key, Tally
+
+TOPICS: Final = 1000  # topics whose clients are known, those refused last (a guess; 2 MB)
+CLIENTS_KEPT: Final = 8  # of each
+CLIENTS_SHOWN: Final = 3
+GROUPS_SHOWN: Final = 50  # consumer groups with series of their own, those refused most; the rest is summed under __other__ (a guess)
+RETRY: Final = "%RETRY%"  # RocketMQ: what a consumer group could not handle goes to the topic of this and the group's name
+
+Place = tuple[str, str, str]  # protocol, topic as text, operation
+
+
+def consumer_group(protocol: str, topic: str) -> str | None:
+    """The consumer group whose retries the topic holds; None where it holds none."""
+    return topic.removeprefix(RETRY) if protocol == "rocketmq" and topic.startswith(RETRY) else None
+
+
+class Client:
+    """What became of one client's messages to one topic, since it is listed."""
+
+    __slots__ = ("address", "forwarded", "previous", "rate", "recent", "refused")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.forwarded = 0
+        self.refused = 0  # or dropped
+        self.previous = 0  # of `refused`, at the last tick
+        self.rate = 0.0  # refused per second, over the last tick
+        self.recent = 0.0  # refused of late: halved every second; decides who stays in the list
+
+    def tick(self, seconds: float) -> None:
+        self.rate = (self.refused - self.previous) / seconds
+        self.previous = self.refused
+        self.recent /= 2
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "client": self.address,
+            "forwarded": self.forwarded,
+            "refused": self.refused,
+            "refused_per_second": round(self.rate, 3),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Client {self.address} refused={self.refused} {self.rate:.0f}/s forwarded={self.forwarded}>"
+
+
+class RefusedClients:
+    """The clients of all topics that something was refused of."""
+
+    def __init__(self) -> None:
+        self._topics: OrderedDict[Place, dict[str, Client]] = OrderedDict()  # refused last at the end
+
+    def add(self, key: Key, tally: Tally) -> None:
+        """An `Accounts` listener."""
+        origin = key.origin
+        place = (origin.protocol, key.text, key.operation)
+        refused = tally.refused + tally.dropped
+        clients = self._topics.get(place)
+        if clients is None:
+            if refused == 0:
+                return
+            clients = self._topics[place] = {}
+            if len(self._topics) > TOPICS:
+                self._topics.popitem(last=False)
+        client = clients.get(origin.client)
+        if client is None:
+            if refused == 0 or not _has_room(clients, refused):
+                return
+            client = clients[origin.client] = Client(origin.client)
+        client.forwarded += tally.messages
+        if refused:
+            client.refused += refused
+            client.recent += refused
+            self._topics.move_to_end(place)
+
+    def tick(self, seconds: float) -> None:
+        """Once a second: the rates since the last tick."""
+        for clients in self._topics.values():
+            for client in clients.values():
+                client.tick(seconds)
+
+    def of(self, place: Place) -> list[Client]:
+        """The listed clients of a topic, the one refused most of late first."""
+        clients = self._topics.get(place, {}).values()
+        return sorted(clients, key=lambda client: (-client.rate, -client.recent, -client.refused, client.address))
+
+    def __repr__(self) -> str:
+        return f"<RefusedClients of {len(self._topics)} topics>"
+
+
+def _has_room(clients: dict[str, Client], refused: int) -> bool:
+    """Whether a client that was refused so much belongs into the list; makes room for it."""
+    if len(clients) < CLIENTS_KEPT:
+        return True
+    least = min(clients.values(), key=lambda client: client.recent)
+    if refused <= least.recent:
+        return False
+    del clients[least.address]
+    return True
+
+
+def retry_lines(accounts: Accounts, clients: RefusedClients) -> Iterator[str]:
+    """Metrics of the consumer groups whose retries were refused. Clients are no labels: their addresses come and go without end."""
+    refused: dict[str, int] = {}
+    ratios: dict[str, float] = {}
+    for place, totals in accounts.topics.items():
+        group = consumer_group(totals.protocol, totals.text)
+        lost = totals.refused + totals.dropped
+        if group is None or lost == 0:
+            continue
+        refused[group] = lost
+        rates = [client.rate for client in clients.of(place)]
+        if sum(rates) > 0:
+            ratios[group] = max(rates) / sum(rates)
+    shown = sorted(refused, key=refused.__getitem__, reverse=True)[:GROUPS_SHOWN]
+    rest = sum(refused.values()) - sum(refused[group] for group in shown)
+
+    def by_group(values: dict[str, float], others: float = 0) -> list[exposition.Sample]:
+        samples: list[exposition.Sample] = [((("group", group),), values[group]) for group in shown if group in values]
+        return [*samples, ((("group", OTHER),), others)] if others else samples
+
+    return chain(
+        exposition.family(
+            "sluice_retries_refused_total",
+            "counter",
+            "Retries refused or dropped, by consumer group: send-backs and sends to %RETRY%group.",
+            by_group(dict(refused), rest),
+        ),
+        exposition.family(
+            "sluice_retries_worst_client_ratio",
+            "gauge",
+            "Of the retries refused in the last second, the part that one client sent; `sluice topics` and the log name it.",
+            by_group(ratios),
+        ),
+    )

@@ -1,0 +1,202 @@
+"""What operators see of the running gateway: the answers behind `admin.ports.Gateway`.
+
+Reads only; everything that changes the gateway is in `app.py`. Runs on trio's thread between two sweeps, so the numbers of one answer
+belong together; those of a slice do, where what may be thousands is told in slices.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from gateway.admission import CAUSES, Caps
+from gateway.broker_load.adaptive_caps import describe as describe_cap
+from gateway.build import build
+from gateway.clock import now_ns
+from gateway.session import description
+from gateway.telemetry.refused_clients import CLIENTS_SHOWN, consumer_group
+from limiter.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gateway.app import Gateway
+    from gateway.listeners.listener import Listener
+
+CONNECTIONS: Final = 100  # told in one go: 1 ms (measured 2026-11)
+TOPICS: Final = 250  # told in one go: 1 ms (measured 2026-11)
+
+
+def status(gateway: Gateway) -> dict[str, object]:
+    """`GET /v1/status`."""
+    facts = build()
+    return {
+        "name": gateway.settings.gateway.name,
+        "version": facts.version,
+        "build": facts.kind,
+        "python": facts.python,
+        "boot": gateway.boot,
+        "pid": os.getpid(),
+        "uptime_seconds": round(time.monotonic() - gateway.started, 3),
+        "ready": not gateway.ready(),
+        "not_ready_because": gateway.ready(),
+        "draining": gateway.draining,
+        "connections": len(gateway.sweeper.sessions),
+        "revision": gateway.store.revision,
+        "config_last_reload_successful": gateway.reloads.last_ok,
+        "needs_restart": gateway.reloads.needs_restart,
+        "event_loop": {
+            "sweeps": gateway.sweeper.sweeps,
+            "submissions": gateway.sweeper.submissions,
+            "lag_ms": round(gateway.lag_s * 1e3, 3),
+        },
+        "fleet": None if gateway.fleet is None else gateway.fleet.describe(now_ns()),
+        "memory_full": gateway.shared.memory_full,
+        "memory": gateway.memory.describe(),
+        "warnings": warnings(gateway),
+        "access_log": None
+        if gateway.access_log is None
+        else {
+            "lost_lines": gateway.access_log.lost_lines,
+            "failed_writes": gateway.access_log.failed_writes,
+            "disk_low": gateway.access_log.disk_low,
+            "free_bytes": gateway.access_log.free_bytes,
+        },
+    }
+
+
+def warnings(gateway: Gateway) -> list[str]:
+    """What to look at although traffic is served."""
+    found = []
+    memory, access_log = gateway.memory, gateway.access_log
+    if memory.full:
+        found.append(
+            f"memory: {memory.held} bytes are held (memory.high_watermark: {memory.high_watermark}); {memory.stopped} connections that "
+            "publish are not read; `sluice connections list` shows what holds them up"
+        )
+    if access_log is not None and access_log.disk_low:
+        found.append(
+            f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
+            f"not written, {access_log.lost_lines} lines are lost so far; free some space"
+        )
+    if gateway.fleet is not None and not gateway.fleet.reachable():
+        found.append(gateway.fleet.warning())
+    return found
+
+
+def listeners(gateway: Gateway) -> list[dict[str, object]]:
+    """`GET /v1/listeners`."""
+    now = now_ns()
+    return [
+        {
+            "name": listener.name,
+            "protocol": listener.protocol,
+            "bind": address(*listener.address),
+            "upstream": listener.upstream.text,
+            "upstream_reachable": listener.upstream.ok,
+            "upstream_error": listener.upstream.why or None,
+            "accept_proxy_protocol": listener.accept_proxy,
+            "send_proxy_protocol": "v2" if listener.upstream.send_proxy else "none",
+            "tls": None if listener.tls is None else listener.tls.describe(),
+            "upstream_tls": None if listener.upstream.tls is None else listener.upstream.tls.describe(),
+            "broker_busy": dict(listener.place.flow.busy),
+            "caps": [describe_cap(state, now) for state in gateway.judge.caps(listener.name, now)],
+            "remote_admin": listener.place.remote_admin is not None,
+            "judged": listener.place.judged.describe(),
+            "connections_active": listener.active,
+            "connections_opened": listener.opened,
+            "connections_closed": dict(listener.closed),
+            "connections_refused": {cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},
+            **brokers(gateway, listener),
+            **caps(listener.admission.caps),
+            "seats": {"taken": listener.admission.seated, "most": listener.admission.most},
+        }
+        for listener in gateway.listening.values()
+    ]
+
+
+def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
+    """Of a name server's listener: the ports of its brokers, whose listeners are named after it."""
+    known = gateway.brokers.get(listener.name)
+    if known is None:
+        return {}
+    ports = {"range": str(known.entry.broker_ports), "room": len(known.ports), "taken": len(known.assigned)}
+    return {
+        "advertise": known.host,
+        "broker_ports": ports,
+        "routes": dict(known.answers),
+        "registrations_refused": known.refused_registrations,
+    }
+
+
+def caps(allowed: Caps) -> dict[str, object]:
+    """A listener's caps under their settings' names; None: no cap."""
+    return {
+        "max_connections": allowed.connections,
+        "max_connections_per_address": allowed.per_address,
+        "max_connections_per_user": allowed.per_user,
+        "max_connection_rate": None if allowed.rate is None else format_rate(allowed.rate),
+    }
+
+
+def listening(listener: Listener) -> dict[str, object]:
+    """A listener that opens, as the log has it: where, and whom it lets in."""
+    return {
+        "listener": listener.name,
+        "protocol": listener.protocol,
+        "bind": address(*listener.address),
+        "inherited": listener.inherited,
+        "upstream": listener.upstream.text,
+        "tls": listener.tls is not None,
+        "upstream_tls": listener.upstream.tls is not None,
+        "accept_proxy_protocol": listener.accept_proxy,
+        "send_proxy_protocol": "v2" if listener.upstream.send_proxy else "none",
+        **caps(listener.admission.caps),
+        "seats": listener.admission.most,
+    }
+
+
+def address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[dict[str, object]]]:
+    """`GET /v1/connections`, in slices: of the connections of these numbers those that there still are when it is their slice's turn."""
+    sessions = gateway.sweeper.sessions
+    for first in range(0, len(numbers), CONNECTIONS):
+        now = now_ns()
+        yield [description.describe(sessions[number], now) for number in numbers[first : first + CONNECTIONS] if number in sessions]
+
+
+def topics(gateway: Gateway) -> Iterator[list[dict[str, object]]]:
+    """`GET /v1/topics`, in slices. `group`: whose retries it holds; `clients`: those refused most, counted since they are listed."""
+    gateway.accounts.fold(now_ns())
+    known = list(gateway.accounts.topics.items())
+    for first in range(0, len(known), TOPICS):
+        now = now_ns()
+        yield [
+            {
+                "protocol": totals.protocol,
+                "topic": totals.text,
+                "operation": totals.operation,
+                "group": consumer_group(totals.protocol, totals.text),
+                "received": totals.received,
+                "forwarded": totals.forwarded,
+                "refused": totals.refused,
+                "delayed": totals.delayed,
+                "dropped": totals.dropped,
+                "abandoned": totals.abandoned,
+                "bypassed": totals.bypassed,
+                "shadow_refused": totals.shadow_refused,
+                "waiting": totals.waiting,
+                "bytes": totals.bytes,
+                "received_per_second": round(totals.rates[0], 3),
+                "forwarded_per_second": round(totals.rates[1], 3),
+                "refused_per_second": round(totals.rates[2], 3),
+                "bytes_per_second": round(totals.rates[3], 3),
+                "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
+                "clients": [client.describe() for client in gateway.refused_clients.of(place)[:CLIENTS_SHOWN]],
+            }
+            for place, totals in known[first : first + TOPICS]
+        ]

@@ -1,0 +1,32 @@
+"""Reading and writing a channel from a task of its own, where nothing of the loop's hot path is wanted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from gateway.clock import now_ns
+from gateway.transport.channel import Channel
+
+READ_BYTES: Final = 16_384
+
+
+async def read_some(channel: Channel) -> bytes:
+    """The next bytes; b"" at the end, whichever it is."""
+    buffer = memoryview(bytearray(READ_BYTES))
+    while True:
+        data = channel.read(READ_BYTES, buffer)
+        if data or channel.eof or channel.error is not None:
+            return data
+        await trio.lowlevel.wait_readable(channel.fd)
+
+
+async def write_all(channel: Channel, data: bytes) -> None:
+    """Until the socket has taken all of `data`, or fails."""
+    channel.queue(data, 0, len(data))
+    channel.flush(now_ns())
+    while channel.backlog:
+        await trio.lowlevel.wait_writable(channel.fd)
+        channel.writable = True
+        channel.flush(now_ns())

@@ -1,0 +1,296 @@
+"""A channel that speaks TLS: the session sees plain bytes, the socket sees records.
+
+The naive way is `ssl.SSLSocket` on the descriptor. It fails here for three reasons. Its `unwrap` reads after it has written close_notify
+and throws application data it meets away, with an error (OpenSSL's "application data after close notify", measured with 3.0): a
+half-close would lose what the peer still says. A read may want to write and a write to read, which an edge-triggered loop has to remember
+per direction. And it costs two system calls per record of 16 KiB at most. So OpenSSL gets two memory buffers (`ssl.MemoryBIO`) and only
+this class touches the socket:
+
+* A write never blocks and is never to be repeated: it always fits the memory buffer. What the socket has not taken waits as ciphertext in
+  `_wire`, at most WINDOW of plaintext and its overhead; the rest waits as it was queued. `sent` moves when the socket has taken the last
+  byte of a record, never when OpenSSL has.
+* A read takes what the socket has, in one call as a rule, and decrypts record by record. What found no room in the caller's buffer stays
+  encrypted; then `readable` stays set, whatever the kernel says, and the socket is not asked again before that is used up. So a channel
+  holds at most one read of ciphertext (FETCH, and one record) on top of its backlog.
+* What OpenSSL says of its own accord (session tickets, answers to key updates, alerts) leaves with the next flush.
+* `shut_down` first decrypts all that OpenSSL has, then lets it write close_notify with nothing left to stumble over, then sends FIN;
+  the other direction goes on.
+
+A FIN without close_notify counts as the peer's end like any other: many clients never send it (Python's own `ssl` does not), and both
+protocols frame their messages, so that a cut shows. `truncated` remembers it.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from mypy_extensions import i64
+
+from gateway.transport.channel import Channel
+from gateway.transport.tls.context import explain
+
+RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
+OVERHEAD: Final = 2048  # at most, of a record's ciphertext in TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
+WINDOW: Final = 65_536  # plaintext encrypted ahead of the socket; more saves no system call worth its memory (a guess)
+OWN: Final = 65_536  # what OpenSSL may have to say of its own accord while the socket takes nothing; some hundred bytes are usual (a guess)
+FETCH: Final = 65_536  # ciphertext taken per recv
+FETCHES: Final = 8  # per call of receive: bounds the work where records carry little
+RECORDS: Final = 512  # the same: one-byte records cost 2 µs each
+
+
+class TlsChannel(Channel):
+    """One socket with TLS, its handshake done. `received`, `queued` and `sent` count plaintext."""
+
+    def __init__(self, sock: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+        super().__init__(sock)
+        self.truncated = False  # the peer's FIN came without close_notify
+        self._tls = tls
+        self._read = cast("Callable[[int, memoryview], int]", tls.read)  # with a buffer it returns the length, whatever typeshed says
+        self._incoming = incoming  # ciphertext for OpenSSL; may hold some from the handshake's last read
+        self._outgoing = outgoing
+        self._fetched: memoryview | None = None  # ciphertext from the socket, not yet given to OpenSSL
+        self._wire: memoryview | None = None  # ciphertext the socket has not taken
+        self._encrypted = 0  # ciphertext bytes taken out of `_outgoing` so far
+        self._taken = 0  # and those of them the socket has taken
+        self._under_way = 0  # plaintext bytes given to OpenSSL so far
+        self._marks: deque[tuple[int, int]] = deque()  # (ciphertext up to here, plaintext up to here), not yet taken by the socket
+        self._aside: bytearray | None = None  # decrypted before close_notify, not yet received by the session
+        self._ended = False  # nothing more will come out of the decryption
+        self._notified = False  # our close_notify was written
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, most: i64, buffer: memoryview) -> bytes:
+        count = self.receive(buffer[:most] if most < len(buffer) else buffer, 0)
+        return bytes(buffer[:count]) if count else b""
+
+    def receive(self, buffer: memoryview, offset: int) -> int:
+        """Decrypt into `buffer[offset:]`: how many bytes. As Channel.read, but `readable` also says that more is here already."""
+        view = buffer[offset:] if offset else buffer
+        size = len(view)
+        count = self._take_aside(view, size) if self._aside is not None else 0
+        fetches = FETCHES
+        records = RECORDS
+        drained = False
+        while count < size and records > 0 and not self._ended and self.error is None:
+            records -= 1
+            got = self._decrypt(view, count, size)
+            if got > 0:
+                count += got
+            elif got < 0 and not self._feed():  # OpenSSL wants more ciphertext, and there is none here
+                if drained:
+                    self.readable = False
+                    break
+                if fetches == 0:
+                    break
+                fetches -= 1
+                asked = max(RECORD + OVERHEAD, min(size - count, FETCH))
+                fetched = self._fetch(asked)
+                if fetched < 0:
+                    break
+                drained = fetched < asked and not self.hung_up
+                self._feed()
+        if self._outgoing.pending > OWN:
+            self.fail(OSError(errno.EPROTO, "TLS: the peer asks for new keys again and again and does not read the answers"))
+        if count:
+            self.received += count
+        elif self._ended:
+            self.eof = True
+            self.readable = False
+        return count
+
+    def _decrypt(self, view: memoryview, start: int, end: int) -> int:
+        """One record's plaintext into `view[start:end]`: its length, 0 at the end or after an error, -1 when ciphertext is missing."""
+        try:
+            count = self._read(end - start, view[start:end])
+        except ssl.SSLWantReadError:
+            return -1
+        except ssl.SSLZeroReturnError:  # close_notify, after our own
+            self._ended = True
+            return 0
+        except ssl.SSLError as error:
+            self.fail(error)
+            return 0
+        if count == 0:  # close_notify
+            self._ended = True
+        return count
+
+    def _fetch(self, asked: int) -> int:
+        """Take up to `asked` bytes of ciphertext from the socket: how many, -1 for none now or an error. A FIN sets `_ended`."""
+        try:
+            data = self.sock.recv(asked)
+        except BlockingIOError:
+            self.readable = False
+            return -1
+        except OSError as error:
+            self.fail(error)
+            return -1
+        if not data:
+            self.truncated = True
+            self._ended = True
+            return 0
+        self._fetched = memoryview(data)
+        return len(data)
+
+    def _feed(self) -> bool:
+        """Give OpenSSL the next piece of what was fetched; whether there was one.
+
+        In pieces, because a memory buffer keeps for ever what it has once grown to (OpenSSL's BIO_s_mem).
+        """
+        fetched = self._fetched
+        if fetched is None:
+            return False
+        self._incoming.write(fetched[:RECORD])
+        self._fetched = fetched[RECORD:] if len(fetched) > RECORD else None
+        return True
+
+    def _take_aside(self, view: memoryview, size: int) -> int:
+        aside = self._aside
+        assert aside is not None
+        count = min(size, len(aside))
+        view[:count] = aside[:count]
+        if count == len(aside):
+            self._aside = None
+        else:
+            del aside[:count]
+        return count
+
+    def _set_aside(self) -> None:
+        """Decrypt everything OpenSSL has: at most two records. What was fetched and not yet given to it is safe where it is."""
+        aside = bytearray()
+        scratch = memoryview(bytearray(RECORD))
+        while not self._ended and self.error is None:
+            count = self._decrypt(scratch, 0, RECORD)
+            if count < 0:
+                break
+            aside += scratch[:count]
+        if aside:
+            if self._aside is not None:
+                aside[:0] = self._aside
+            self._aside = aside
+            self.readable = self.error is None
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def flush(self, now: int) -> None:
+        """Encrypt and send as much of the backlog as the socket takes."""
+        if not self.writable or self.cut is not None:
+            return
+        if self.blocked_at:
+            self.blocked_ns += max(now - self.blocked_at, 0)
+            self.blocked_at = 0
+        before = self._taken
+        try:
+            while self._wire is not None or self._encrypt():
+                wire = self._wire
+                assert wire is not None
+                count = self.sock.send(wire)
+                self._wire = wire[count:] if count < len(wire) else None
+                self._taken += count
+                marks = self._marks
+                while marks and marks[0][0] <= self._taken:
+                    self.sent = marks.popleft()[1]
+        except BlockingIOError:
+            self.writable = False
+            self.blocked_at = now if self.queued > self.sent else 0  # OpenSSL's own words are nobody's backlog
+            self._detach()
+        except OSError as error:
+            self._cut_off(error)
+        if self._taken != before:
+            self.sent_at = now
+        if self._notified and self._wire is None and self.cut is None:
+            self._send_fin()
+
+    def _encrypt(self) -> bool:
+        """Make the next ciphertext, in records as large as they may be; whether there is any. Raises OSError."""
+        backlog = self._lined_up()
+        outgoing = self._outgoing
+        records = [outgoing.read()]
+        self._encrypted += len(records[0])
+        room = WINDOW
+        while backlog and room >= RECORD:
+            piece = backlog[0]
+            if len(piece) > RECORD:
+                piece = memoryview(piece)[:RECORD]
+            elif len(piece) < RECORD and len(backlog) > 1:
+                piece = self._gather()
+            self._tls.write(piece)
+            size = len(piece)
+            room -= size
+            self._under_way += size
+            self._consume(size)
+            record = outgoing.read()  # one at a time: the buffer keeps what it has grown to
+            self._encrypted += len(record)
+            records.append(record)
+            self._marks.append((self._encrypted, self._under_way))
+        data = b"".join(records)
+        if data:
+            self._wire = memoryview(data)
+        return len(data) > 0
+
+    def _gather(self) -> bytes:
+        """Several short slices as one record."""
+        pieces: list[memoryview | bytes] = []
+        room = RECORD
+        for piece in self._backlog:
+            if len(piece) >= room:
+                pieces.append(memoryview(piece)[:room])
+                break
+            pieces.append(piece)
+            room -= len(piece)
+        return b"".join(pieces)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Send close_notify and FIN, once, when the backlog is empty. The peer may go on sending."""
+        if self.shut or self.closed or self.cut is not None or self.queued != self.sent:
+            return
+        if not self._notified:
+            self._set_aside()
+            if self.cut is not None:
+                return
+            self._notified = True
+            try:
+                self._tls.unwrap()
+            except ssl.SSLWantReadError:
+                pass  # the peer's own close_notify is not here yet
+            except ssl.SSLError as error:
+                self.fail(error)
+                return
+        self.flush(self.sent_at)
+
+    def _cut_off(self, error: OSError) -> None:
+        super()._cut_off(error)
+        self._wire = None
+        self._marks.clear()
+
+    def fail(self, error: OSError) -> None:
+        """As Channel.fail; where it is OpenSSL that gave up, the peer is told why (an alert) if its socket takes it now."""
+        if self.error is None and isinstance(error, ssl.SSLError) and self._wire is None:
+            try:
+                alert = self._outgoing.read()
+                if alert:
+                    self.sock.send(alert)
+            except OSError:
+                pass  # the connection is lost anyway; the first error is the one that counts
+        super().fail(ssl.SSLError(error.errno, f"TLS: {explain(error)[1]}") if isinstance(error, ssl.SSLError) else error)
+
+    def close(self) -> None:
+        super().close()
+        self._wire = None
+        self._aside = None
+        self._fetched = None
+
+    def encryption(self) -> dict[str, object] | None:
+        """TLS version and cipher, and the peer's certified user where there is one."""
+        cipher = self._tls.cipher()
+        return {"version": self._tls.version(), "cipher": cipher[0] if cipher else None, "certificate_user": self.certificate_user}
+
+    def __repr__(self) -> str:
+        return f"<Tls{super().__repr__()[1:]}"

@@ -1,0 +1,103 @@
+"""Terms: what a ledger's buckets are of the limits that its rules name. The whole, where one process judges alone; else one side's part.
+
+* **Alone**: the bucket is the limit's own.
+* **A member** (`Lease` given): a token bucket is this member's part of one that an owner has (`limiter.leases.leased_bucket`). What cannot
+  be had in parts (other algorithms, caps that topics share, the bucket of those that found no room in the ledger) is divided evenly, each
+  member with its own.
+* **The owner** (members, no lease): a token bucket holds what is not lent to its members.
+* **A gateway of a fleet** (`fleet`, with a lease): a token bucket is this gateway's part of one that Redis has, unless its rule says that
+  it is the gateway's own. What cannot be had in parts is whole: gateways come and go, nobody knows by how many to divide.
+
+A connection is in one process from its beginning to its end: its buckets are whole everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from limiter.algorithms import ALGORITHMS
+from limiter.fair_share.shared_bucket import SharedBucket
+from limiter.leases.leased_bucket import Lease, Sliced
+from limiter.leases.owner import owner_limit
+from limiter.limits import Limit, Rate
+
+if TYPE_CHECKING:
+    from limiter.algorithms.base import Algorithm
+    from limiter.rules.rule import Rule
+
+SHARED: Final = "token_bucket"  # the algorithm that can be had in parts
+
+
+def is_shared(rule: Rule) -> bool:
+    """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
+    return rule.algorithm == SHARED and rule.per != "connection" and not rule.is_cap()
+
+
+def fraction(limit: Limit, members: int) -> Limit:
+    """A limit of 1/members, for each of them to hold alone: rates exactly, bursts and other numbers rounded down, to 1 at least."""
+    messages, size = limit.messages_capacity(), limit.bytes_capacity()
+    return replace(
+        limit,
+        messages=divided(limit.messages, members),
+        bytes=divided(limit.bytes, members),
+        messages_burst=max(1, messages // members) if messages else None,
+        bytes_burst=max(1, size // members) if size else None,
+        burst_ns=None,
+        concurrent=portion(limit.concurrent, members),
+        at_least=portion(limit.at_least, members),
+        start=portion(limit.start, members),
+    )
+
+
+def divided(rate: Rate | None, members: int) -> Rate | None:
+    return None if rate is None else Rate(rate.amount, rate.per_ns * members)
+
+
+def portion(number: int | None, members: int) -> int | None:
+    return None if number is None else max(1, number // members)
+
+
+class Terms:
+    """How buckets are made for one ledger. `apart` below: of those that found no room in it."""
+
+    __slots__ = ("fleet", "lease", "members")
+
+    def __init__(self, members: int, lease: Lease | None, *, fleet: bool = False) -> None:
+        self.fleet = fleet
+        self.members = members  # 1 where there is no lease: nothing is shared
+        self.lease = lease
+
+    def bucket(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
+        """A bucket of `rule`, full."""
+        limit = self.limit(rule, apart=apart)
+        if rule.is_cap():
+            return SharedBucket(limit, now)
+        shared = rule.is_fleets() if self.fleet else self.members > 1 and is_shared(rule)
+        if self.lease is not None and shared and not apart:
+            return Sliced(limit, now, self.lease)
+        return ALGORITHMS[rule.algorithm](limit, now)
+
+    def limit(self, rule: Rule, *, apart: bool) -> Limit:
+        """The limit that such a bucket is made of, or changed to."""
+        if self.members == 1 or rule.per == "connection":
+            return rule.limit
+        if is_shared(rule) and not apart:
+            return rule.limit if self.lease is not None else owner_limit(rule.limit, self.members)
+        return rule.limit if self.lease is None else fraction(rule.limit, self.members)
+
+    def candidate(self, rule: Rule) -> Limit | None:
+        """The limit that the candidate of such a bucket is judged by. It has no owner: members divide it, a fleet's gateways do not."""
+        limit = rule.candidate_limit()
+        if limit is None or self.members == 1 or self.lease is None or rule.per == "connection":
+            return limit
+        return fraction(limit, self.members)
+
+    def __repr__(self) -> str:
+        part = "whole" if self.members == 1 else "owner's part" if self.lease is None else "a member's part"
+        if self.fleet:
+            part = "a gateway's part"
+        return f"<Terms {part}, {self.members} members>"
+
+
+ALONE: Final = Terms(1, None)

@@ -1,0 +1,187 @@
+"""What is in force: the rules by which requests are judged now, and the buckets that keys draw from under them.
+
+Rules are replaced by one assignment, from any thread (`replace`). Nothing else changes at that moment: whoever judges next takes them over
+(`adopt`), keys match anew when they are used, and a bucket goes on under its new limit when its key does, or when somebody looks at it.
+
+Everything but `replace` is for whoever has the judge's lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from limiter.algorithms.lag import Following
+from limiter.algorithms.token_bucket import TokenBucket
+from limiter.buckets.ledger import IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level, at_hand
+from limiter.decisions.candidate import RuleCandidates
+from limiter.decisions.caps import places_of, take_turns
+from limiter.decisions.origins import subject_of
+from limiter.limits import SECOND
+
+if TYPE_CHECKING:
+    from limiter.fair_share.max_min import Share
+    from limiter.keys import Key
+    from limiter.leases.owner import Lent
+    from limiter.rules.rule_set import Effective, Identity, RuleSet
+
+MOST_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one (a guess: 0.1 ms)
+MOST_FOLLOWING: Final = 1000  # topics whose backlog is asked about, each once a second (a guess); more go at their fastest
+RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
+
+
+class InForce:
+    """`rules` are the ones judged by, `latest` those to be adopted; the same where nothing has changed."""
+
+    __slots__ = ("_following", "_replaced_at", "_since", "candidates", "generation", "latest", "ledger", "rules", "tries")
+
+    def __init__(self, rules: RuleSet, max_keys: int, live: int) -> None:
+        self.latest = rules
+        self.rules = rules
+        self.generation = rules.generation  # of `rules`
+        self.candidates = RuleCandidates()
+        self.candidates.adopt(rules, -1)
+        self.tries = rules.has_candidates  # whether any rule in force has a candidate
+        self.ledger = Ledger(max_keys, live or at_hand(max_keys))
+        self._replaced_at: int | None = None  # when `latest` were put in force (monotonic ns), where `replace` was told
+        self._since = 0  # when `rules` came into force: at `replace`, or at the first decision after
+        self._following: dict[Identity, Level] = {}  # to be steered: of each no more than MOST_FOLLOWING are asked about
+
+    def replace(self, rules: RuleSet, now: int | None) -> None:
+        """Judge by `rules` from the next `adopt` on; they hold since `now` (monotonic ns), or since then."""
+        self._replaced_at = now  # first: who sees the new rules sees their time
+        self.latest = rules
+
+    def adopt(self, now: int) -> None:
+        """Take over the latest rules."""
+        rules = self.latest
+        if rules is self.rules:
+            return
+        self.rules = rules
+        self.generation = rules.generation
+        replaced_at = self._replaced_at
+        self._since = now if replaced_at is None else min(now, replaced_at)  # `now` may be of a submission made before
+        self.candidates.adopt(rules, self._since)
+        self.tries = rules.has_candidates
+        self.ledger.new_rules(rules)
+
+    # ---- the levels of a key ---------------------------------------------------------------------------------------
+
+    def match(self, key: Key, now: int) -> None:
+        """Find the levels of a key that is new, or was matched under other rules, or lost a level."""
+        subject = subject_of(key)
+        before = key.levels
+        levels = [
+            self.ledger.level(effective, subject, self.generation, self._since, now, before)
+            for effective in self.rules.matched(subject)
+            if effective.rule.mode != "off"
+        ]
+        crowded = any(level.state == OVERFLOW for level in levels)
+        if crowded:
+            key.rematch_at = now + RETRY_NS
+            if not any(level.state == OVERFLOW for level in before):
+                self.ledger.overflowed += 1
+        key.levels = levels
+        if self.rules.follows:
+            self._follow(levels)
+        key.counted = any(level.bucket.slots() is not None for level in levels)
+        key.share = take_turns(levels, key.text, now) if key.operation == "produce" else None
+        key.in_runs = not self.tries and goes_in_runs(levels, key.share)
+        key.generation = self.generation
+
+    def refresh(self, key: Key, now: int) -> None:
+        """Keep the order of idleness; match a key again that lost a level, or waits for room of its own."""
+        again = False
+        for level in key.levels:
+            if now - level.touched > TOUCH_NS:
+                self.ledger.touch(level, now)
+            if level.state == OVERFLOW:
+                again = again or now >= key.rematch_at
+            elif level.state != IN_USE:
+                again = True
+        if again:
+            self.match(key, now)
+
+    # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
+
+    def _follow(self, levels: list[Level]) -> None:
+        for level in levels:
+            if isinstance(level.bucket, Following) and level.state == IN_USE:
+                identity = level.effective.identity
+                if len(self._following) < MOST_FOLLOWING or identity in self._following:
+                    self._following[identity] = level
+
+    def following(self) -> list[Level]:
+        """The levels in use whose rate is to be steered."""
+        gone = [name for name, level in self._following.items() if level.state != IN_USE or not isinstance(level.bucket, Following)]
+        for name in gone:
+            del self._following[name]
+        return list(self._following.values())
+
+    # ---- levels that nobody has used since the rules changed -------------------------------------------------------
+
+    def holds(self, level: Level) -> bool:
+        """Bring `level` under the rules in force, if it is not; False where none holds for it any more."""
+        if level.generation == self.generation:
+            return True
+        if level.state == OVERFLOW:
+            return False
+        effective = self._same(level)
+        if effective is None:
+            return False
+        level.adopt(effective, self.generation, self._since)
+        return True
+
+    def _same(self, level: Level) -> Effective | None:
+        for effective in self.rules.matched(level.subject):
+            if effective.identity == level.effective.identity and effective.rule.mode != "off":
+                return effective
+        return None
+
+    def caps(self, listener: str) -> list[Level]:
+        """The caps of a listener that are in use."""
+        found = [self.ledger.get(place) for place in places_of(self.rules, listener)]
+        return [level for level in found if level is not None and self.holds(level)]
+
+    # ---- levels of which others have parts (`limiter.leases.owner`) -----------------------------------------------------
+
+    def lent(self, lent: Lent, now: int) -> Level | None:
+        """The owner's level of what members have parts of; None where no rule is for it (any more)."""
+        level = lent.level
+        if level is not None and level.state == IN_USE and level.generation == self.generation:
+            if now - level.touched > TOUCH_NS:
+                self.ledger.touch(level, now)
+            return level
+        lent.level = None
+        for effective in self.rules.matched(lent.subject):
+            if effective.identity != lent.identity or effective.rule.mode == "off":
+                continue
+            if lent.overflow:
+                lent.level = shared = self.ledger.overflow(effective, lent.subject, self.generation, now)
+                if shared.generation != self.generation:
+                    shared.adopt(effective, self.generation, self._since)
+            else:
+                before = self._before(lent.identity)
+                lent.level = self.ledger.level(effective, lent.subject, self.generation, self._since, now, before)
+        return lent.level
+
+    def _before(self, identity: Identity) -> list[Level]:
+        """The buckets that the same thing has drawn from under other rules: a new one begins no fuller than those."""
+        if self.ledger.get(identity) is not None:
+            return []
+        per, own, protocol, thing = identity
+        names = ["", *(rule.name for rule in self.rules.rules[:MOST_BEFORE] if rule.per == per)]
+        found = [self.ledger.get((per, name, protocol, thing)) for name in names if name != own]
+        return [level for level in found if level is not None]
+
+    def __repr__(self) -> str:
+        return f"<InForce revision={self.latest.revision} {self.ledger}>"
+
+
+def goes_in_runs(levels: list[Level], share: Share | None) -> bool:
+    """Whether `limiter.decisions.runs` may judge by these: token buckets, one of them perhaps the cap of `share`, none of them in shadow
+    mode."""
+    for level in levels:
+        bucket = level.bucket
+        if level.shadow or not (isinstance(bucket, TokenBucket) or (share is not None and bucket is share.cap)):
+            return False
+    return len(levels) > 0

@@ -1,0 +1,218 @@
+"""The water level: how much each of many may take in one window, by weighted max-min, without looking at all of them.
+
+Pour what there is into vessels as wide as their owners' weights, all connected: the water stands equally high in all of them, except in
+those that are full (who asks for little gets it all). That is weighted max-min: nobody could get more without taking from somebody who has
+less for his weight. Finding the height means sorting everybody by demand over weight, once per window: with 100,000 topics 100 ms, which
+is the whole window.
+
+So nobody is looked at twice. While a window lasts, each share that is used notes what it has taken in one of `HEIGHTS` sums by the size of
+taken / weight (a power of two each), or, once something of it was refused, as **hungry**: it wants more than it got, how much is not known
+and does not matter. The next window's level follows from those sums: HEIGHTS steps, however many topics there are. A share notes its
+part at its first use in a window; those that are not used cost nothing.
+
+Where one message is more than a window's share (a cap of 10/s among 20 topics) a share cannot be had in whole messages. So levels add up:
+`raised` is the sum of all levels, and a share has its own mark, up to which it has used it. The difference is its credit: carried over
+while it is hungry, a debt where one message was more than there was; who asks now and then saves up to two messages. What the hungry carry
+over was promised already, so it is subtracted from what the next window has to give (`owed`).
+
+While nobody is refused there are no shares (`free`). But a flood need not last: of one that comes in gusts each would find no shares. So
+for WARY windows after a refusal they go on, each as large as all that there is.
+
+The level errs downwards by less than the share of one power of two, and only among those that were satisfied at about that height; what it
+leaves is in the bucket in the next window, and is given then.
+
+Integers: amounts are nanoseconds of the cap's rate (a message of a cap of 1,000/s is 1,000,000), weights are thousandths.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from limiter.fair_share.shared_bucket import SharedBucket
+
+HEIGHTS: Final = 64  # powers of two of nanoseconds: up to 292 years of the rate
+ONE: Final = 1000  # a weight of 1
+HEAVIEST: Final = 1000 * ONE
+SAVED: Final = 2  # messages: where a window's share is less, so many can be saved up (a guess: enough for two that come together)
+WARY: Final = 10  # windows: by then a cap that nobody was refused by holds its burst again, and has something for a flood and others
+
+
+class Share:
+    """One topic's part in a cap: what it may take in this window and has taken. Written to by its `Tier` alone."""
+
+    __slots__ = (
+        "cap",
+        "era",
+        "gone",
+        "height",
+        "hungry",
+        "mark",
+        "protected",
+        "seen",
+        "taken",
+        "text",
+        "tier",
+        "wanted",
+        "weight",
+        "window",
+    )
+
+    def __init__(self, cap: SharedBucket, tier: Tier, text: str, weight: int, *, protected: bool) -> None:
+        self.cap = cap
+        self.tier = tier
+        self.text = text  # the topic; "" for all that found no room
+        self.weight = weight  # thousandths; in this window
+        self.wanted = weight  # from its first use in a window on
+        self.protected = protected
+        self.gone = False  # forgotten: whoever holds it must ask for another
+        self.seen = 0  # monotonic ns of its first use in the last window in which it was used
+        self.window = -1  # in which the following was true
+        self.era = -1
+        self.taken = 0
+        self.height = 0  # which sum `taken` is in
+        self.hungry = False
+        self.mark = 0  # of the tier's `raised`, up to where this share is used
+
+    def __repr__(self) -> str:
+        state = "hungry" if self.hungry else "satisfied"
+        kind = " protected" if self.protected else ""
+        return f"<Share {state}{kind} {self.text!r} weight={self.weight / ONE:g} taken={self.taken} ns>"
+
+
+class Tier:
+    """All shares that are served together: the protected ones, or the rest. The caller says when a window begins and what it gives."""
+
+    __slots__ = (
+        "_amounts", "_lightest", "_wary", "_weights", "active", "era", "free", "hungry", "level", "owed", "raised", "steps", "window",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.window = 0
+        self.free = True  # in this window nobody need be kept from anything
+        self.era = 0  # how often it was; credits and debts are of one era
+        self.level = 0  # of this window: what a weight of 1 may take
+        self.raised = 0  # all levels so far
+        self.active = 0  # shares used in this window
+        self.hungry = 0  # weight of those that were refused something
+        self.owed = 0  # their credits
+        self.steps = 0  # taken to find levels: what tests count
+        self._amounts = [0] * HEIGHTS  # taken by satisfied shares, by height
+        self._weights = [0] * HEIGHTS  # their weights
+        self._lightest = HEAVIEST  # weight of those used in this window
+        self._wary = 0  # windows to go by shares for, though nobody is refused
+
+    def begin(self, amount: int, *, some: bool, quiet: bool) -> None:
+        """A window begins in which `amount` is to be given; `some`: there is at all. `quiet`: in the one before nobody asked."""
+        self.window += 1
+        self.free = quiet or (self.hungry == 0 and self._wary == 0)
+        if self.free:
+            self.era += 1
+            self.level = 0
+            self._wary = 0
+        else:
+            if self.hungry > 0:
+                self._wary = WARY
+                self.level = self._level_of(amount - self.owed)
+            else:
+                self._wary -= 1
+                self.level = amount * ONE // self._lightest  # nobody has more than there is now; what comes in is for others
+            if self.level <= 0:
+                self.level = 1 if some else 0  # never nothing while there is something: who waited for this window must get one
+            self.raised += self.level
+        if self.active:
+            self._amounts = [0] * HEIGHTS
+            self._weights = [0] * HEIGHTS
+        self.active = 0
+        self.hungry = 0
+        self.owed = 0
+        self._lightest = HEAVIEST
+
+    def _level_of(self, amount: int) -> int:
+        weight = self.hungry
+        for each in self._weights:
+            weight += each
+        for height in range(HEIGHTS):
+            self.steps += 1
+            width = self._weights[height]
+            if width == 0:
+                continue
+            full = self._amounts[height]
+            if full * ONE + ((weight - width) << height) > amount * ONE:  # the level is not as high as all of these are full
+                break
+            amount -= full
+            weight -= width
+        return amount * ONE // weight
+
+    def allowed(self, share: Share, count: int, cost: int, now: int) -> int:
+        """How many of `count` requests of `cost` the share has room for. One that costs more than a window's passes on a whole one."""
+        if share.window != self.window:
+            self._note(share, cost, now)
+        if self.free:
+            return count
+        need = max(1, cost * ONE // share.weight)
+        credit = self.raised - share.mark
+        least = min(need, self.level)
+        if credit <= 0 or credit < least:
+            return 0
+        return min(count, 1 + (credit - least) // need)
+
+    def windows_to_wait(self, share: Share, cost: int, now: int) -> int:
+        """The end of which window lets one of `cost` pass: 0 none, 1 this one's, 2 the next one's; true if nobody else asks meanwhile.
+
+        A share without debts gets a window's worth in any window; after one in which nobody asked the tier is free.
+        """
+        if self.allowed(share, 1, cost, now) > 0:
+            return 0
+        return 1 if self.raised >= share.mark else 2
+
+    def take(self, share: Share, cost: int) -> None:
+        share.taken += cost
+        if not self.free:
+            share.mark += max(1, cost * ONE // share.weight)
+        if share.hungry:
+            if not self.free:
+                self.owed -= cost
+            return
+        height = min(HEIGHTS - 1, (share.taken * ONE // share.weight).bit_length())
+        self._amounts[share.height] -= share.taken - cost
+        self._amounts[height] += share.taken
+        if height != share.height:
+            self._weights[share.height] -= share.weight
+            self._weights[height] += share.weight
+            share.height = height
+
+    def refuse(self, share: Share) -> None:
+        """Something of this share's was refused in this window."""
+        if share.hungry:
+            return
+        share.hungry = True
+        self._amounts[share.height] -= share.taken
+        self._weights[share.height] -= share.weight
+        self.hungry += share.weight
+        if not self.free:
+            self.owed += (self.raised - share.mark) * share.weight // ONE
+
+    def _note(self, share: Share, cost: int, now: int) -> None:
+        """The share's first use in this window: its credit is the window's and what it carries over, at most that and one `cost`."""
+        need = cost * ONE // share.wanted
+        if share.era != self.era:
+            share.era = self.era
+            share.mark = self.raised - self.level
+        elif share.window == self.window - 1 and share.hungry:
+            share.mark = max(share.mark, self.raised - 2 * self.level - need)
+        else:
+            share.mark = max(share.mark, self.raised - max(self.level, SAVED * need))
+        share.window = self.window
+        share.seen = now
+        share.weight = share.wanted
+        share.taken = 0
+        share.height = 0
+        share.hungry = False
+        self.active += 1
+        self._weights[0] += share.weight
+        self._lightest = min(self._lightest, share.weight)
+
+    def __repr__(self) -> str:
+        state = "free" if self.free else f"level={self.level} ns"
+        return f"<Tier {state} active={self.active} hungry={self.hungry / ONE:g}>"

@@ -1,0 +1,148 @@
+"""Flights: requests that were let through and have not ended yet, and the slots they hold.
+
+A rate is spent for good; a slot is lent, and somebody must bring it back. The naive way counts up when a request passes and down when an
+answer is seen. It goes wrong in every case that is not an answer: the request waits behind others and its client goes away; it is
+forwarded and its channel is closed; nobody ever answers. A slot lost once is lost until the restart, and a limit of 64 that loses one
+a minute stands still within an hour.
+
+So what is lent has a name. When the judge lets `n` requests of a run through and one of their levels counts what is in flight, it writes
+a `Flight` into the request: which slots were taken, how many, for how many requests. Whoever has the request has the flight, and whoever
+lets go of it must say how it ended, which counts once per request, however often it is said::
+
+    judge ──► request.flight ──► split, held, abandoned with its part ──► forwarded (`since`) ──► kept by the conversation
+      ▲                                      │                                                        │ answered, failed, busy
+      └──── Judge.finished(endings, now) ◄───┴──── given up ◄──── channel or connection closed ◄──────┘
+
+`Flight.left` belongs to the loop's thread, which ends flights, `Hold.left` and `Slots` to whoever has the judge's lock. In shadow mode a
+level may hold slots for fewer requests than pass; those are given back with the first that end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from limiter.buckets.ledger import Level
+
+# How requests of a flight end:
+ANSWERED: Final = 0  # the broker has done what was asked: how long it took tells about its load
+FAILED: Final = 1  # it has answered something else: it is there, but an error's latency tells nothing
+BUSY: Final = 2  # it has said that it is overloaded
+GIVEN_UP: Final = 3  # never forwarded, or nobody will hear of it any more
+
+LEAST_WAIT_NS: Final = 1_000_000  # 1 ms: what a client is told to wait at least, and while no latency is known
+MOST_WAIT_NS: Final = 1_000_000_000  # 1 s: and at most; a broker that takes longer may be another one by then (a guess)
+SMOOTHING: Final = 0.1  # of `latency_ns`: about the last twenty answers (a guess)
+
+
+class Slots:
+    """The slots of one bucket: `taken` of `most`. Outlives a change of the algorithm, so that nothing is lost count of."""
+
+    __slots__ = ("heard_at", "latency_ns", "most", "passing", "peak", "prepaid", "taken")
+
+    def __init__(self, most: int, now: int) -> None:
+        self.most = most  # requests that may be in flight now; where it was lowered more may be
+        self.taken = 0
+        self.peak = 0  # most that were taken since whoever looks at it looked last
+        self.passing = False  # the request being judged is never answered: it takes no slot and needs none
+        self.prepaid = False  # it has been charged what stands beside the slots
+        self.latency_ns = 0.0  # smoothed; an estimate, so it may be a float
+        self.heard_at = now  # monotonic ns of the last answer, or since when one is waited for
+
+    def free(self) -> int:
+        return max(self.most - self.taken, 0)
+
+    def take(self, count: int, now: int) -> None:
+        if self.taken == 0:
+            self.heard_at = now
+        self.taken += count
+        self.peak = max(self.peak, self.taken)
+
+    def wait_ns(self) -> int:
+        """An estimate: as long as an answer has taken lately. When a slot is given back is the broker's to say."""
+        return max(LEAST_WAIT_NS, min(int(self.latency_ns), MOST_WAIT_NS))
+
+    def hear(self, latency_ns: int) -> None:
+        if self.latency_ns == 0.0:
+            self.latency_ns = float(latency_ns)
+        else:
+            self.latency_ns += (latency_ns - self.latency_ns) * SMOOTHING
+
+    def __repr__(self) -> str:
+        return f"<Slots {self.taken}/{self.most} latency={self.latency_ns / 1e6:.1f}ms>"
+
+
+class Hold:
+    """What one flight has taken from the slots of one level, and not given back yet."""
+
+    __slots__ = ("left", "level", "rule", "slots")
+
+    def __init__(self, level: Level, slots: Slots, left: int) -> None:
+        self.level = level
+        self.rule = level.rule.name  # whose limit it was when they were taken
+        self.slots = slots
+        self.left = left
+
+    def __repr__(self) -> str:
+        return f"<Hold {self.left} of {self.slots}>"
+
+
+class Flight:
+    """`left` requests alike that hold slots. Made by the judge; see the module's docstring for who must end it."""
+
+    __slots__ = ("holds", "left", "since")
+
+    def __init__(self, holds: list[Hold], left: int) -> None:
+        self.holds = holds
+        self.left = left  # requests that have not ended yet
+        self.since = 0  # monotonic ns when they were forwarded; 0: not yet
+
+    def __repr__(self) -> str:
+        return f"<Flight {self.left} since {self.since} {self.holds}>"
+
+
+class Ending:
+    """`count` requests of `flight` have ended, all in the same way; 0: none has, but the broker says (BUSY) that it is overloaded."""
+
+    __slots__ = ("count", "flight", "outcome")
+
+    def __init__(self, flight: Flight, count: int, outcome: int) -> None:
+        self.flight = flight
+        self.count = count
+        self.outcome = outcome
+
+    def __repr__(self) -> str:
+        return f"<Ending {self.count} {('answered', 'failed', 'busy', 'given up')[self.outcome]} of {self.flight}>"
+
+
+def end(endings: list[Ending], flight: Flight, count: int, outcome: int) -> None:
+    """Note in `endings` that `count` requests of `flight` have ended; no more than have not. On the loop's thread."""
+    count = min(count, flight.left)
+    if count <= 0:
+        return
+    flight.left -= count
+    if endings:
+        last = endings[-1]
+        if last.flight is flight and last.outcome == outcome:
+            last.count += count
+            return
+    endings.append(Ending(flight, count, outcome))
+
+
+def give_back(ending: Ending, now: int, by_rule: dict[str, int]) -> None:
+    """Give back the slots of what has ended, and tell the algorithms how; `by_rule` counts those taken. Under the judge's lock."""
+    flight = ending.flight
+    since = flight.since
+    outcome = ending.outcome
+    for hold in flight.holds:
+        slots = hold.slots
+        count = min(ending.count, hold.left)
+        hold.left -= count
+        slots.taken -= count
+        by_rule[hold.rule] = by_rule.get(hold.rule, 0) - count
+        if outcome == GIVEN_UP:
+            continue
+        slots.heard_at = max(slots.heard_at, now)
+        if outcome == ANSWERED and since > 0:
+            slots.hear(max(now - since, 0))
+        hold.level.bucket.heard(outcome, ending.count, since, now)

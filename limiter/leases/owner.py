@@ -1,0 +1,113 @@
+"""Lending: the owner's side of a limit that several members share (`limiter.leases.leased_bucket`): cuts slices from a bucket of any
+algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from limiter.algorithms.base import JITTER_NS
+from limiter.leases.leased_tokens import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from limiter.algorithms.base import Algorithm
+    from limiter.buckets.ledger import Level
+    from limiter.limits import Limit
+    from limiter.rules.matching import Subject
+    from limiter.rules.rule_set import Identity
+
+SHORT_NS: Final = 250_000_000  # who got less than it wanted counts for so long when others ask (a guess: some rounds)
+MANY: Final = 1 << 40  # more tokens than any bucket has
+
+
+def owner_limit(limit: Limit, members: int) -> Limit:
+    """The limit for the owner's bucket: the same rates, and of the bursts what is not lent to members."""
+    messages, size = limit.messages_capacity(), limit.bytes_capacity()
+    return replace(
+        limit,
+        messages_burst=max(1, messages - members * line_of(messages, members)) if messages else None,
+        bytes_burst=max(1, size - members * line_of(size, members)) if size else None,
+        burst_ns=None,
+    )
+
+
+class Lent:
+    """What the owner knows of a bucket whose parts it hands out: whose it is, and where it is."""
+
+    __slots__ = ("identity", "level", "overflow", "subject")
+
+    def __init__(self, identity: Identity, subject: Subject, *, overflow: bool = False) -> None:
+        self.identity = identity
+        self.overflow = overflow  # of those that found no room in a member's ledger
+        self.subject = subject  # whoever asked first
+        self.level: Level | None = None  # the owner's, where it was last found
+
+    def __repr__(self) -> str:
+        return f"<Lent {self.identity}>"
+
+
+class Owner:
+    """Hands out slices of buckets: never more than there is, and where that is short, in turns that leave something for the others."""
+
+    __slots__ = ("_short", "granted", "refused")
+
+    def __init__(self) -> None:
+        self._short: dict[Hashable, dict[int, int]] = {}  # by bucket: members that got less than they wanted, and when (monotonic ns)
+        self.granted = 0  # asks answered in full
+        self.refused = 0  # asks that got less
+
+    def grant(self, name: Hashable, bucket: Algorithm, member: int, messages: int, size: int, now: int) -> tuple[int, int]:
+        """What `member` gets of `bucket` (known as `name`) for what it wishes; what it gives back (negative) is taken back."""
+        if messages < 0 or size < 0:
+            bucket.settle(min(messages, 0), min(size, 0), 0, now)
+        others = self._others(name, member, now)
+        got_messages = got_size = 0
+        if messages > 0:
+            got_messages = part(bucket.available(MANY, 1, 0, now), messages, others)
+            bucket.take(got_messages, 1, 0)
+        if size > 0:
+            got_size = part(bucket.available(MANY, 0, 1, now), size, others)
+            bucket.take(got_size, 0, 1)
+        if got_messages < messages or got_size < size:
+            self._short.setdefault(name, {})[member] = now
+            self.refused += 1
+        else:
+            self._forget(name, member)
+            self.granted += 1
+        return got_messages, got_size
+
+    def _others(self, name: Hashable, member: int, now: int) -> int:
+        short = self._short.get(name)
+        if short is None:
+            return 0
+        for other, since in list(short.items()):
+            if not -JITTER_NS < now - since < SHORT_NS:
+                del short[other]
+        if not short:
+            del self._short[name]
+        return len(short) - (member in short)
+
+    def _forget(self, name: Hashable, member: int) -> None:
+        short = self._short.get(name)
+        if short is not None and short.pop(member, 0) and not short:
+            del self._short[name]
+
+    def gone(self, member: int) -> None:
+        """A member has ended: what it wanted no longer counts."""
+        for name in list(self._short):
+            self._forget(name, member)
+
+    def sweep(self, now: int) -> None:
+        """Forget who is short no more. Call it once in a while, for buckets that nobody asks for any more."""
+        for name in list(self._short):
+            self._others(name, -1, now)
+
+    def __repr__(self) -> str:
+        return f"<Owner granted={self.granted} refused={self.refused} short={len(self._short)}>"
+
+
+def part(there: int, wanted: int, others: int) -> int:
+    """Of what is there, what one member gets while so many others are short too: an equal part, and at least one token."""
+    return min(wanted, max(min(1, there), there // (1 + others)))

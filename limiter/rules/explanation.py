@@ -1,0 +1,252 @@
+"""The explanation of a limit: per level, which rule holds for a message, what it lost against and what it won over.
+
+`RuleSet` answers "what holds", fast, by look-ups that are made for that. An operator asks why, and why not the rule they had in mind. So
+here the rules of each level are walked one by one, in the words of `contract.md` 3, and each that matches gets a standing:
+
+    override of the key > of its group > rule that names the key exactly > quota (of the key, of its group) > pattern > bare rule
+
+and in the file's order where two are alike. What comes first is what holds (that both agree is tested); each of the others **lost**, to
+what came before it, with the reason. A rule that would match but for the sender (listener, client, user, group) is a near **miss**: it
+names what it asks for. Rules that are for other topics, operations or protocols are not spoken of.
+
+Slow: some microseconds a rule, more for a pattern. Nothing here is asked while messages flow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from limiter.limits import UNLIMITED
+from limiter.rules.matching import SPOKEN_BY, Matcher, group_text
+from limiter.rules.patterns import Addresses, name_pattern
+from limiter.rules.rule import Rule, quota_over
+from limiter.rules.shadowed import literal
+
+if TYPE_CHECKING:
+    from limiter.keys import TopicName
+    from limiter.limits import Limit
+    from limiter.quota_snapshot import Quota
+    from limiter.rules.matching import Subject
+    from limiter.rules.rule import Match, Override
+    from limiter.rules.rule_set import Effective, RuleSet
+
+MOST: Final = 20  # of those that lost or missed, per level; more are only counted: one screen (a guess)
+
+NAMED: Final = 0  # standings of rules that match
+PATTERN: Final = 1
+BARE: Final = 2
+APART: Final = 3  # does not match
+
+
+class Loss:
+    """Something that matches and does not hold: an override, a quota, or a rule (`origin` file or default), and why."""
+
+    __slots__ = ("limit", "origin", "place", "reason", "rule")
+
+    def __init__(self, origin: str, rule: str, place: str, limit: Limit, reason: str) -> None:
+        self.origin = origin
+        self.rule = rule  # its name; of an override or a quota the topic or group it is of
+        self.place = place
+        self.limit = limit
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<Loss {self.origin} {self.rule}: {self.reason}>"
+
+
+class Miss:
+    """A rule that would match but for the sender, and what it asks for."""
+
+    __slots__ = ("place", "reason", "rule")
+
+    def __init__(self, rule: str, place: str, reason: str) -> None:
+        self.rule = rule
+        self.place = place
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<Miss {self.rule}: {self.reason}>"
+
+
+class Explanation:
+    """One level. `rules` counts those that are for the message's protocol and operation, `more` what is left out of the lists."""
+
+    __slots__ = ("effective", "losses", "misses", "more", "per", "rules")
+
+    def __init__(self, per: str, effective: Effective | None) -> None:
+        self.per = per
+        self.effective = effective  # what holds; None: nothing does
+        self.losses: list[Loss] = []
+        self.misses: list[Miss] = []
+        self.more = 0
+        self.rules = 0
+
+    def lose(self, loss: Loss) -> None:
+        if len(self.losses) < MOST:
+            self.losses.append(loss)
+        else:
+            self.more += 1
+
+    def miss(self, miss: Miss) -> None:
+        if len(self.misses) < MOST:
+            self.misses.append(miss)
+        else:
+            self.more += 1
+
+    def __repr__(self) -> str:
+        return f"<Explanation {self.per} {self.effective} lost={len(self.losses)} missed={len(self.misses)}>"
+
+
+def explain(rules: RuleSet, subject: Subject) -> list[Explanation]:
+    """All levels that have a rule for the protocol and operation of `subject`, those that hold something first, in the file's order."""
+    holding = {effective.per: effective for effective in rules.matched(subject)}
+    levels: dict[str, list[Rule]] = {}
+    for rule in rules.rules:
+        if is_for(rule, subject):
+            levels.setdefault(rule.per, []).append(rule)
+    for per in holding:
+        levels.setdefault(per, [])
+    found = [explain_level(rules, per, of_level, holding.get(per), subject) for per, of_level in levels.items()]
+    return [each for each in found if each.effective is not None] + [each for each in found if each.effective is None]
+
+
+def is_for(rule: Rule, subject: Subject) -> bool:
+    """Whether `rule` speaks of the protocol and operation of `subject` at all."""
+    protocol = SPOKEN_BY.get(rule.per) or rule.match.spoken()
+    return protocol in {None, subject.name.protocol} and (rule.match.operation or "produce") == subject.operation
+
+
+def explain_level(rules: RuleSet, per: str, of_level: list[Rule], effective: Effective | None, subject: Subject) -> Explanation:
+    found = Explanation(per, effective)
+    found.rules = len(of_level)
+    matching: list[tuple[int, int, Rule]] = []
+    for at, rule in enumerate(of_level):
+        standing = standing_of(rule, subject)
+        if standing != APART:
+            matching.append((standing, at, rule))
+        else:
+            asked = asks_for(rule, subject)
+            if asked:
+                found.miss(Miss(rule.name, rule.place, asked))
+    matching.sort(key=order)
+    base = matching[0][2] if matching else None
+    if effective is not None:
+        if per == "topic" and subject.operation == "produce":
+            lose_changes(found, rules, effective, base, matching[0][0] if matching else BARE, subject)
+        if base is not None:
+            lose_file_limit(found, rules, base)
+    for standing, _, rule in matching[1:]:
+        assert base is not None
+        found.lose(Loss(origin_of(standing), rule.name, rule.place, rule.limit, why(matching[0][0], base, standing)))
+    return found
+
+
+def order(one: tuple[int, int, Rule]) -> tuple[int, int]:
+    return one[0], one[1]
+
+
+def origin_of(standing: int) -> str:
+    return "file" if standing == NAMED else "default"
+
+
+def why(standing: int, winner: Rule, loser: int) -> str:
+    """Why a rule of standing `loser` does not hold beside `winner`."""
+    first = f"{winner.name} ({winner.place})" if winner.place else winner.name
+    if standing == loser:
+        same = ("names it exactly too and", "matches too and", "is for everything too and")[standing]
+        return f"{first} {same} comes earlier in the file"
+    if standing == NAMED:
+        return f"{first} names it exactly, which comes first"
+    return f"a rule for everything only holds where no pattern does, and {first} does"
+
+
+def standing_of(rule: Rule, subject: Subject) -> int:
+    """NAMED, PATTERN, BARE, or APART where the rule does not match."""
+    match = rule.match
+    named = match.topic if match.topic is not None else match.queue
+    if named is not None and not subject.topic.startswith(literal(named)):
+        return APART  # as most do where there are thousands: not worth compiling
+    matcher = Matcher(match, rule.per)
+    if not matcher.matches(subject):
+        return APART
+    if matcher.exact_topic is not None:
+        return NAMED
+    exact = matcher.exact_thing
+    if exact is not None:
+        thing = subject.thing(rule.per)
+        in_any_vhost = rule.per == "exchange" and exact == "*" + thing[thing.index("/") :]
+        return NAMED if exact == thing or in_any_vhost else APART
+    return BARE if matcher.bare else PATTERN
+
+
+def asks_for(rule: Rule, subject: Subject) -> str:
+    """What a rule that does not match asks of the sender, where it would match otherwise; "" where it would not."""
+    match = rule.match
+    asked = unmet(match, subject, rule.per)
+    if not asked:
+        return ""
+    open_to_all = replace(match, listener=None, client=None, user=None, group=None)
+    return ", ".join(asked) if Matcher(open_to_all, "rule").matches(subject) else ""
+
+
+def unmet(match: Match, subject: Subject, per: str) -> list[str]:
+    """What `match` says of the sender that `subject` is not, or is not known to be."""
+    found: list[str] = []
+    listener = subject.listener
+    any_counts = listener is None and per != "listener"  # where it is not known
+    if match.listener is not None and not any_counts and (listener is None or not name_pattern(match.listener).matches(listener)):
+        found.append(asking("listener", match.listener, listener))
+    if match.client is not None and (subject.client is None or not Addresses(match.client).matches(subject.client)):
+        found.append(asking("client", match.client, subject.client))
+    for field, wanted, given in (("user", match.user, subject.user), ("group", match.group, subject.group)):
+        if wanted is not None and (given is None or not name_pattern(wanted).matches(given)):
+            found.append(asking(field, wanted, given))
+    return found
+
+
+def asking(field: str, wanted: str, given: str | None) -> str:
+    return f"is for {field} {wanted}, " + (f"and no {field} is given" if given is None else f"not {given}")
+
+
+def lose_file_limit(found: Explanation, rules: RuleSet, base: Rule) -> None:
+    """The file's own limit, where the rule is changed live."""
+    change = rules.rule_overrides.get(base.name)
+    if change is None:
+        return
+    for rule in rules.file_rules:
+        if rule.name == base.name:
+            who = f" by {change.by}" if change.by else ""
+            found.lose(Loss("file", rule.name, rule.place, rule.limit, f"as the file has it; the rule is changed live{who}"))
+
+
+def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base: Rule | None, standing: int, subject: Subject) -> None:
+    """What stands beside the rules of a topic: live changes and quotas of it and of its group, where they, or the rule, do not hold."""
+    name = subject.name
+    group = None if base is None or base.routing_key_words is None else subject.group_of_topics(base.routing_key_words)
+    own = rules.overrides.get(name)
+    of_group = None if group is None or group == name else rules.overrides.get(group)
+    if own is not None and of_group is not None and group is not None:
+        found.lose(changed(group_text(group), of_group, "a live change of the key itself comes before one of its group"))
+    quota = quota_of(rules, name, group)
+    if effective.origin == "override" and quota is not None:
+        found.lose(published(quota, "a live change comes before the published quota"))
+    elif effective.origin == "file" and quota is not None and base is not None:
+        found.lose(published(quota, f"{base.name} names it exactly, which comes before the published quota"))
+    if base is not None and effective.origin in {"override", "quota"}:
+        first = "the live change of this key" if own is not None else "the live change of its group"
+        first = "the published quota" if effective.origin == "quota" else first
+        found.lose(Loss(origin_of(standing), base.name, base.place, base.limit, f"{first} comes first; what it does not say is as here"))
+
+
+def quota_of(rules: RuleSet, name: TopicName, group: TopicName | None) -> Quota | None:
+    quota = rules.quotas.get(name)
+    return rules.quotas.get(group) if quota is None and group is not None else quota
+
+
+def changed(name: str, change: Override, reason: str) -> Loss:
+    return Loss("override", name, "", change.limit_over(UNLIMITED), reason)
+
+
+def published(quota: Quota, reason: str) -> Loss:
+    return Loss("quota", quota.topic, "", quota_over(Rule("quota", mode="off"), quota).limit, reason)

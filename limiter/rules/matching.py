@@ -1,0 +1,269 @@
+"""Matching: a rule's `match`, compiled, and what it is compared with.
+
+A `Subject` is everything a rule may look at. It is built once per key and never per message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from limiter.keys import DEFAULT_EXCHANGE
+from limiter.rules.index import NETWORK, Anchor, anchors_of, network_text
+from limiter.rules.namespaces import namespace_of
+from limiter.rules.patterns import (
+    EXACT,
+    Addresses,
+    Pattern,
+    client_network,
+    name_pattern,
+    name_text,
+    plain_address,
+    routing_key_pattern,
+    split_words,
+)
+from limiter.rules.system_topics import is_system_topic
+
+if TYPE_CHECKING:
+    from limiter.keys import TopicName
+    from limiter.rules.rule import Match
+
+# What a level's bucket is for, in terms of `match`: a rule that looks at nothing else gives every one of these things one limit.
+SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
+    "topic": ("protocol", "vhost", "exchange", "routing_key", "queue", "topic", "namespace"),
+    "exchange": ("protocol", "vhost", "exchange"),
+    "vhost": ("protocol", "vhost"),
+    "listener": ("protocol", "listener"),
+    "client": ("client",),
+    "user": ("user",),
+    "group": ("protocol", "group"),
+    "namespace": ("protocol", "namespace"),
+    "connection": ("protocol", "listener", "client", "vhost"),  # not the user: a RocketMQ connection may have several
+    "rule": (),
+}
+# Levels that only one protocol has: their rules are for it, even where they do not say so.
+SPOKEN_BY: Final[dict[str, str]] = {"exchange": "amqp", "vhost": "amqp", "group": "rocketmq", "namespace": "rocketmq"}
+
+
+class Subject:
+    """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
+
+    __slots__ = (
+        "client", "connection", "exchange", "group", "listener", "name", "namespace", "operation", "system", "text", "topic", "user",
+        "vhost",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: TopicName,
+        text: str,
+        listener: str | None,
+        client: str | None,
+        user: str | None,
+        group: bytes | None,
+        operation: str,
+        connection: int = 0,
+    ) -> None:
+        self.name = name
+        self.text = text  # of the topic, contract.md 4
+        self.listener = listener
+        self.client = None if client is None else plain_address(client)
+        self.user = user
+        self.group = None if group is None else name_text(group)
+        self.operation = operation
+        self.connection = connection  # its number; 0: not known
+        self.vhost = name_text(name.vhost)
+        self.exchange = name_text(name.exchange)
+        rocketmq = name.protocol == "rocketmq"
+        topic = name_text(name.topic)
+        self.topic = text if rocketmq and topic == text else topic  # once in memory
+        self.namespace = namespace_of(self.topic) if rocketmq else None
+        self.system = rocketmq and is_system_topic(self.topic)
+
+    def thing(self, per: str) -> str:
+        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user;
+        so are all without a group or a namespace.
+        """
+        if per == "topic":
+            return self.text
+        if per == "exchange":
+            return f"{encoded(self.vhost)}/{encoded(self.exchange or DEFAULT_EXCHANGE)}"
+        if per == "vhost":
+            return encoded(self.vhost)
+        if per == "listener":
+            return self.listener or ""
+        if per == "client":
+            return self.client or ""
+        if per == "connection":
+            return str(self.connection) if self.connection else ""
+        if per == "group":
+            return self.group or ""
+        if per == "namespace":
+            return self.namespace or ""
+        return self.user or "" if per == "user" else ""
+
+    def field(self, name: str) -> str | None:
+        """What is known of it, by the field of `Match` that is compared with it; the topic is also the routing key and the queue."""
+        if name == "topic":
+            return self.topic
+        if name == "exchange":
+            return self.exchange
+        if name == "vhost":
+            return self.vhost
+        if name == "user":
+            return self.user
+        if name == "group":
+            return self.group
+        if name == "namespace":
+            return self.namespace
+        return self.client if name == "client" else None
+
+    def group_of_topics(self, words: int) -> TopicName | None:
+        """The name of all topics that agree in exchange and the first `words` words of the routing key: those, and a last word `#`.
+
+        A shorter key is in no group (None). A key whose own last word is `#` may bear the name of its group.
+        """
+        first = split_words(self.topic)
+        if len(first) < words:
+            return None
+        return self.name._replace(topic=".".join([*first[:words], "#"]).encode("utf-8", "surrogateescape"))
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"
+
+
+class Matcher:
+    """One rule's match, compiled."""
+
+    __slots__ = (
+        "_client",
+        "_exchange",
+        "_group",
+        "_listener",
+        "_namespace",
+        "_operation",
+        "_protocol",
+        "_topic",
+        "_user",
+        "_vhost",
+        "bare",
+        "exact_thing",
+        "exact_topic",
+        "narrows",
+    )  # fmt: skip
+
+    def __init__(self, match: Match, per: str) -> None:
+        self._protocol = SPOKEN_BY.get(per) or match.spoken()
+        self._operation = match.operation or "produce"
+        self._listener = optional_pattern(match.listener)
+        self._vhost = optional_pattern(match.vhost)
+        self._exchange = optional_pattern("" if match.queue is not None or match.exchange == DEFAULT_EXCHANGE else match.exchange)
+        self._group = optional_pattern(match.group)
+        self._namespace = optional_pattern(match.namespace)
+        self._user = optional_pattern(match.user)
+        self._client = None if match.client is None else Addresses(match.client)
+        self._topic = optional_pattern(match.topic if match.queue is None else match.queue)
+        if match.routing_key is not None:
+            self._topic = routing_key_pattern(match.routing_key)
+        given = match.given()
+        # Says nothing but the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
+        self.bare = all(name in {"protocol", "operation"} or (name == "listener" and per != "listener") for name in given)
+        # One thing can meet this rule and another one of the same level, depending on who asks: the rule then has buckets of its own.
+        self.narrows = any(name not in SETTLED_BY[per] for name in given)
+        self.exact_topic = self._exact_topic()
+        self.exact_thing = self._exact_thing(per)
+
+    def _exact_topic(self) -> tuple[str, str, str, str] | None:
+        """(protocol, vhost or "*", exchange, topic) where the rule names the key exactly; a virtual host left out is any."""
+        if self._topic is None or self._topic.kind != EXACT:
+            return None
+        if self._protocol != "amqp":
+            return "rocketmq", "", "", self._topic.text
+        if self._exchange is None or self._exchange.kind != EXACT:
+            return None
+        if self._vhost is None:
+            return "amqp", "*", self._exchange.text, self._topic.text
+        return ("amqp", self._vhost.text, self._exchange.text, self._topic.text) if self._vhost.kind == EXACT else None
+
+    def _exact_thing(self, per: str) -> str | None:
+        """The thing of its level that the rule names exactly (an exchange in any virtual host: `*/name`); None: none, or several."""
+        if per == "client":
+            return plain_address(self._client.host()) if self._client is not None and self._client.single else None
+        if per == "exchange":
+            if self._exchange is None or self._exchange.kind != EXACT or (self._vhost is not None and self._vhost.kind != EXACT):
+                return None
+            return f"{'*' if self._vhost is None else encoded(self._vhost.text)}/{encoded(self._exchange.text or DEFAULT_EXCHANGE)}"
+        named = {"listener": self._listener, "user": self._user, "vhost": self._vhost, "group": self._group, "namespace": self._namespace}
+        pattern = named.get(per)
+        if pattern is None or pattern.kind != EXACT:
+            return None
+        return encoded(pattern.text) if per == "vhost" else pattern.text
+
+    def client_network(self, client: str, length: int) -> str:
+        """Whose bucket `client` draws from, which this rule is for: its IPv6 network's of that `length`, unless the rule names it alone."""
+        return client if self._client is not None and self._client.single else client_network(client, length)
+
+    def cuts(self, length: int) -> bool:
+        """Whether the rule is for a part of an IPv6 network of that `length`: others of its addresses meet another rule."""
+        if self._client is None or self._client.single:
+            return False
+        version, own, _ = self._client.network()
+        return version == 6 and own > length
+
+    def anchors(self) -> list[Anchor]:
+        """What a subject must have to match. Not the listener: while it is not known it meets every rule."""
+        found: list[Anchor] = []
+        if self._client is not None:
+            version, length, bits = self._client.network()
+            found.append(("client", NETWORK, network_text(version, length, bits)))
+        for field, pattern in (
+            ("topic", self._topic),
+            ("exchange", self._exchange),
+            ("vhost", self._vhost),
+            ("group", self._group),
+            ("namespace", self._namespace),
+            ("user", self._user),
+        ):
+            if pattern is not None:
+                found += anchors_of(field, pattern)
+        return found
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether the rule is for `subject`. What is not known of it (None) meets only rules that do not ask, the listener excepted."""
+        if self._protocol is not None and self._protocol != subject.name.protocol:
+            return False
+        if self._operation != subject.operation:
+            return False
+        if subject.system and self.exact_topic is None:
+            return False
+        if self._listener is not None and subject.listener is not None and not self._listener.matches(subject.listener):
+            return False
+        if self._client is not None and (subject.client is None or not self._client.matches(subject.client)):
+            return False
+        return (
+            fits(self._vhost, subject.vhost)
+            and fits(self._exchange, subject.exchange)
+            and fits(self._topic, subject.topic)
+            and fits(self._group, subject.group)
+            and fits(self._namespace, subject.namespace)
+            and fits(self._user, subject.user)
+        )
+
+
+def group_text(group: TopicName) -> str:
+    """A group's name as text: its last word stays `#`, which no topic's text has (it would be %23)."""
+    return group.text().removesuffix("%23") + "#"
+
+
+def encoded(text: str) -> str:
+    return quote(text, safe="", errors="surrogateescape")
+
+
+def optional_pattern(text: str | None) -> Pattern | None:
+    return None if text is None else name_pattern(text)
+
+
+def fits(pattern: Pattern | None, name: str | None) -> bool:
+    if pattern is None:
+        return True
+    return name is not None and pattern.matches(name)

@@ -1,0 +1,435 @@
+"""What a rule says. Which rule holds for a message is `limiter.rules.rule_set`.
+
+Everything a person can get wrong is found when the value is made, as a `RuleError` that names the field and the way out; the settings
+add file, line and column. Nothing here is looked up while messages flow, except `Rule`'s fields when one was refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from limiter.algorithms import ALGORITHMS
+from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight, misfit_lag
+from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
+from limiter.rules.patterns import IPV6_BITS, Addresses
+
+if TYPE_CHECKING:
+    from limiter.quota_snapshot import Quota
+
+PROTOCOLS: Final = ("amqp", "rocketmq")
+PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user", "connection", "group", "namespace")
+ACTIONS: Final = ("reject", "delay", "block", "drop", "close")
+FALLBACKS: Final = ("delay", "drop", "close")
+MODES: Final = ("enforce", "shadow", "off")
+SCOPES: Final = ("fleet", "gateway")
+OPERATIONS: Final = ("produce", "consume")
+REPLIES: Final = ("flow_control", "system_busy")
+NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # what the contract names and this version cannot do yet: refused, never ignored
+
+DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (limiter.md 3)
+DEFAULT_MAX_DELAY_NS: Final = SECOND  # limiter.md 4
+MOST_DELAY_NS: Final = 2_500_000_000  # limiter.md 4: RocketMQ's clients time out at 3 s
+MOST_AMQP_DELAY_NS: Final = 8 * SECOND  # amqp.md 1.5: Java's NIO clients give up a write after 10 s, Bunny after 30 s
+PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
+DEFAULT_IPV6_PREFIX: Final = 64  # what a host can take addresses from as it likes (RFC 4291, 2.5.1; RFC 7934)
+MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
+MOST_WEIGHT: Final = 1000  # a guess: more of a difference is better said with `protected`
+MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
+
+AMQP_FIELDS: Final = ("vhost", "exchange", "routing_key", "queue")
+ROCKETMQ_FIELDS: Final = ("topic", "group", "namespace")
+
+
+TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
+
+
+INSTEAD: Final = {  # of a level that only the other protocol has
+    "exchange": "topic, client or rule",
+    "vhost": "namespace, topic or client",
+    "group": "user, client or topic",
+    "namespace": "vhost, user or client",
+}
+AMQP_HAS: Final = {  # instead of RocketMQ's
+    "topic": "AMQP's is routing_key (or queue)",
+    "group": "AMQP publishers have none",
+    "namespace": "AMQP's is vhost",
+}
+
+
+class RuleError(ValueError):
+    """What is wrong with a rule: `field` as in `match.topic`, the message with the remedy."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+def check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise RuleError unless `value` is one of `choices`."""
+    if value in choices:
+        return
+    if value in NOT_YET.get(field, ()):
+        raise RuleError(field, f"{value!r} is not supported yet; this version has {', '.join(choices)}")
+    near = get_close_matches(value, choices, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(choices)}"
+    raise RuleError(field, f"{value!r} is unknown; {hint}")
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which messages a rule is for; a field left out (None) matches every message. Patterns: `limiter.rules.patterns`.
+
+    `topic`, `group` and `namespace` are RocketMQ's; `vhost`, `exchange`, `routing_key` and `queue` (a routing key on the default exchange)
+    are AMQP's; they say the protocol by themselves. `user` is AMQP's as authenticated, RocketMQ's the access key that the request claims,
+    which the gateway cannot verify. `client` is an address or a network (CIDR). No `operation` means produce.
+    """
+
+    protocol: str | None = None
+    listener: str | None = None
+    vhost: str | None = None
+    exchange: str | None = None
+    topic: str | None = None
+    routing_key: str | None = None
+    queue: str | None = None
+    group: str | None = None
+    user: str | None = None
+    client: str | None = None
+    operation: str | None = None
+    namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol is not None:
+            check_choice("match.protocol", self.protocol, PROTOCOLS)
+        if self.operation is not None:
+            check_choice("match.operation", self.operation, OPERATIONS)
+        given = self.given()
+        amqp = [name for name in AMQP_FIELDS if name in given]
+        rocketmq = [name for name in ROCKETMQ_FIELDS if name in given]
+        if self.protocol == "amqp" and rocketmq:
+            raise RuleError(f"match.{rocketmq[0]}", f"{rocketmq[0]} is RocketMQ's; {AMQP_HAS[rocketmq[0]]}")
+        if amqp and (self.protocol == "rocketmq" or rocketmq):
+            remedy = "RocketMQ's is topic" if amqp[0] in {"routing_key", "queue"} else "RocketMQ has none"
+            raise RuleError(f"match.{amqp[0]}", f"{amqp[0]} is AMQP's; {remedy}")
+        if self.operation == "consume" and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
+            raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
+        if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
+            raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
+        if self.client is not None:
+            try:
+                Addresses(self.client)
+            except ValueError as error:
+                raise RuleError("match.client", f"{error}; write an address or a network like 10.0.0.0/8") from None
+
+    def given(self) -> list[str]:
+        """The names of the fields that say something."""
+        pairs = {
+            "protocol": self.protocol, "listener": self.listener, "vhost": self.vhost, "exchange": self.exchange, "topic": self.topic,
+            "routing_key": self.routing_key, "queue": self.queue, "group": self.group, "user": self.user, "client": self.client,
+            "operation": self.operation, "namespace": self.namespace,
+        }  # fmt: skip
+        return [name for name, value in pairs.items() if value is not None]
+
+    def spoken(self) -> str | None:
+        """The protocol this match is for, said or implied; None: any."""
+        if self.protocol is not None:
+            return self.protocol
+        given = self.given()
+        if any(name in given for name in AMQP_FIELDS):
+            return "amqp"
+        return "rocketmq" if any(name in given for name in ROCKETMQ_FIELDS) else None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: what it is for, what it keeps a bucket for (`per`), the limit, and what happens to what is over it.
+
+    `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay` or `block`, because a
+    breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
+    `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
+    What consumers get (`operation: consume`) is held whatever the action, with no breaker by default. `fallback` is what happens
+    where `reject` has no words (AMQP without confirms). `candidate` is judged beside the limit and only counted
+    (`limiter.decisions.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
+    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
+    whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
+    (`limits.yaml:7`). Raises RuleError.
+    """
+
+    name: str
+    match: Match = Match()
+    per: str = "topic"
+    limit: Limit = UNLIMITED
+    algorithm: str = "token_bucket"
+    open_for_ns: int | None = None
+    action: str = "reject"
+    reply: str = "flow_control"
+    max_delay_ns: int = DEFAULT_MAX_DELAY_NS
+    mode: str = "enforce"
+    candidate: LimitChange | None = None
+    weight: float = 1
+    protected: bool = False
+    place: str = ""
+    fallback: str = "delay"
+    routing_key_words: int | None = None
+    scope: str | None = None
+    ipv6_prefix: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise RuleError("name", "a rule needs a name; it is how metrics, refusals and live changes call it")
+        check_choice("per", self.per, PER)
+        check_choice("algorithm", self.algorithm, tuple(ALGORITHMS))
+        check_choice("action", self.action, ACTIONS)
+        check_choice("fallback", self.fallback, FALLBACKS)
+        check_choice("reply", self.reply, REPLIES)
+        check_choice("mode", self.mode, MODES)
+        check_times(self.open_for_ns, self.max_delay_ns, self.match.spoken())
+        if self.per in {"exchange", "vhost"} and self.match.spoken() == "rocketmq":
+            raise RuleError("per", f"RocketMQ has no {self.per}; say per: {INSTEAD[self.per]}")
+        if self.per in {"group", "namespace"} and self.match.spoken() == "amqp":
+            raise RuleError("per", f"AMQP has no {self.per}; say per: {INSTEAD[self.per]}")
+        if self.match.operation == "consume":
+            check_consume(self.match, self.per, self.action, self.fallback)
+            if self.routing_key_words is not None:
+                raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
+        if self.routing_key_words is not None:
+            check_words(self.routing_key_words, self.per, self.match.spoken())
+        if self.reply != "flow_control" and self.match.spoken() == "amqp":
+            raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
+        nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # what these need, `misfit_in_flight` says
+        if nothing and self.mode != "off" and self.weight == 1 and not self.protected:
+            raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt what it matches")
+        if self.candidate is not None:
+            check_candidate(self.candidate, self.algorithm)
+        unfit = misfit(self.algorithm, self.limit, self.open_for_ns, self.candidate)
+        if unfit is None and (self.mode != "off" or self.limit.concurrent is not None):
+            unfit = misfit_in_flight(self.algorithm, self.limit, self.match.operation)
+        if unfit is None:
+            unfit = misfit_lag(self.algorithm, self.limit, self.per, self.match.spoken(), self.match.operation)
+        if unfit is not None:
+            raise RuleError(unfit[0], unfit[1])
+        check_sharing(self)
+        if self.ipv6_prefix is not None:
+            check_prefix(self.ipv6_prefix, self.per)
+        if self.scope is not None:
+            check_choice("scope", self.scope, SCOPES)
+        if self.scope == "fleet" and not self.is_fleets():
+            what = "a listener's cap" if self.is_cap() else f"algorithm: {self.algorithm}"
+            if self.per == "connection":
+                what = "per: connection"
+            raise RuleError("scope", f"{what} is each gateway's own, a fleet shares token buckets; leave scope out")
+
+    def is_fleets(self) -> bool:
+        """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""
+        return self.scope != "gateway" and self.algorithm == "token_bucket" and self.per != "connection" and not self.is_cap()
+
+    def is_cap(self) -> bool:
+        """Whether topics share its limit by weight: all that is published to a listener (`limiter.fair_share.shared_bucket`)."""
+        return self.per == "listener" and self.match.operation != "consume" and self.algorithm == "token_bucket"
+
+    def weight_in_thousandths(self) -> int:
+        return max(1, round(self.weight * 1000))
+
+    def candidate_limit(self) -> Limit | None:
+        """The whole limit that the candidate would make of this rule's; None: there is no candidate."""
+        return None if self.candidate is None else self.candidate.over(self.limit)
+
+    def client_bits(self) -> int:
+        """How many leading bits of an IPv6 address make a client."""
+        return DEFAULT_IPV6_PREFIX if self.ipv6_prefix is None else self.ipv6_prefix
+
+    def breaker_ns(self) -> int:
+        """How long the breaker stays open; 0: there is none."""
+        if self.open_for_ns is not None:
+            return self.open_for_ns
+        patient = self.action in PATIENT or self.match.operation == "consume" or not has_burst(self.algorithm) or self.is_cap()
+        patient = patient or self.algorithm in COUNTING  # the next answer may free a slot at once
+        return 0 if patient else DEFAULT_OPEN_FOR_NS
+
+
+def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
+    """Raise RuleError for what cannot be said of what consumers get."""
+    if match.exchange not in {None, "", "amq.default"}:
+        raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; say queue: NAME")
+    if per == "exchange":
+        raise RuleError("per", "a delivery is known by its queue, wherever it was published; say per: topic")
+    for field, value in (("action", action), ("fallback", fallback)):
+        if value in {"drop", "close"}:
+            raise RuleError(field, f"{value!r} is not for deliveries: they are only ever held until the limit lets them pass; leave it out")
+
+
+def check_candidate(candidate: LimitChange, algorithm: str) -> None:
+    """Raise RuleError for a candidate that cannot be judged."""
+    if candidate.says_nothing():
+        raise RuleError("candidate", "says nothing; give messages, bytes or burst, e.g. {messages: 300/s}")
+    if algorithm not in TRIED_BY:
+        raise RuleError("candidate", f"is for limits that are rates, not for algorithm: {algorithm}; leave it out")
+
+
+def check_sharing(rule: Rule) -> None:
+    """Raise RuleError for what cannot be said of a cap, or of a topic's part in one."""
+    for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
+        if given and (rule.per != "topic" or rule.match.operation == "consume"):
+            raise RuleError(field, "says what part of a listener's cap a topic gets of what is published; set it on a rule with per: topic")
+    if not 0 < rule.weight <= MOST_WEIGHT:
+        raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MOST_WEIGHT}; 1 is what every topic has, 3 gets three times that")
+    if rule.is_cap() and rule.open_for_ns is not None and rule.open_for_ns > 0:
+        raise RuleError("breaker.open_for", "would refuse all topics of the listener at once, who share its cap by weight; leave it out")
+    if rule.limit.adapt is not None and not rule.is_cap():
+        raise RuleError("adapt", "is for a listener's cap on what is published: per: listener, algorithm: token_bucket; leave it out")
+
+
+def check_prefix(prefix: int, per: str) -> None:
+    if per != "client":
+        raise RuleError("ipv6_prefix", f"says which addresses are one client, and this rule's buckets are per {per}; say per: client")
+    if not 1 <= prefix <= IPV6_BITS:
+        raise RuleError("ipv6_prefix", f"{prefix} is outside 1 to {IPV6_BITS}; say 128 for a bucket of each address")
+
+
+def check_words(words: int, per: str, protocol: str | None) -> None:
+    if per != "topic":
+        raise RuleError("routing_key_words", f"says which topics share a bucket, and this rule's are per {per}; say per: topic")
+    if protocol != "amqp":
+        raise RuleError("routing_key_words", "only AMQP has routing keys; say match: {protocol: amqp}")
+    if not 1 <= words <= MOST_WORDS:
+        raise RuleError("routing_key_words", f"{words} is outside 1 to {MOST_WORDS}; a routing key has at most 255 bytes")
+
+
+def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str | None) -> None:
+    """Raise RuleError for times out of bounds, for rules that only `protocol` can match (None: any)."""
+    if open_for_ns is not None and not 0 <= open_for_ns <= MOST_OPEN_FOR_NS:
+        raise RuleError("breaker.open_for", f"{open_for_ns / SECOND:g}s is outside 0s to {MOST_OPEN_FOR_NS // SECOND}s")
+    if max_delay_ns is None:
+        return
+    if protocol == "amqp":
+        if not 0 < max_delay_ns <= MOST_AMQP_DELAY_NS:
+            reason = "some AMQP clients give up a write after 10s (Java NIO) or 30s (Bunny)"
+            raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 8s: {reason}; set at most 8s")
+    elif not 0 < max_delay_ns <= MOST_DELAY_NS:
+        remedy = "set at most 2.5s" if protocol == "rocketmq" else "set at most 2.5s, or 8s with match: {protocol: amqp}"
+        raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 2.5s: RocketMQ's clients give up after 3s; {remedy}")
+
+
+@dataclass(frozen=True)
+class Override:
+    """A live change of one topic's limit, or of one rule's. None keeps what the rule says.
+
+    `expires_at` and `at` are seconds since 1970. Raises RuleError.
+    """
+
+    messages: Rate | None = None
+    bytes: Rate | None = None
+    messages_burst: int | None = None
+    bytes_burst: int | None = None
+    burst_ns: int | None = None
+    concurrent: int | None = None
+    action: str | None = None
+    reply: str | None = None
+    open_for_ns: int | None = None
+    max_delay_ns: int | None = None
+    mode: str | None = None
+    fallback: str | None = None
+    candidate: LimitChange | None = None  # one that says nothing: none, whatever the rule says
+    expires_at: float | None = None
+    by: str = ""
+    at: float = 0.0
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.action is not None:
+            check_choice("action", self.action, ACTIONS)
+        if self.reply is not None:
+            check_choice("reply", self.reply, REPLIES)
+        if self.mode is not None:
+            check_choice("mode", self.mode, MODES)
+        if self.fallback is not None:
+            check_choice("fallback", self.fallback, FALLBACKS)
+        if self.concurrent is not None and not 1 <= self.concurrent <= MOST_CONCURRENT:
+            raise RuleError("concurrent", f"{self.concurrent} is outside 1 to {MOST_CONCURRENT}")
+        check_times(self.open_for_ns, self.max_delay_ns, "amqp")  # the rule or topic it is for may allow less: `RuleSet` checks that
+        try:
+            self.limit_over(UNLIMITED)
+        except ValueError as error:
+            raise RuleError("burst", str(error)) from None
+
+    def limit_over(self, base: Limit) -> Limit:
+        """The limit where this holds over `base`. A burst given as time replaces the rule's bursts given as tokens."""
+        limit = LimitChange(self.messages, self.bytes, self.messages_burst, self.bytes_burst, self.burst_ns).over(base)
+        return limit if self.concurrent is None else with_concurrent(limit, self.concurrent)
+
+    def over(self, rule: Rule) -> Rule:
+        """`rule` with this change."""
+        algorithm, limit = following(rule.algorithm, self.limit_over(rule.limit))
+        mode = rule.mode if self.mode is None else self.mode
+        return replace(
+            rule,
+            limit=limit,
+            algorithm=algorithm,
+            action=rule.action if self.action is None else self.action,
+            reply=rule.reply if self.reply is None else self.reply,
+            open_for_ns=rule.open_for_ns if self.open_for_ns is None else self.open_for_ns,
+            max_delay_ns=rule.max_delay_ns if self.max_delay_ns is None else self.max_delay_ns,
+            mode="off" if limit.limits_nothing() else mode,
+            fallback=rule.fallback if self.fallback is None else self.fallback,
+            candidate=self.candidate_over(rule),
+        )
+
+    def candidate_over(self, rule: Rule) -> LimitChange | None:
+        """The candidate of `rule` with this change: what this says, else what the rule says."""
+        if self.candidate is None:
+            return rule.candidate
+        return None if self.candidate.says_nothing() else self.candidate
+
+
+def with_concurrent(limit: Limit, concurrent: int) -> Limit:
+    """`limit` with another number of requests in flight; what `adaptive` says of them stays within it."""
+    at_least = None if limit.at_least is None else min(limit.at_least, concurrent)
+    start = None if limit.start is None else min(limit.start, concurrent)
+    return replace(limit, concurrent=concurrent, at_least=at_least, start=start)
+
+
+def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
+    """Algorithm and limit of a rule whose limit was changed: below the slowest rate of its `lag` it follows nothing, and holds as it is."""
+    lag = limit.lag
+    if lag is None or limit.messages is None or lag.slowest.per_second <= limit.messages.per_second:
+        return algorithm, limit
+    return "token_bucket", replace(limit, lag=None)
+
+
+def fitting(change: Override, rule: Rule) -> Override:
+    """`change` without what the rule's algorithm has no use for: the file may have changed since it was made."""
+    if change.concurrent is not None and rule.algorithm not in COUNTING:
+        change = replace(change, concurrent=None)
+    if has_burst(rule.algorithm):
+        return change
+    candidate = change.candidate
+    if candidate is not None and not candidate.says_nothing():
+        candidate = replace(candidate, messages_burst=None, bytes_burst=None, burst_ns=None)
+        candidate = None if candidate.says_nothing() else candidate
+    return replace(change, messages_burst=None, bytes_burst=None, burst_ns=None, open_for_ns=None, candidate=candidate)
+
+
+def quota_over(rule: Rule, quota: Quota) -> Rule:
+    """`rule` with the limit of a published quota: its rates and bursts where it names them, the rule's elsewhere."""
+    if not has_burst(rule.algorithm):
+        quota = replace(
+            quota,
+            messages=None if quota.messages is None else (quota.messages[0], 0),
+            bytes=None if quota.bytes is None else (quota.bytes[0], 0),
+        )
+    tried = rule.candidate_limit()
+    candidate = None if tried is None else as_change(quota_limit(tried, quota))  # a quota would hold over a promoted candidate too
+    algorithm, limit = following(rule.algorithm, quota_limit(rule.limit, quota))
+    return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
+
+
+def quota_limit(limit: Limit, quota: Quota) -> Limit:
+    if quota.messages is not None:
+        rate, burst = quota.messages
+        limit = replace(limit, messages=per_second(rate), messages_burst=burst or None)
+    if quota.bytes is not None:
+        rate, burst = quota.bytes
+        limit = replace(limit, bytes=per_second(rate), bytes_burst=burst or None)
+    return limit

@@ -1,0 +1,333 @@
+"""Rules: which limit holds for a message, at each level.
+
+A level is what a rule keeps a bucket for (`per:`). Levels add up: a message must pass one rule of each. Within a level the first of
+these that exists holds (`contract.md` 3):
+
+1. the live override of that exact topic, or else of   (level `topic` only; origin "override")
+   the group it is in (`routing_key_words`)
+2. a rule that names the key exactly, in file order    (origin "file")
+3. the published quota of that topic, or else of its   (level `topic` only; origin "quota")
+   group
+4. the first rule whose pattern matches, in file order (origin "default")
+
+Overrides and quotas change the limit of what would hold otherwise and keep the rest of it (action, breaker, mode, ...); they are for
+`operation: produce` only. A rule changed live stays at its place, so a default changed live leaves overrides alone. One of a topic takes it
+out of its group. A group is called by the words its topics share and a last word `#`; a key that is spelt like that itself
+(`order.eu.#` of routing_key_words: 2) is in the group and cannot be changed alone.
+
+In file order a rule for everything would hide each rule after it, as `{protocol: rocketmq}` hides `topic: '%RETRY%*'` in the contract's own
+example. Hence a **bare** rule, whose match says nothing but protocol, listener and operation, is what holds when no pattern of the level
+matches, wherever it stands in the file; several bare ones are in file order again.
+
+A rule "names the key exactly" where it names the topic (AMQP: exchange and routing key, or the queue; the virtual host may be left out), or
+exactly the listener, client, user, virtual host, exchange, group or namespace that its level is for.
+
+Finding the rules of a new key costs one look-up for all exact rules and one comparison per pattern that may match (`limiter.rules.index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from limiter.limits import Limit, as_change
+from limiter.rules.index import RuleIndex
+from limiter.rules.matching import Matcher, Subject, group_text
+from limiter.rules.rule import MOST_DELAY_NS, TRIED_BY, Match, Override, Rule, RuleError, check_times, fitting, quota_over
+
+if TYPE_CHECKING:
+    from limiter.keys import TopicName
+    from limiter.quota_snapshot import Quota
+
+T = TypeVar("T")
+
+__all__ = ["Effective", "Identity", "Match", "Override", "Rule", "RuleError", "RuleSet"]
+
+# Names one bucket: (per, the rule where it has buckets of its own or "", protocol of a topic or "", the thing). Independent of the
+# limit, so that a change of the limit finds the bucket again; independent of the listener, so that RocketMQ's ordinary and VIP port share.
+Identity = tuple[str, str, str, str]
+
+UNRULED: Final = Rule("unruled", mode="off")  # what overrides and quotas stand on where no rule matches
+GENERATIONS: Final = count(1)
+
+
+class Effective:
+    """What holds for a message at one level. `rule` carries the limit as it is now; `place` says where its rule stands."""
+
+    __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "rule", "thing")
+
+    def __init__(self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, change: Override | None) -> None:
+        self.per = per
+        self.thing = thing  # what the level keeps a bucket for, as text
+        self.identity = identity
+        self.origin = origin  # override | file | quota | default
+        self.rule = rule
+        self.by = "" if change is None else change.by  # who changed it live: this topic's limit, or the rule's
+        self.at = 0.0 if change is None else change.at  # when, seconds since 1970
+        self.reason = "" if change is None else change.reason
+        self.expires_at = None if change is None else change.expires_at
+        self.own_candidate = origin == "override" and change is not None and change.candidate is not None  # not the rule's
+
+    @property
+    def limit(self) -> Limit:
+        return self.rule.limit
+
+    @property
+    def place(self) -> str:
+        """Where the rule stands: `limits.yaml:7`."""
+        return self.rule.place
+
+    def __repr__(self) -> str:
+        return f"<Effective {self.per} {self.thing!r} {self.origin} {self.rule.name}>"
+
+
+def with_quota(rule: Rule, quota: Quota) -> Rule:
+    changed = quota_over(rule, quota)
+    return replace(changed, mode="enforce") if rule is UNRULED else changed
+
+
+def with_override(rule: Rule, override: Override) -> Rule:
+    if override.candidate is not None and rule.algorithm not in TRIED_BY:  # the file has changed since
+        override = replace(override, candidate=None)
+    override = fitting(override, rule)
+    if override.max_delay_ns is not None and override.max_delay_ns > MOST_DELAY_NS:  # RuleSet takes that for AMQP's topics only
+        changed = override.over(replace(rule, match=replace(rule.match, protocol="amqp"), reply="flow_control"))
+    else:
+        changed = override.over(rule)
+    tried = rule.candidate_limit()
+    if tried is not None and override.candidate is None:  # the change would hold over a promoted candidate too
+        changed = replace(changed, candidate=as_change(override.limit_over(tried)))
+    enforceable = rule is UNRULED and override.mode is None and not changed.limit.limits_nothing()
+    return replace(changed, mode="enforce") if enforceable else changed
+
+
+def said_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName, T]) -> tuple[T | None, bool]:
+    """What `changes` says of a topic or else of the group it is in, and whether it says it of the topic alone."""
+    found = changes.get(name)
+    if group is None or (found is not None and name != group):
+        return found, True
+    return changes.get(group), False
+
+
+class LevelRules:
+    """The rules of one level, in the order in which they hold."""
+
+    __slots__ = ("bare", "exact", "index", "named", "patterns", "per")
+
+    def __init__(self, per: str) -> None:
+        self.per = per
+        self.exact: dict[tuple[str, str, str, str], list[int]] = {}  # by topic
+        self.named: dict[str, list[int]] = {}  # by the thing of the level
+        self.patterns: list[int] = []
+        self.index = RuleIndex([], [])  # of `patterns`; made when all are known
+        self.bare: list[int] = []
+
+    def add(self, at: int, matcher: Matcher) -> None:
+        if matcher.exact_topic is not None:
+            self.exact.setdefault(matcher.exact_topic, []).append(at)
+        elif matcher.exact_thing is not None:
+            self.named.setdefault(matcher.exact_thing, []).append(at)
+        elif matcher.bare:
+            self.bare.append(at)
+        else:
+            self.patterns.append(at)
+
+    def naming(self, subject: Subject, thing: str) -> list[int]:
+        """The rules that name `subject` exactly, in file order."""
+        protocol = subject.name.protocol
+        found = list(self.exact.get((protocol, subject.vhost, subject.exchange, subject.topic), ()))
+        if protocol == "amqp":
+            found += self.exact.get((protocol, "*", subject.exchange, subject.topic), ())
+        if self.named:
+            found += self.named.get(thing, ())
+            if self.per == "exchange":
+                found += self.named.get("*" + thing[thing.index("/") :], ())
+        return sorted(found)
+
+
+class RuleSet:
+    """All rules, live changes and quotas at one moment; immutable. Swapped as a whole by `Judge.replace`.
+
+    `rules` are the file's. `rule_overrides` change a rule by name (of a rule no longer in the file: ignored). `now_s` is the wall clock:
+    what has expired by then does not hold; the caller builds a new set at `next_expiry`. `like` is the set before this one: where
+    the file's rules are the very same, they are not compiled again. Raises RuleError.
+    """
+
+    __slots__ = (
+        "_index",
+        "_levels",
+        "_matchers",
+        "by_connection",
+        "file_rules",
+        "follows",
+        "generation",
+        "groups_topics",
+        "has_candidates",
+        "next_expiry",
+        "overrides",
+        "quotas",
+        "revision",
+        "rule_overrides",
+        "rules",
+    )
+
+    def __init__(
+        self,
+        rules: tuple[Rule, ...] = (),
+        rule_overrides: Mapping[str, Override] | None = None,
+        overrides: Mapping[TopicName, Override] | None = None,
+        quotas: Mapping[TopicName, Quota] | None = None,
+        revision: int = 0,
+        now_s: float = 0.0,
+        like: RuleSet | None = None,
+    ) -> None:
+        self.generation: int = next(GENERATIONS)
+        self.revision = revision
+        self.quotas: Mapping[TopicName, Quota] = {} if quotas is None else quotas
+        self.overrides: dict[TopicName, Override] = {}
+        self.rule_overrides: dict[str, Override] = {}
+        self.next_expiry: float | None = None  # seconds since 1970
+        for topic, change in ({} if overrides is None else overrides).items():
+            if change.reply not in {None, "flow_control"} and topic.protocol == "amqp":
+                raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
+            check_times(change.open_for_ns, change.max_delay_ns, topic.protocol)
+            if self._still_holds(change, now_s):
+                self.overrides[topic] = change
+        for name, change in ({} if rule_overrides is None else rule_overrides).items():
+            if self._still_holds(change, now_s):
+                self.rule_overrides[name] = change
+        self.file_rules = rules  # as the file has them
+        self.rules: tuple[Rule, ...] = tuple(  # as they hold, live changes included
+            self.rule_overrides[rule.name].over(rule) if rule.name in self.rule_overrides else rule for rule in rules
+        )
+        self.groups_topics = any(rule.routing_key_words is not None for rule in self.rules)
+        self.follows = any(rule.algorithm == "lag" and rule.mode != "off" for rule in self.rules)
+        self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
+        self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
+            change.candidate is not None for change in self.overrides.values()
+        )
+        self._index: dict[str, int] = {}
+        self._matchers: list[Matcher] = []
+        self._levels: dict[str, LevelRules] = {}
+        if like is not None and like.file_rules is rules:  # no live change changes which messages a rule is for
+            self._index = like._index
+            self._matchers = like._matchers
+            self._levels = dict(like._levels)
+        else:
+            self._compile()
+        if self.overrides or self.quotas:
+            self._levels.setdefault("topic", LevelRules("topic"))
+
+    def _compile(self) -> None:
+        for at, rule in enumerate(self.rules):
+            if rule.name in self._index:
+                first = self.rules[self._index[rule.name]].place or f"rule number {self._index[rule.name] + 1}"
+                raise RuleError("name", f"{rule.name!r} is taken by {first}; each rule needs a name of its own")
+            self._index[rule.name] = at
+            matcher = Matcher(rule.match, rule.per)
+            self._matchers.append(matcher)
+            self._levels.setdefault(rule.per, LevelRules(rule.per)).add(at, matcher)
+        for level in self._levels.values():
+            level.index = RuleIndex(level.patterns, self._matchers)
+
+    def _still_holds(self, change: Override, now_s: float) -> bool:
+        expiry = change.expires_at
+        if expiry is None:
+            return True
+        if expiry <= now_s:
+            return False
+        if self.next_expiry is None or expiry < self.next_expiry:
+            self.next_expiry = expiry
+        return True
+
+    def rule(self, name: str) -> Rule | None:
+        """The rule of that name, with its live change."""
+        at = self._index.get(name)
+        return None if at is None else self.rules[at]
+
+    def effective(
+        self,
+        name: TopicName,
+        listener: str | None = None,
+        client: str | None = None,
+        user: str | None = None,
+        group: bytes | None = None,
+        operation: str = "produce",
+        connection: int = 0,
+    ) -> list[Effective]:
+        """What holds for a topic, per level; works for topics never seen.
+
+        Without `listener`, rules of any listener count; without `client`, `user` or `group`, rules that ask for one do not.
+        """
+        return self.matched(Subject(name, name.text(), listener, client, user, group, operation, connection))
+
+    def group_of(self, subject: Subject) -> str | None:
+        """The group of topics that `subject` draws from its bucket with (`routing_key_words`); None: its topic has one of its own."""
+        if self.groups_topics:
+            for effective in self.matched(subject):
+                if effective.per == "topic" and effective.thing != subject.text:
+                    return effective.thing
+        return None
+
+    def matched(self, subject: Subject) -> list[Effective]:
+        """What holds for `subject`, one per level at most, levels in the order in which the file names them first."""
+        found = []
+        for level in self._levels.values():
+            effective = self._holding(level, subject)
+            if effective is not None:
+                found.append(effective)
+        return found
+
+    def _holding(self, level: LevelRules, subject: Subject) -> Effective | None:
+        per = level.per
+        thing = subject.thing(per)
+        at = self._first(level.naming(subject, thing), subject)
+        origin = "file"
+        if at < 0:
+            origin = "default"
+            at = self._first(level.index.candidates(subject), subject)
+            if at < 0:
+                at = self._first(level.bare, subject)
+        rule = UNRULED if at < 0 else self.rules[at]
+        change = None if at < 0 else self.rule_overrides.get(rule.name)
+        own_buckets = rule.name if per == "rule" or (at >= 0 and self._matchers[at].narrows) else ""
+        words = rule.routing_key_words
+        group = None if words is None else subject.group_of_topics(words)
+        alone = False  # a change of this very topic holds
+        if per == "topic" and subject.operation == "produce":
+            if origin == "default":
+                quota, of_topic = said_of(subject.name, group, self.quotas)
+                if quota is not None:
+                    rule, origin, change, alone = with_quota(rule, quota), "quota", None, of_topic
+            override, of_topic = said_of(subject.name, group, self.overrides)
+            if override is not None:
+                rule, origin, change, alone = with_override(rule, override), "override", override, of_topic
+        if per == "client" and at >= 0:
+            thing = self._matchers[at].client_network(thing, rule.client_bits())
+            if self._matchers[at].cuts(rule.client_bits()):
+                own_buckets = rule.name
+        if alone:
+            own_buckets = ""
+        elif words is not None:
+            own_buckets = rule.name
+            if group is not None:
+                thing = group_text(group)
+        if rule is UNRULED:
+            return None
+        identity = (per, own_buckets, subject.name.protocol if per == "topic" else "", thing)
+        return Effective(per, thing, identity, origin, rule, change)
+
+    def _first(self, candidates: list[int], subject: Subject) -> int:
+        """The first of `candidates` that matches, or -1."""
+        for at in candidates:
+            if self._matchers[at].matches(subject):
+                return at
+        return -1
+
+    def __repr__(self) -> str:
+        return (
+            f"<RuleSet revision={self.revision} rules={len(self.rules)} overrides={len(self.overrides)} "
+            f"rule_overrides={len(self.rule_overrides)} quotas={len(self.quotas)}>"
+        )

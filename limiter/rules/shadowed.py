@@ -1,0 +1,132 @@
+"""Covering: whether one match is for everything that another is for, and matches that are for nothing.
+
+For warnings, so it is careful: True only where that is certain, whatever topics and senders there are. What is left out of a match is any;
+a field that may be unknown of a message (user, group, namespace) covers only what asks for it too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_network
+from typing import TYPE_CHECKING
+
+from limiter.keys import DEFAULT_EXCHANGE
+from limiter.rules.matching import SPOKEN_BY
+from limiter.rules.namespaces import DEAD_LETTERS, RETRY, namespace_of
+from limiter.rules.patterns import EXACT, GLOB, WORDS, Pattern, name_pattern, routing_key_pattern, split_words
+from limiter.rules.system_topics import SYSTEM_PREFIX, is_system_topic
+
+if TYPE_CHECKING:
+    from limiter.rules.rule import Match
+
+
+def covers(wide: Match, narrow: Match, per: str) -> bool:
+    """Whether every message that a rule per `per` with `narrow` is for meets `wide` too."""
+    protocol = SPOKEN_BY.get(per) or narrow.spoken()
+    if wide.spoken() is not None and wide.spoken() != protocol:
+        return False
+    if (wide.operation or "produce") != (narrow.operation or "produce"):
+        return False
+    if wide.client is not None and (narrow.client is None or not within(narrow.client, wide.client)):
+        return False
+    for always, first, second in (
+        (True, wide.listener, narrow.listener),
+        (True, wide.vhost, narrow.vhost),
+        (False, wide.group, narrow.group),
+        (False, wide.user, narrow.user),
+        (False, wide.namespace, narrow.namespace),
+    ):
+        if first is not None and not pattern_covers(pattern_of(first), None if second is None else pattern_of(second), known=always):
+            return False
+    return exchange_covers(wide, narrow) and topic_covers(wide, narrow)
+
+
+@lru_cache(4096)  # thousands of rules are compared with one another
+def pattern_of(text: str) -> Pattern:
+    return name_pattern(text)
+
+
+def exchange_covers(wide: Match, narrow: Match) -> bool:
+    first, second = exchange_of(wide), exchange_of(narrow)
+    return first is None or pattern_covers(first, second, known=True)
+
+
+def topic_covers(wide: Match, narrow: Match) -> bool:
+    first, second = topic_of(wide), topic_of(narrow)
+    if second is not None and second.kind == EXACT and is_system_topic(second.text) and (first is None or first.kind != EXACT):
+        return False  # nothing but its own name is for a system topic
+    return first is None or pattern_covers(first, second, known=True)
+
+
+def exchange_of(match: Match) -> Pattern | None:
+    if match.queue is not None or match.exchange == DEFAULT_EXCHANGE:
+        return pattern_of("")
+    return None if match.exchange is None else pattern_of(match.exchange)
+
+
+def topic_of(match: Match) -> Pattern | None:
+    if match.routing_key is not None:
+        return routing_key_pattern(match.routing_key)
+    named = match.topic if match.queue is None else match.queue
+    return None if named is None else pattern_of(named)
+
+
+def pattern_covers(wide: Pattern, narrow: Pattern | None, *, known: bool) -> bool:
+    """Whether `wide` matches all that `narrow` (None: any name, or none where it is not `known`) matches."""
+    if matches_all(wide) and (known or narrow is not None):
+        return True
+    if narrow is None:
+        return False
+    if wide.kind == narrow.kind and wide.text == narrow.text:
+        return True
+    if narrow.kind == EXACT:
+        return wide.matches(narrow.text)
+    if wide.kind == GLOB and narrow.kind == GLOB:
+        return wide.text.endswith("*") and literal(wide.text) == wide.text[:-1] and literal(narrow.text).startswith(wide.text[:-1])
+    if wide.kind == WORDS and narrow.kind == WORDS:
+        words, others = split_words(wide.text), split_words(narrow.text)
+        first = words[:-1]
+        return words[-1] == "#" and not {"*", "#"} & set(first) and others[: len(first)] == first
+    return False
+
+
+def matches_all(pattern: Pattern) -> bool:
+    return pattern.text == ("*" if pattern.kind == GLOB else "#") and pattern.kind != EXACT
+
+
+def literal(glob: str) -> str:
+    """What every name that a glob matches begins with."""
+    ends = [at for at in map(glob.find, "*?[") if at >= 0]
+    return glob[: min(ends)] if ends else glob
+
+
+def within(narrow: str, wide: str) -> bool:
+    """Whether all addresses of one network are of another."""
+    inner, outer = ip_network(narrow), ip_network(wide)
+    return inner.version == outer.version and int(inner[0]) >= int(outer[0]) and int(inner[-1]) <= int(outer[-1])
+
+
+def contradiction(match: Match) -> tuple[str, str, str] | None:
+    """Why a match is for nothing: the field, what is wrong, the way out. None: it may be for something."""
+    if match.client is not None:
+        first = ip_network(match.client)[0]
+        mapped = first.ipv4_mapped if isinstance(first, IPv6Address) else None
+        if mapped is not None:
+            return "client", "IPv4 addresses are compared as such, also on an IPv6 socket", f"write it as IPv4: {mapped}"
+    topic = match.topic
+    if topic is None:
+        return None
+    begins = literal(topic)
+    if begins != topic and begins.startswith(SYSTEM_PREFIX):
+        return "topic", "a pattern is never for RocketMQ's system topics", "name each of them exactly"
+    if match.namespace is not None:
+        found = namespace_of(topic) if begins == topic else namespace_of(begins) if has_namespace(begins) else None
+        if (begins == topic or found is not None) and (found is None or not name_pattern(match.namespace).matches(found)):
+            told = f"is in namespace {found}" if found is not None else "is in no namespace"
+            return "namespace", f"{topic} {told}, not in {match.namespace}", "remove namespace, or name topics of it"
+    return None
+
+
+def has_namespace(begins: str) -> bool:
+    """Whether names that begin so have a namespace that is known by that."""
+    return "%" in begins.removeprefix(RETRY).removeprefix(DEAD_LETTERS)

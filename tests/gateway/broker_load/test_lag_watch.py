@@ -1,0 +1,103 @@
+"""Limits that follow a backlog, steered by looks at a broker; and kept where they are while it cannot be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.broker_load.lag_watch import NO_LOGIN, Backlogs
+from limiter.judge import Judge
+from limiter.keys import amqp_topic
+from limiter.limits import SECOND, Lag, Limit, Rate
+from limiter.request import Request
+from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
+from support.queue_broker import Broker, declared
+
+NOW = 5 * SECOND
+RULE = Rule(
+    "follows", Match(queue="jobs"), limit=Limit(messages=Rate(1000), lag=Lag(100, Rate(10), queue="jobs")), algorithm="lag", open_for_ns=0
+)
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[Broker]]:
+    made: list[Broker] = []
+    yield made
+    for broker in made:
+        broker.close()
+
+
+def used() -> Judge:
+    """A judge, one message of whose rule's topic has passed."""
+    judge = Judge(RuleSet((RULE,)))
+    origin = judge.origin("amqp", "rabbit", "10.0.0.7", "shop")
+    judge.decide([Request(judge.key(origin, b"jobs", amqp_topic(b"/", b"", b"jobs")), 1, 1, 10)], NOW)
+    return judge
+
+
+def rate(judge: Judge) -> str:
+    (state,) = judge.states(NOW)
+    return str(state.rate_now.messages)
+
+
+def watching(judge: Judge, broker: Broker | None, login: Any = lambda: ("sluice", "secret")) -> Backlogs:
+    listening: dict[str, Any] = {} if broker is None else {"rabbit": SimpleNamespace(protocol="amqp", upstream=broker.upstream)}
+    return Backlogs(judge, listening, {} if login is None else {"rabbit": login}, lambda: NOW)
+
+
+async def test_a_backlog_above_the_target_slows_its_topic_down_and_one_look_alone_does_not(brokers: list[Broker]) -> None:
+    judge = used()
+    brokers.append(Broker([declared(50)], [declared(5000)]))
+    backlogs = watching(judge, brokers[0])
+    await backlogs.look_at_all()
+    assert rate(judge) == "1000/s"
+    await backlogs.look_at_all()
+    assert rate(judge) == "10/s"  # consumers have taken nothing in between
+    assert backlogs.looks == {"ok": 2, "failed": 0}
+    backlogs.close()
+
+
+async def test_while_the_broker_cannot_be_asked_the_last_rate_holds_and_it_is_said_once(
+    brokers: list[Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = used()
+    brokers.append(Broker([declared(50)], [declared(5000)]))
+    backlogs = watching(judge, brokers[0])
+    for _ in range(2):
+        await backlogs.look_at_all()
+    brokers[0].close()
+    for _ in range(3):
+        await backlogs.look_at_all()
+    assert rate(judge) == "10/s"
+    assert backlogs.looks == {"ok": 2, "failed": 3}
+    backlogs.close()
+
+
+@pytest.mark.parametrize(("listener", "login", "why"), [(False, True, "not open any more"), (True, False, NO_LOGIN)])
+async def test_what_cannot_be_asked_at_all_goes_at_its_fastest_and_says_why(
+    brokers: list[Broker], listener: bool, login: bool, why: str
+) -> None:
+    judge = used()
+    brokers.append(Broker())
+    backlogs = watching(judge, brokers[0] if listener else None, (lambda: ("sluice", "secret")) if login else None)
+    await backlogs.look_at_all()
+    assert rate(judge) == "1000/s"
+    (followed,) = backlogs.followed.values()
+    assert why in followed.trouble
+
+
+async def test_a_limit_that_follows_no_more_is_forgotten(brokers: list[Broker]) -> None:
+    judge = used()
+    brokers.append(Broker([declared(1)], [declared(1)]))
+    backlogs = watching(judge, brokers[0])
+    await backlogs.look_at_all()
+    plain = Rule("follows", Match(queue="jobs"), limit=Limit(messages=Rate(1000)))
+    judge.replace(RuleSet((plain,)), NOW)
+    assert judge.states(NOW) != []  # which brings what is in use under the rules in force
+    await backlogs.look_at_all()
+    assert backlogs.followed == {}
+    backlogs.close()

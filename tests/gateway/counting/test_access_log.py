@@ -1,0 +1,327 @@
+"""The access log: names, fields, rolling, and what happens when the disk does not follow."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.counting import access_log_lines
+from gateway.counting.access_log import HURRIED, QUEUE_KEYS, AccessLog, LogWriter, Rolling, free_bytes
+from gateway.counting.access_log_lines import SLICE
+from gateway.counting.accounts import Accounts
+from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
+
+ROLLING = Rolling(300, 1 << 20, 0)
+NOON = 1_795_262_400  # 2026-11-21T12:00:00Z
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    files = sorted(directory.glob("dt=*/hr=*/*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+def key(client: str = "10.0.0.7") -> Key:
+    return Key(Origin("rocketmq", "rocket", client, None, b""), rocketmq_topic(b"orders"), b"p1", "produce")
+
+
+def tally(**counts: int) -> Tally:
+    made = Tally()
+    for name, value in counts.items():
+        setattr(made, name, value)
+    return made
+
+
+def open_log(directory: Path, roll_every_s: int = 300, roll_bytes: int = 1 << 20) -> AccessLog:
+    log = AccessLog(directory, "orders-sidecar", "6f1c", Rolling(roll_every_s, roll_bytes, 0))
+    log.start()
+    return log
+
+
+def stop(log: AccessLog, second: int) -> None:
+    """The end of a gateway within `second`."""
+    log.close_second(second)
+    log.stop(5)
+
+
+def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.revision = 42
+    orders = key()
+    log.gathering.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
+    log.gathering.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
+    stop(log, NOON)
+    assert lines(tmp_path) == [
+        {
+            "v": 1, "ts": NOON, "gateway": "orders-sidecar", "boot": "6f1c", "seq": 0, "protocol": "rocketmq", "topic": "orders",
+            "client": "10.0.0.7", "user": None, "group": "p1", "operation": "produce", "messages": 412, "bytes": 93210,
+            "refused_messages": 12, "refused_bytes": 2710, "delayed_messages": 0, "dropped_messages": 0, "bypassed_messages": 0,
+            "shadow_refused_messages": 0, "max_100ms_messages": 97, "revision": 42,
+        },
+        {"v": 1, "ts": NOON, "gateway": "orders-sidecar", "boot": "6f1c", "seq": 1, "heartbeat": True, "revision": 42},
+    ]  # fmt: skip
+
+
+def peaks(directory: Path) -> list[int]:
+    return [line["max_100ms_messages"] for line in lines(directory) if "topic" in line]
+
+
+def test_the_peak_is_an_upper_bound_where_a_line_stands_for_several_keys(tmp_path: Path) -> None:
+    """As with a bucket per connection: one line, a key for each connection."""
+    log = open_log(tmp_path)
+    connections = [key() for _ in range(10)]
+    for each in connections:
+        log.gathering.add(each, tally(received=20, peak_100ms=20))
+    log.close_second(NOON)
+    for each in connections:  # folded twice within the second, once in the middle of the 100 ms
+        log.gathering.add(each, tally(received=5, peak_100ms=5))
+        log.gathering.add(each, tally(received=15, peak_100ms=9))
+    log.close_second(NOON + 1)
+    log.gathering.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
+    stop(log, NOON + 2)
+    assert peaks(tmp_path) == [200, 90, 3]
+
+
+def test_a_fold_in_the_middle_of_100_ms_hides_no_peak() -> None:
+    accounts = Accounts()
+    found: list[int] = []
+    accounts.listeners.append(lambda _, tally: found.append(tally.peak_100ms))
+    orders = key()
+    for messages, window in ((6, 70), (7, 70), (2, 71)):
+        accounts.note(orders)
+        orders.tally.receive(messages, window)
+        accounts.fold(1)
+    assert found == [6, 13, 2]
+
+
+def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    amqp = Key(Origin("amqp", "rabbit", "10.0.0.9", "shop", b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
+    for each in (key("10.0.0.1"), key("10.0.0.2"), amqp):
+        log.gathering.add(each, tally(messages=1))
+    stop(log, NOON)
+    found = {(line["topic"], line["client"], line["user"]) for line in lines(tmp_path) if "topic" in line}
+    assert found == {("orders", "10.0.0.1", None), ("orders", "10.0.0.2", None), ("%2F/orders/a.%FF", "10.0.0.9", "shop")}
+
+
+def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And added up there: the event loop hands over what it was told, and no more."""
+    makers: list[str] = []
+
+    def text_of(*arguments: Any) -> str:
+        makers.append(threading.current_thread().name)
+        return access_log_lines.text_of(*arguments)
+
+    monkeypatch.setattr("gateway.counting.access_log.text_of", text_of)
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
+    for second in range(3):
+        log.gathering.add(key(), tally(messages=1))
+        log.close_second(NOON + second)
+    for waiting in log._writer._queue.queue:
+        with pytest.raises(AssertionError):
+            assert waiting.lines, "not added up"
+    log.start()
+    stop(log, NOON + 3)
+    assert makers == ["access-log"] * 4
+    assert [line["seq"] for line in lines(tmp_path)] == list(range(7))
+
+
+def flood(log: AccessLog, keys: int) -> None:
+    """So many topics and clients in the running second."""
+    for number in range(keys):
+        log.gathering.add(key(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"), tally(messages=1))
+
+
+@pytest.mark.parametrize("free", [0, 1000], ids=["low disk", "room"])
+def test_the_writer_rests_whether_or_not_what_it_has_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    rests: list[str] = []
+    monkeypatch.setattr("gateway.counting.access_log.time", SimpleNamespace(sleep=lambda _: rests.append(threading.current_thread().name)))
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), lambda _: free)
+    flood(log, 3 * SLICE)
+    log.close_second(NOON)
+    log.start()
+    while log._writer._done < 3 * SLICE:
+        pass
+    stop(log, NOON + 1)
+    assert rests == ["access-log"] * (5 if free else 2)  # between three slices when they are added up, and when they are made into text
+    assert log.lost_lines == (0 if free else 3 * SLICE + 2)
+
+
+def test_a_writer_that_is_behind_rests_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("gateway.counting.access_log.time", SimpleNamespace(sleep=rests.append))
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
+    flood(log, 4 * HURRIED * SLICE)
+    log.close_second(NOON)
+    log.close_second(NOON + 1)
+    log.start()
+    stop(log, NOON + 2)
+    assert len(rests) == 2 * 4 - 1, "adding up ends between two slices, making text with one"
+    assert log.lost_lines == 0
+
+
+def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
+    for second in range(2):
+        log.revision = second
+        log.gathering.add(key(), tally(messages=second + 1))
+        log.close_second(NOON + second)
+    log.start()
+    stop(log, NOON + 2)
+    assert [(line["ts"] - NOON, line["messages"], line["revision"]) for line in lines(tmp_path) if "topic" in line] == [
+        (0, 1, 0),
+        (1, 2, 1),
+    ]
+
+
+def test_files_are_named_by_hour_and_rolled_by_age_size_and_hour(tmp_path: Path) -> None:
+    log = open_log(tmp_path, roll_every_s=10)
+    for second in (NOON, NOON + 9, NOON + 10, NOON + 3600):
+        log.close_second(second)
+    stop(log, NOON + 3601)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/*")) == [
+        "dt=2026-11-21/hr=12/orders-sidecar-6f1c-000000.jsonl",
+        "dt=2026-11-21/hr=12/orders-sidecar-6f1c-000001.jsonl",
+        "dt=2026-11-21/hr=13/orders-sidecar-6f1c-000002.jsonl",
+    ]
+
+
+def test_a_full_file_is_rolled(tmp_path: Path) -> None:
+    log = open_log(tmp_path, roll_bytes=150)
+    for second in range(NOON, NOON + 4):
+        log.close_second(second)
+    stop(log, NOON + 4)
+    assert len(list(tmp_path.glob("*/*/*.jsonl"))) == 3
+
+
+def test_what_a_crash_left_open_is_closed_at_the_next_start_of_the_same_gateway(tmp_path: Path) -> None:
+    folder = tmp_path / "dt=2026-11-21/hr=11"
+    folder.mkdir(parents=True)
+    (folder / "orders-sidecar-dead-000003.jsonl.open").write_text("{}\n")
+    (folder / "orders-sidecar-2-beef-000000.jsonl.open").write_text("{}\n")  # another gateway, still writing
+    stop(open_log(tmp_path), NOON)
+    assert sorted(path.name for path in folder.iterdir()) == ["orders-sidecar-2-beef-000000.jsonl.open", "orders-sidecar-dead-000003.jsonl"]
+
+
+def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: the disk hangs
+    for second in range(NOON, NOON + 64):
+        log.close_second(second)
+    for keys in ([], [key()], [key("10.0.0.1"), key("10.0.0.2")]):
+        for each in [*keys, *keys]:  # folded twice in the second
+            log.gathering.add(each, tally(messages=1))
+        log.close_second(NOON + 64)
+    assert log.lost_lines == 1 + 2 + 3
+    log.start()  # the disk is back
+    writer = log._writer
+    while not writer._queue.empty():
+        pass
+    log.gathering.add(key(), tally(messages=1))
+    log.close_second(NOON + 100)
+    stop(log, NOON + 101)
+    numbers = [line["seq"] for line in lines(tmp_path)]
+    assert numbers == [*range(64), 70, 71, 72]
+    assert log.lost_lines == 6
+
+
+def test_what_waits_is_bounded_by_keys_too(tmp_path: Path) -> None:
+    """Who makes up topics costs lines, not memory: a second of more keys than may wait is taken only by a writer that has nothing to do."""
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: it is far behind
+    for second, keys in enumerate((QUEUE_KEYS + 10, 0, 1, 0)):
+        flood(log, keys)
+        log.close_second(NOON + second)
+    assert log.lost_lines == 2, "that of one key, with its heartbeat"
+    log.start()
+    while log._writer._done < QUEUE_KEYS + 10:
+        pass
+    flood(log, 5)
+    log.close_second(NOON + 4)
+    stop(log, NOON + 5)
+    assert log.lost_lines == 2
+    seconds = Counter(line["ts"] - NOON for line in lines(tmp_path))
+    assert seconds == {0: QUEUE_KEYS + 11, 1: 1, 3: 1, 4: 6, 5: 1}
+
+
+def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path: Path) -> None:
+    blocked = tmp_path / "log"
+    blocked.write_text("a file where the directory should be")
+    reports: list[str] = []
+    log = AccessLog(blocked, "orders-sidecar", "6f1c", ROLLING)
+    log.on_problem(reports.append)
+    log.start()
+    log.close_second(NOON)
+    while not reports:
+        pass
+    blocked.unlink()
+    stop(log, NOON + 1)
+    assert log.failed_writes == 1
+    assert "access_log: off" in reports[0]
+    assert [line["ts"] for line in lines(blocked)] == [NOON + 1]
+
+
+@pytest.mark.parametrize(("name", "safe"), [("orders-sidecar", "orders-sidecar"), ("a/b c", "a_b_c"), ("", "sluice")])
+def test_the_gateway_name_is_safe_in_a_file_name(tmp_path: Path, name: str, safe: str) -> None:
+    AccessLog(tmp_path, name, "b00t", ROLLING).stop(0.1)
+    writer = AccessLog(tmp_path, name, "b00t", ROLLING)._writer
+    assert isinstance(writer, LogWriter)
+    assert writer.stem == f"{safe}-b00t"
+
+
+class SmallDisk:
+    """A disk that has `free` bytes, as the writer is told; waits to be asked."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.asked = threading.Semaphore(0)
+
+    def __call__(self, directory: Path) -> int:
+        assert directory.is_dir()
+        free = self.free
+        self.asked.release()
+        return free
+
+
+def write_second(log: AccessLog, disk: SmallDisk, second: int) -> None:
+    log.close_second(second)
+    assert disk.asked.acquire(timeout=5)
+
+
+def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) -> None:
+    disk = SmallDisk(1000)
+    told: list[object] = []
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), disk)
+    log.on_problem(told.append, told.append)
+    log.start()
+    write_second(log, disk, NOON)
+    disk.free = 999
+    for second in range(1, 6):
+        log.gathering.add(key(), tally(received=1, messages=1))
+        write_second(log, disk, NOON + second)
+    while not told:
+        pass
+    assert [line["seq"] for line in lines(tmp_path)] == [0], "what was written has its final name"
+    disk.free = 1000
+    write_second(log, disk, NOON + 6)
+    stop(log, NOON + 7)
+    assert [line["seq"] for line in lines(tmp_path)] == [0, 11, 12], "the gap shows what is missing"
+    assert (log.lost_lines, log.failed_writes, log.disk_low, log.free_bytes) == (10, 0, False, 1000)
+    (problem, lost) = told
+    assert "disk.low_watermark (1000 bytes)" in str(problem)
+    assert "access_log: off" in str(problem)
+    assert lost == 10, "told once when it begins, once when it is over"
+
+
+def test_a_disk_that_was_never_looked_at_is_not_low(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)
+    assert (log.disk_low, log.free_bytes, log.lost_lines) == (False, -1, 0)
+
+
+def test_free_bytes_are_those_of_the_directory(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    assert free_bytes(tmp_path) == pytest.approx(found.f_bavail * found.f_frsize, rel=0.05)

@@ -1,0 +1,107 @@
+"""By which way a listener's messages were judged: real sessions, threads of their own, a judge that is slow or fails."""
+
+from __future__ import annotations
+
+import threading
+
+from gateway.assembly import Place
+from limiter.bypass import Share
+from limiter.limits import Limit, Rate
+from limiter.request import Request
+from limiter.rules.rule_set import Match, Rule
+from support.rocketmq import send, split_frames
+from support.wires import Decide, Wires
+
+SECOND = 1_000_000_000
+
+
+def ten_each() -> Rule:
+    """Ten messages of each topic, and no more of it for hours."""
+    return Rule("all", Match(protocol="rocketmq"), "topic", Limit(Rate(1, 3600 * SECOND), messages_burst=10), open_for_ns=0)
+
+
+class Stuck:
+    """Between the executor and the judge: requests for `topic` wait for the gate, off the loop's thread only."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.gate = threading.Event()
+
+    def __call__(self, decide: Decide) -> Decide:
+        def judge(requests: list[Request], now: int) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                for request in requests:
+                    if request.key is not None and request.key.text == self.topic:
+                        assert self.gate.wait(10)
+            decide(requests, now)
+
+        return judge
+
+
+def place(name: str) -> Place:
+    return Place(name, "rocketmq", 1 << 24, 10 * SECOND)
+
+
+def test_a_flood_that_fills_its_threads_queue_leaves_the_other_threads_sessions_judged() -> None:
+    stuck = Stuck("slow")
+    with Wires(ten_each(), threads=2, queue=1, wrap=stuck) as wires:
+        flood, calm = place("flood"), place("calm")
+        clients = {number: wires.connect("rocketmq", place=calm if number == 1 else flood) for number in range(1, 7)}
+        wires.run(0.003)
+
+        def say(number: int, topic: str, messages: int = 1) -> None:
+            clients[number][0].sendall(b"".join(send(topic, opaque=each) for each in range(messages)))
+
+        say(2, "slow")  # sessions 2, 4 and 6 are thread 0's
+        wires.until(lambda: wires.session(2).batch is not None and wires.executor.depth == 0)
+        say(4, "flood")
+        wires.until(lambda: wires.executor.depth == 1)
+        say(6, "flood", 50)
+        wires.until(lambda: wires.session(6).upstream.sent > 0)
+        assert len(split_frames(wires.received(clients[6][1]))) == 50, "unjudged: the queue is full"
+        say(1, "calm", 50)  # session 1 is thread 1's
+        wires.until(lambda: wires.session(1).upstream.sent > 0)
+        assert len(split_frames(wires.received(clients[1][1]))) == 10
+        stuck.gate.set()
+        wires.until(lambda: wires.session(2).upstream.sent > 0 and wires.session(4).upstream.sent > 0)
+        assert calm.judged.describe() == {"queued": 1, "inline": 0, "bypassed": 0, "bypassed_messages": 0}
+        assert flood.judged.describe() == {"queued": 2, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
+        assert repr(flood.judged) == "<Judged queued=2 inline=0 bypassed=1>"
+
+
+def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
+    stuck = Stuck("slow")
+    with Wires(ten_each(), threads=1, queue=1, max_bypass=Share(100_000, 10 * SECOND), wrap=stuck) as wires:
+        one = place("one")
+        clients = [wires.connect("rocketmq", place=one) for _ in range(4)]
+        wires.run(0.003)
+        clients[0][0].sendall(send("slow"))
+        wires.until(lambda: wires.session(1).batch is not None and wires.executor.depth == 0)
+        clients[1][0].sendall(send("calm"))
+        wires.until(lambda: wires.executor.depth == 1)
+        clients[2][0].sendall(b"".join(send("flood", opaque=each) for each in range(50)))
+        wires.until(lambda: wires.session(3).upstream.sent > 0)
+        assert len(split_frames(wires.received(clients[2][1]))) == 10, "judged on the loop: nothing else was judged lately"
+        clients[3][0].sendall(b"".join(send("more", opaque=each) for each in range(5)))
+        wires.until(lambda: wires.session(4).upstream.sent > 0)
+        assert one.judged.describe() == {"queued": 0, "inline": 1, "bypassed": 1, "bypassed_messages": 5}, "5 of the 55 settled lately"
+        assert wires.totals("rocketmq", "more")["bypassed"] == 5
+        stuck.gate.set()
+        wires.until(lambda: wires.session(2).upstream.sent > 0)
+        assert one.judged.queued == 2
+
+
+def test_what_a_failing_judge_lets_pass_is_its_listeners() -> None:
+    def failing(_: Decide) -> Decide:
+        def judge(requests: list[Request], now: int) -> None:
+            raise RuntimeError("injected")
+
+        return judge
+
+    with Wires(ten_each(), threads=0, wrap=failing) as wires:
+        one = place("one")
+        client, broker = wires.connect("rocketmq", place=one)
+        client.sendall(b"".join(send("flood", opaque=each) for each in range(50)))
+        wires.until(lambda: wires.session().upstream.sent > 0)
+        assert len(split_frames(wires.received(broker))) == 50
+        assert one.judged.describe() == {"queued": 0, "inline": 0, "bypassed": 1, "bypassed_messages": 50}

@@ -1,0 +1,210 @@
+"""Memory above the high watermark: publishers are not read and told so, consumers go on, and nothing is waited for that cannot come."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from pamqp import commands
+
+from gateway.event_loop.memory_watermark import MemoryWatch
+from gateway.session import description
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule
+from support import amqp, rocketmq
+from support.wires import Wires
+
+MARK = 250_000
+BODY = b"x" * 4000
+
+
+def never(protocol: str = "amqp") -> Rule:
+    """What is for `never` is held."""
+    limit = Limit(messages=Rate(0))
+    match = Match(protocol=protocol, routing_key="never") if protocol == "amqp" else Match(protocol=protocol, topic="never")
+    return Rule("never", match, "topic", limit, open_for_ns=0, action="block" if protocol == "amqp" else "delay")
+
+
+class Ground:
+    """Sessions and the watch over their memory."""
+
+    def __init__(self, wires: Wires) -> None:
+        self.wires = wires
+        self.watch = MemoryWatch(MARK, wires.shared)
+
+    def join(self) -> tuple[socket.socket, socket.socket]:
+        """An AMQP session after its handshake, with channel 1 open."""
+        client, broker = self.wires.connect("amqp")
+        client.sendall(amqp.greeting(capabilities={"connection.blocked": True}, heartbeat=0, channels=(1,)))
+        self.wires.run(0.003)
+        broker.sendall(amqp.broker_opens() + amqp.method(1, commands.Channel.OpenOk()))
+        self.wires.run(0.003)
+        self.wires.received(client)
+        self.wires.received(broker)
+        return client, broker
+
+    def look(self) -> bool:
+        changed = self.watch.look(self.wires.sweeper, self.wires.now())
+        self.wires.run(0.003)
+        return changed
+
+    def fill(self, broker: socket.socket, client: socket.socket) -> None:
+        """Publish for a broker that does not read, until nobody takes more."""
+        data = amqp.publish(1, "free", BODY)
+        client.setblocking(False)
+        for _ in range(1000):
+            try:
+                client.send(data * 10)
+            except BlockingIOError:
+                break
+            self.wires.run(0.001)
+        client.settimeout(5)
+
+    def pour(self, broker: socket.socket) -> None:
+        """The broker reads again, all there is."""
+        while self.wires.received(broker):
+            self.wires.run(0.003)
+
+
+def names(data: bytes) -> list[str]:
+    return [frame.name for frame in amqp.read(data) if frame.channel == 0]
+
+
+def test_who_publishes_is_not_read_and_told_and_who_consumes_goes_on() -> None:
+    with Wires(never(), backlog_bytes=MARK) as wires:
+        ground = Ground(wires)
+        hoarder, hoarding = ground.join()
+        publisher, reading = ground.join()
+        consumer, delivering = ground.join()
+        publisher.sendall(amqp.publish(1, "free"))
+        wires.run(0.003)
+        wires.received(reading)
+        assert not ground.look()
+        ground.fill(hoarding, hoarder)
+        assert ground.look()
+        assert (ground.watch.full, ground.watch.stopped) == (True, 2)
+        assert ground.watch.held >= MARK
+
+        publisher.sendall(amqp.publish(1, "free"))
+        consumer.sendall(amqp.method(1, commands.Basic.Ack(1)))
+        delivering.sendall(amqp.deliver(1, b"d" * 100_000))
+        wires.run(0.003)
+        assert wires.received(reading) == b"", "it holds nothing, and is not read all the same"
+        assert names(wires.received(publisher)) == ["Connection.Blocked"]
+        assert description.bottleneck(wires.session(2), wires.now()) == "memory"
+        assert len(wires.received(consumer)) > 100_000
+        assert amqp.names(wires.received(delivering)) == ["Basic.Ack"]
+
+        ground.pour(hoarding)
+        assert ground.look()
+        assert (ground.watch.full, ground.watch.stopped) == (False, 0)
+        assert amqp.names(wires.received(reading))[0] == "Basic.Publish"
+        wires.elapse(0.5)
+        assert names(wires.received(publisher)) == ["Connection.Unblocked"]
+
+
+def test_who_publishes_first_while_memory_is_full_is_stopped_at_the_next_look() -> None:
+    with Wires(never(), backlog_bytes=MARK) as wires:
+        ground = Ground(wires)
+        hoarder, hoarding = ground.join()
+        late, reading = ground.join()
+        ground.fill(hoarding, hoarder)
+        assert ground.look()
+        assert ground.watch.stopped == 1
+        late.sendall(amqp.publish(1, "free"))
+        wires.run(0.003)
+        assert amqp.names(wires.received(reading))[0] == "Basic.Publish"
+        assert not ground.look()
+        assert ground.watch.stopped == 2
+        late.sendall(amqp.publish(1, "free"))
+        wires.run(0.003)
+        assert wires.received(reading) == b""
+        assert names(wires.received(late)) == ["Connection.Blocked"]
+
+
+@pytest.mark.parametrize(
+    ("held", "full"),
+    [([249_999], False), ([250_000], True), ([250_000, 200_000], True), ([250_000, 199_999], False), ([199_999, 249_999], False)],
+)
+def test_it_is_full_at_the_mark_and_until_below_four_fifths_of_it(held: list[int], full: bool) -> None:
+    with Wires(never()) as wires:
+        watch = MemoryWatch(MARK, wires.shared)
+        _client, _broker = wires.connect("amqp")
+        wires.run(0.003)
+        for now, size in enumerate(held):
+            wires.session().conversation.held_bytes = size
+            watch.look(wires.sweeper, now)
+        assert (watch.full, wires.shared.memory_full) == (full, full)
+        wires.session().conversation.held_bytes = 0
+
+
+def test_how_long_it_was_full_is_a_counter() -> None:
+    with Wires(never()) as wires:
+        watch = MemoryWatch(MARK, wires.shared)
+        _client, _broker = wires.connect("amqp")
+        wires.run(0.003)
+        conversation = wires.session().conversation
+        conversation.held_bytes = MARK
+        assert watch.look(wires.sweeper, 1000)
+        assert watch.full_ns(1500) == 500
+        conversation.held_bytes = 0
+        assert watch.look(wires.sweeper, 1600)
+        assert watch.full_ns(9000) == 600
+        assert repr(watch) == "<MemoryWatch open 0/250000 stopped=0>"
+
+
+def test_incomplete_frames_alone_stop_nobody_because_who_is_not_read_cannot_complete_them() -> None:
+    with Wires(never("rocketmq")) as wires:
+        ground = Ground(wires)
+        ends = [wires.connect("rocketmq") for _ in range(3)]
+        for client, _ in ends:
+            client.sendall(rocketmq.send("orders"))
+            client.sendall(rocketmq.send("orders", body=b"x" * 150_000)[:-1])
+            wires.run(0.003)
+        assert not ground.look()
+        assert ground.watch.held >= MARK
+        for client, broker in ends:
+            client.sendall(b"x")
+            wires.run(0.003)
+            assert len(rocketmq.split_frames(wires.received(broker))) == 2
+
+
+def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_back_are() -> None:
+    with Wires(never("rocketmq")) as wires:
+        ground = Ground(wires)
+        (hoarder, _), (sender, to_sender), (worker, to_worker) = [wires.connect("rocketmq") for _ in range(3)]
+        sender.sendall(rocketmq.send("orders"))
+        worker.sendall(rocketmq.pull("orders") + rocketmq.send_back("workers"))
+        wires.run(0.003)
+        wires.received(to_sender)
+        wires.received(to_worker)
+        for number in range(80):
+            hoarder.sendall(rocketmq.send("never", opaque=number, body=BODY))
+            wires.run(0.001)
+        assert ground.look()
+        assert ground.watch.stopped == 2
+        sender.sendall(rocketmq.send("orders"))
+        worker.sendall(rocketmq.pull("orders", opaque=7))
+        wires.run(0.003)
+        assert wires.received(to_sender) == b""
+        assert wires.received(to_worker) == rocketmq.pull("orders", opaque=7)
+        wires.elapse(3)  # what was held is refused: its patience is over
+        assert ground.look()
+        assert wires.received(to_sender) == rocketmq.send("orders")
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "rocketmq"])
+def test_what_a_rule_blocks_meanwhile_and_gives_up_leaves_the_client_stopped(protocol: str) -> None:
+    """`blocking` counts both reasons; giving up what was held takes back its own only."""
+    with Wires(never(protocol)) as wires:
+        _client, _broker = wires.connect(protocol)
+        wires.run(0.003)
+        conversation = wires.session().conversation
+        conversation.hold_back(yes=True)
+        conversation.hold_back(yes=True)
+        conversation.abandon()
+        if protocol == "rocketmq":
+            conversation.answer(b"")
+        assert conversation.blocking == 1
+        conversation.hold_back(yes=False)
+        assert conversation.blocking == 0

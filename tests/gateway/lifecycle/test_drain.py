@@ -1,0 +1,51 @@
+"""The graceful stop as a whole keeps to its time."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
+
+from gateway.app import Gateway
+from gateway.clock import now_ns
+from gateway.counting.accounts import Accounts
+from gateway.lifecycle.drain import DRAIN_S, begin, drain, tell_late
+
+
+class Floor:
+    """Sessions of which none is ever drained; each is over once it is told late."""
+
+    def __init__(self) -> None:
+        conversation = SimpleNamespace(has_farewell=True, draining=False, held_messages=0, parked_messages=0)
+        self.sessions: dict[int, Any] = {1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, departure=None)}
+        self.turns: list[object] = []
+        self.closed = False
+
+    def attempt(self, session: object, turn: partial[None]) -> None:
+        self.turns.append(turn.func)
+        if turn.func is tell_late:
+            self.sessions.clear()
+
+    def end(self, session: object) -> None:
+        """Its connections are not of interest here."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_the_time_of_a_drain_runs_from_when_it_was_asked_for() -> None:
+    """Accepting may end seconds later than that, when somebody was dialled for; a supervisor's patience began before."""
+    floor = Floor()
+
+    def done(*_: object) -> None: ...
+
+    gateway = SimpleNamespace(
+        listening={}, accounts=Accounts(), sweeper=floor, event_loop=SimpleNamespace(wake=done, stop=done),
+        executor=SimpleNamespace(close=done), fills=SimpleNamespace(save=done), access_log=None,
+    )  # fmt: skip
+    with trio.fail_after(5):
+        await drain(cast(Gateway, gateway), now_ns() - int(DRAIN_S * 1e9))
+    assert floor.turns == [begin, tell_late]
+    assert floor.closed

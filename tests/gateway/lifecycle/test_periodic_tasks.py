@@ -1,0 +1,499 @@
+"""What a gateway does beside carrying messages, and what a fault in one part of it does not do to others. A whole gateway, in process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from admin.changes import Author
+from admin.state import StoredOverride, format_time
+from admin.store import Store
+from gateway.app import Gateway
+from gateway.broker_load.lag_watch import follow_backlogs
+from gateway.clock import now_ns
+from gateway.lifecycle.drain import release_held
+from gateway.lifecycle.periodic_tasks import (
+    TICK_S,
+    Rounds,
+    every_tick,
+    expire_changes,
+    keep_fills,
+    next_tick,
+    probe_broker,
+    probe_brokers,
+    probe_lag,
+    tick_comes,
+)  # fmt: skip
+from gateway.listeners.upstream import LOOK_S, Upstream
+from gateway.settings import load
+from gateway.transport.channel import Channel
+from gateway.transport.proxy_protocol import Ends
+from limiter.keys import rocketmq_topic
+from limiter.request import Request
+from limiter.rules.rule_set import RuleSet
+from support.admin_client import Clock
+from support.tls import Authority
+
+ORDERS = "limits/rocketmq/orders"
+OPERATOR = Author("alice", "operator")
+CONFIGURATION = """
+gateway: {{state_directory: state}}
+access_log: off
+limiter: {{threads: 0}}
+listeners:
+  - {{name: one, protocol: rocketmq, bind: 127.0.0.1:0, upstream: "{upstream}"{more}}}
+  - {{name: two, protocol: rocketmq, bind: 127.0.0.1:0, upstream: 127.0.0.1:2}}
+rules:
+  - {{name: all, match: {{protocol: rocketmq}}, limit: {{messages: 1000/s}}, breaker: {{open_for: 0s}}}}
+"""
+
+
+def configure(directory: Path, upstream: str = "127.0.0.1:1", more: str = "") -> Path:
+    file = directory / "sluice.yaml"
+    file.write_text(CONFIGURATION.format(upstream=upstream, more=more))
+    return file
+
+
+@contextlib.contextmanager
+def gateway_of(file: Path, clock: Clock | None = None) -> Iterator[Gateway]:
+    """A gateway that is not running: the test starts those of its tasks it is about."""
+    settings = load(file)
+    store = Store.open(settings.gateway.state_directory, settings.rules, clock or time.time)
+    gateway = Gateway(settings, store, cast(Any, None))
+    store.enforce = gateway.enforce  # as the admin API does
+    for listener in gateway.listening.values():
+        listener.open()
+    try:
+        yield gateway
+    finally:
+        for listener in gateway.listening.values():
+            listener.close()
+        gateway.sweeper.close()
+        gateway.executor.close(5)
+        store.close()
+
+
+@contextlib.asynccontextmanager
+async def task(function: Callable[[Gateway], Awaitable[None]], gateway: Gateway) -> Any:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(function, gateway)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], bool], what: str, within: float = 5.0) -> None:
+    with trio.move_on_after(within):
+        while not condition():
+            await trio.sleep(0.01)
+        return
+    raise AssertionError(f"not within {within:g} s: {what}")
+
+
+def passes(gateway: Gateway, count: int = 1) -> int:
+    """How many of `count` messages of topic `orders` pass now."""
+    judge = gateway.judge
+    origin = judge.origin("rocketmq", "one", "10.0.0.7", None)
+    request = Request(judge.key(origin, b"orders", rocketmq_topic(b"orders")), count, 1, 10)
+    judge.decide([request], now_ns())
+    return request.passed
+
+
+def failures(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
+    return [cast(Any, record).fields for record in caplog.records if record.getMessage() == event]
+
+
+# ---- expiry ------------------------------------------------------------------------------------------------------------
+
+
+async def limited_to_nothing(gateway: Gateway, ends: float) -> None:
+    change = StoredOverride(messages="0/s", expires=format_time(ends))
+    await gateway.store.change(lambda: ([(ORDERS, change)], None), OPERATOR, "test")
+
+
+async def test_a_live_change_ceases_to_hold_for_messages_when_it_expires(tmp_path: Path) -> None:
+    clock = Clock()
+    with gateway_of(configure(tmp_path), clock) as gateway:
+        await limited_to_nothing(gateway, clock.now + 60)
+        assert passes(gateway) == 0
+        async with task(expire_changes, gateway):
+            clock.now += 59
+            await trio.sleep(0.3)
+            assert passes(gateway) == 0
+            clock.now += 1
+            await until(lambda: gateway.store.revision == 2, "it is written down")
+        await until(lambda: passes(gateway) == 1, "messages pass")
+        assert gateway.store.state.keys == {}
+        (entry,) = await gateway.store.entries([2])
+        assert (entry.by, entry.reason, [change.target for change in entry.changes]) == ("sluice", "expired", [ORDERS])
+        before = gateway.store.rules()
+        await gateway.store.remove_expired()
+        assert (gateway.store.revision, gateway.store.rules()) == (2, before), "nothing is left to expire"
+
+
+async def test_whoever_looks_at_the_rules_first_the_limiter_goes_by_the_same(tmp_path: Path) -> None:
+    clock = Clock()
+    with gateway_of(configure(tmp_path), clock) as gateway:
+        await limited_to_nothing(gateway, clock.now + 60)
+        clock.now += 60
+        assert gateway.store.rules() is gateway.judge.rules
+        assert gateway.store.next_expiry is None
+
+
+async def test_what_expires_does_not_hold_although_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with gateway_of(configure(tmp_path), clock) as gateway:
+        await limited_to_nothing(gateway, clock.now + 60)
+        assert passes(gateway) == 0
+        state = gateway.store.folder / "state.json"
+        kept = state.read_bytes()
+        state.unlink()
+        state.mkdir()  # a rename over a directory fails, for root too
+        try:
+            async with task(expire_changes, gateway):
+                clock.now += 60
+                await until(lambda: bool(failures(caplog, "state_write_failed")), "it is said")
+                await until(lambda: passes(gateway) == 1, "messages pass")
+                await trio.sleep(0.6)
+            assert (gateway.store.write_failures, gateway.store.revision) == (1, 1), "tried again in a minute, not in every round"
+        finally:
+            state.rmdir()
+            state.write_bytes(kept)
+
+
+async def test_nothing_that_expires_brings_limits_back_while_held_messages_are_released(tmp_path: Path) -> None:
+    clock = Clock()
+    with gateway_of(configure(tmp_path), clock) as gateway:
+        await limited_to_nothing(gateway, clock.now + 60)
+        gateway.sweeper.sessions[1] = cast(Any, Holding())
+        try:
+            release_held(gateway)
+        finally:
+            gateway.sweeper.sessions.clear()
+        clock.now += 60
+        gateway.store.lapse()
+        assert passes(gateway, 5000) == 5000
+
+
+class Holding:
+    """What `release_held` looks at of a session that holds a message."""
+
+    class conversation:  # noqa: N801
+        held_messages = 1
+        parked_messages = 0
+
+
+# ---- readiness ---------------------------------------------------------------------------------------------------------
+
+
+class FakeUpstream(Upstream):
+    """A broker that does not answer, or answers at once."""
+
+    def __init__(self, name: str, *, answers: bool) -> None:
+        super().__init__(name, ("192.0.2.1", 5672))
+        self.answers = answers
+        self.dialled = 0
+        self.looked = 0
+
+    async def _connect(self) -> socket.socket:
+        self.looked += 1
+        if not self.answers:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        return cast(Any, Closable())
+
+    async def _open(self, ends: Ends | None) -> Channel:
+        self.dialled += 1
+        if not self.answers:
+            await trio.sleep(5)
+            raise TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")
+        return cast(Any, Closable())
+
+
+class Closable:
+    """As much of a channel as a probe uses."""
+
+    def close(self) -> None:
+        pass
+
+
+async def test_ready_is_who_has_reached_every_broker_and_one_that_does_not_answer_delays_no_other(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    with gateway_of(configure(tmp_path)) as gateway:
+        one, two = FakeUpstream("one", answers=False), FakeUpstream("two", answers=True)
+        gateway.listening["one"].upstream, gateway.listening["two"].upstream = one, two
+        broker = "broker 192.0.2.1:5672"
+        assert gateway.ready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
+        async with task(probe_brokers, gateway):
+            await trio.sleep(0.01)
+            assert gateway.ready() == [f"listener one: {broker} has not been dialled yet"], "at once, and side by side"
+            two.ok = False
+            await trio.sleep(0.3)
+            assert two.ok, "while one is still being dialled"
+            assert (one.dialled, two.dialled) == (1, 2)
+            await trio.sleep(5)
+            assert gateway.ready() == [f"listener one: {broker} is unreachable"]
+            one.answers = True
+            await trio.sleep(10)
+            assert gateway.ready() == []
+            dialled = one.dialled
+            await trio.sleep(10)
+            assert one.dialled == dialled, "who was reached is not dialled for nothing"
+
+
+async def test_a_broker_that_goes_makes_an_idle_gateway_unready_but_an_open_connection_stands_for_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    with gateway_of(configure(tmp_path)) as gateway:
+        brokers = [FakeUpstream(name, answers=True) for name in ("one", "two")]
+        for broker in brokers:
+            gateway.listening[broker.listener].upstream = broker
+        gateway.listening["two"].active = 1
+        async with task(probe_brokers, gateway):
+            await trio.sleep(4 * LOOK_S - 1)
+            assert [broker.looked for broker in brokers] == [3, 0]
+            for broker in brokers:
+                broker.answers = False
+            await trio.sleep(LOOK_S + 0.5)
+            assert gateway.ready() == ["listener one: broker 192.0.2.1:5672 is unreachable"]
+            gateway.listening["two"].active = 0
+            await trio.sleep(LOOK_S + 0.5)
+            assert len(gateway.ready()) == 2
+
+
+async def test_a_broker_that_nobody_wants_to_know_of_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
+    gone = FakeUpstream("gone", answers=False)
+    wanted = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_broker, cast(Any, SimpleNamespace(upstream=gone, active=0)), lambda: wanted)
+        await trio.sleep(60)
+        assert gone.dialled == 0
+        wanted = True
+        await trio.sleep(1)
+        assert gone.dialled > 0
+        nursery.cancel_scope.cancel()
+
+
+# ---- faults ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_outlives_the_faults_of_its_rounds(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Faulty(FakeUpstream):
+        async def probe(self, *, in_use: bool) -> None:
+            self.dialled += 1
+            raise RuntimeError("boom")
+
+    with gateway_of(configure(tmp_path)) as gateway:
+        one = gateway.listening["one"].upstream = Faulty("one", answers=True)
+        two = gateway.listening["two"].upstream = FakeUpstream("two", answers=True)
+        async with task(probe_brokers, gateway):
+            await trio.sleep(2)
+        assert one.dialled > 5
+        assert two.ok
+    (line,) = failures(caplog, "housekeeping_failed")
+    assert line["task"] == "probe of 192.0.2.1:5672"
+
+
+async def test_ticks_and_fill_levels_go_on_after_a_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with gateway_of(configure(tmp_path)) as gateway:
+        rounds = {"tick": 0, "save": 0}
+
+        def fail(what: str) -> Any:
+            rounds[what] += 1
+            raise RuntimeError("boom")
+
+        gateway.fleet = cast(Any, SimpleNamespace(watch=lambda _: fail("tick")))
+        gateway.fills.save = lambda: fail("save")  # type: ignore[method-assign]
+        async with task(every_tick, gateway), task(keep_fills, gateway):
+            await until(lambda: rounds["tick"] > 1 and rounds["save"] > 1, "second rounds")
+    assert sorted(cast(str, line["task"]) for line in failures(caplog, "housekeeping_failed")) == ["fill levels", "tick"]
+
+
+def test_a_round_that_fails_is_said_once_in_a_while_and_cancellation_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    rounds = Rounds("test")
+    for _ in range(100):
+        with rounds:
+            raise ValueError("boom")
+    (line,) = failures(caplog, "housekeeping_failed")
+    assert (line, rounds.failed) == ({"task": "test", "rounds": 1}, 99)
+    with pytest.raises(KeyboardInterrupt), rounds:
+        raise KeyboardInterrupt
+
+
+async def test_a_fault_of_the_admin_api_does_not_end_the_gateway_and_it_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
+    begun = 0
+
+    async def serve(*_: object, task_status: Any, **more: object) -> None:
+        nonlocal begun
+        begun += 1
+        task_status.started([])
+        await trio.sleep(1)
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("admin.app.serve", serve)
+    with gateway_of(configure(tmp_path)) as gateway:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(gateway._administer)
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+    assert begun > 1
+    assert len(failures(caplog, "admin_failed")) == 1
+
+
+async def test_an_admin_api_that_cannot_begin_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve(*_: object, **more: object) -> None:
+        raise OSError(errno.EADDRINUSE, "taken")
+
+    monkeypatch.setattr("admin.app.serve", serve)
+    with gateway_of(configure(tmp_path)) as gateway, pytest.raises(ExceptionGroup):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(gateway._administer)
+
+
+# ---- how often ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_around(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Each waking costs more than what is then done."""
+
+    class Wakings(trio.abc.Instrument):
+        def __init__(self) -> None:
+            self.at: set[float] = set()
+
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            self.at.add(trio.current_time())
+
+    with gateway_of(configure(tmp_path)) as gateway:
+        for listener in gateway.listening.values():
+            listener.upstream = FakeUpstream(listener.name, answers=True)
+        ticking = (every_tick, expire_changes, probe_brokers, probe_lag, follow_backlogs)
+        async with contextlib.AsyncExitStack() as running:
+            for each in ticking:
+                await trio.sleep(0.06)  # none would be at the same moments by itself
+                await running.enter_async_context(task(each, gateway))
+            await trio.sleep(1)
+            trio.lowlevel.add_instrument(wakings := Wakings())
+            await trio.sleep(10)
+            trio.lowlevel.remove_instrument(wakings)
+    assert len(wakings.at) <= 4 * 10 + 1
+
+
+async def test_one_sleeps_for_all_until_the_tick_and_may_be_cancelled(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping = []
+    sleep_until = trio.sleep_until
+
+    async def sleep(due: float) -> None:
+        sleeping.append(trio.lowlevel.current_task().name)
+        await sleep_until(due)
+
+    ticks: list[tuple[str, float]] = []
+
+    async def wait(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await tick_comes()
+            ticks.append((name, trio.current_time()))
+
+    await trio.sleep_until(next_tick())
+    start = trio.current_time()
+    monkeypatch.setattr(trio, "sleep_until", sleep)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            scopes = {name: trio.CancelScope() for name in "abc"}
+            for name, scope in scopes.items():
+                nursery.start_soon(wait, name, scope, name=name)
+                await trio.testing.wait_all_tasks_blocked()
+            assert sleeping == ["a"]
+            for _ in range(2):  # who sleeps for the others, and then who does in his place
+                scopes[sleeping[-1]].cancel()
+                await trio.testing.wait_all_tasks_blocked()
+    last = ({*"abc"} - {*sleeping[:2]}).pop()
+    assert sleeping == ["a", sleeping[1], last]
+    assert ticks == [(last, start + TICK_S)]
+
+
+async def test_what_is_done_at_a_tick_is_no_lag(tmp_path: Path) -> None:
+    """Whoever sleeps for the others goes on at once, and the others only when it has done its work."""
+
+    async def work() -> None:
+        while True:
+            await tick_comes()
+            time.sleep(0.03)
+
+    with gateway_of(configure(tmp_path)) as gateway:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(probe_lag, gateway)
+            lags = []
+            for _ in range(6):
+                await trio.sleep(TICK_S)
+                lags.append(gateway.lag_s)
+            nursery.cancel_scope.cancel()
+    assert min(lags[1:]) < 0.02
+
+
+async def test_lag_is_looked_for_often_while_there_is_much_traffic(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    with gateway_of(configure(tmp_path)) as gateway:
+        async with task(probe_lag, gateway):
+            await trio.sleep(1)
+            before = sum(gateway.lag.counts)
+            await trio.sleep(10)
+            assert sum(gateway.lag.counts) - before <= 4 * 10 + 1
+            for turns, least, most in ((10, 0, 4 * 10 + 1), (100, 60, 1000)):
+                before = sum(gateway.lag.counts)
+                for _ in range(100):
+                    gateway.sweeper.turned += turns
+                    await trio.sleep(0.1)
+                assert least <= sum(gateway.lag.counts) - before <= most, turns
+
+
+# ---- reload ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reload_does_not_take_the_name_of_a_broker_that_it_does_not_dial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ca = Authority(tmp_path)
+    caplog.set_level(logging.ERROR)
+    more = f", upstream_tls: {{ca: {ca.file}}}"
+    file = configure(tmp_path, "old.example:5672", more)
+    with gateway_of(file) as gateway:
+        configure(tmp_path, "new.example:5672", more)
+        changed = await gateway.reload()
+        assert any("upstream" in line for line in cast(list[str], changed["needs_restart"]))
+        upstream = gateway.listening["one"].upstream
+        assert upstream.tls is not None
+        assert (upstream.address[0], upstream.tls.server_name) == ("old.example", "old.example")
+
+
+def test_rules_are_put_in_force_with_the_time(tmp_path: Path) -> None:
+    """A limit that was lifted while nobody asked counts from then on, not from the first message after."""
+    with gateway_of(configure(tmp_path)) as gateway:
+        gateway.enforce(nothing := RuleSet(gateway.store.file_rules, {"all": live_change("0/s")}))
+        assert nothing.rule_overrides
+        assert passes(gateway) == 0
+        gateway.enforce(gateway.store.rules())
+        time.sleep(0.02)
+        assert 20 <= passes(gateway, 1000) < 1000
+
+
+def live_change(rate: str) -> Any:
+    from admin.state import live
+
+    return live(StoredOverride(messages=rate))

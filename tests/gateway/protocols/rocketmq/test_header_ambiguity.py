@@ -1,0 +1,125 @@
+"""Headers that two parsers might read as different requests are refused; what clients write never is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from gateway.pipeline.parts import ProtocolError
+from gateway.protocols.rocketmq.header_ambiguity import LONGEST_UNKNOWN, MOST_UNKNOWN, fnv_1a, is_plain
+from gateway.protocols.rocketmq.headers import read_json
+from support.conversations import Talk, rule
+from support.remoting import JARS, frames_file
+from support.rocketmq import frame, heartbeat, json_header, send, send_back
+
+EXT = '"extFields":{"b":"orders","topic":"free","a":"g"}'
+
+REPEATED = [
+    f'{{{EXT},"code":310,"code":34}}',  # 34 to us once; 310 to brokers up to 5.3: a send that nobody limited
+    f'{{"code":"310","code":34,{EXT}}}',
+    f'{{"code":34,"c\\u006fde":310,{EXT}}}',
+    f'{{"c\\u006Fde":34,"code":310,{EXT}}}',
+    f'{{"code":310,"flag":null,"flag":1,{EXT}}}',
+    f'{{"code":310,"flag":0,"fl\\u0061g":1,{EXT}}}',
+    f'{{"code":310,"opaque":null,"opaque":6,{EXT}}}',
+    f'{{"code":310,{EXT},{EXT}}}',
+    f'{{"code":310,{EXT},"extFields":null}}',
+    '{"code":10,"extFields":{"topic":"orders","flag":"0"},"flag":0,"flag":1}',
+    '{"code":10,"extFields":{"topic":"orders","flag":null},"flag":0,"flag":1}',
+    '{"code":10,"flag":0,"flag":1,"extFields":{"topic":"orders"}}',
+    f'{{"code":310,{EXT},"x":1,"x":2}}',
+]
+
+
+@pytest.mark.parametrize("text", REPEATED)
+def test_a_field_said_twice_is_refused(text: str) -> None:
+    with pytest.raises(ProtocolError, match="is said twice") as caught:
+        read_json(text.encode())
+    assert caught.value.cause == "bad_header"
+
+
+def test_nothing_of_such_a_header_reaches_the_broker_though_headers_like_it_were_seen() -> None:
+    talk = Talk("rocketmq", rule(messages=1000))
+    before = b"".join(send(opaque=opaque) for opaque in range(5))
+    with pytest.raises(ProtocolError, match="'code' is said twice"):
+        talk.client(before + frame(json_header(310, {"b": "orders"})[:-1] + b',"code":34}'))
+    assert talk.to_broker == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Code", "CODE", "co_de", "_code", "code_", "c-o-d-e", "c.o.d.e", "code ", " flag", "fl ag", "code\\u0000", "flag\\u0000",
+        "\\u0000flag", "ext_fields", "extfields", "EXTFIELDS", "f_l-a_g", "serializeTypeCurrentRpc", "o\\tpaque", "code1",
+        "x" * (LONGEST_UNKNOWN + 1),
+    ],
+)  # fmt: skip
+def test_names_that_a_forgiving_parser_might_take_for_one_of_ours_are_refused(name: str) -> None:
+    with pytest.raises(ProtocolError, match="is almost one of the protocol's"):
+        read_json(f'{{"code":310,"extFields":{{"b":"t"}},"{name}":1}}'.encode())
+
+
+@pytest.mark.parametrize("name", ["body", "customHeader", "suspended", "x", "codes", "iscode", "zeit-\u00e4"])
+def test_other_names_pass_as_they_always_did(name: str) -> None:
+    assert read_json(f'{{"code":310,"extFields":{{"b":"t"}},"{name}":{{"code":[1]}}}}'.encode()).topic == b"t"
+
+
+def test_unknown_names_are_looked_at_only_so_far() -> None:
+    members = ",".join(f'"x{number}":1' for number in range(MOST_UNKNOWN + 1))
+    with pytest.raises(ProtocolError, match="field 'x16' is almost"):
+        read_json(f"{{{members}}}".encode())
+
+
+@pytest.mark.parametrize(("text", "found"), [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)])
+def test_the_hash_is_fnv_1a(text: str, found: int) -> None:
+    """Values of its authors (isthe.com/chongo/src/fnv/test_fnv.c)."""
+    assert fnv_1a(text) == found
+
+
+def header_of(whole: bytes) -> bytes:
+    return whole[8 : 8 + int.from_bytes(whole[5:8], "big")]
+
+
+@pytest.mark.parametrize("version", JARS)
+def test_what_java_writes_needs_no_second_look(version: str) -> None:
+    lines = gzip.decompress(frames_file(version).read_bytes()).decode().splitlines()
+    frames = [bytes.fromhex(line["frame"]) for line in map(json.loads, lines) if line["type"] == "JSON"]
+    assert len(frames) > 200
+    assert [frame for frame in frames if not is_plain(header_of(frame))] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        header_of(heartbeat()),
+        header_of(send(code=10, topic='a "quoted" \\"code\\" \u00e4 in a topic')),
+        header_of(send_back()) + b"\n",  # C++
+        b'{"code":310,"language":"CPP","opaque":4,"flag":0,"version":63,"extFields":{"queueId":0,"b":"t","batch":"0"}}\n',
+    ],
+)
+def test_nor_does_what_others_write(text: bytes) -> None:
+    assert is_plain(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(text for text in REPEATED if '"x":1' not in text),
+        '{"code":310, "flag":0}',
+        '{"code":310,"flag":0}\n\n',
+        '{"c\\u006fde":310}',
+        '{"code":310,"code":310}',
+        " {}",
+    ],
+)
+def test_whatever_is_spelled_otherwise_gets_one(text: str) -> None:
+    assert not is_plain(text.encode())
+
+
+@pytest.mark.parametrize("topic", ["code", "flag", "extFields", "opaque"])
+def test_topics_called_like_fields_pass(topic: str) -> None:
+    assert read_json(json_header(310, {"b": topic, "code": "x"})).topic == topic.encode()
+    assert read_json(json_header(10, {"topic": topic, "flag": "0"})).topic == topic.encode()
+    assert read_json(b'{"code":310,"extFields":{"\\u0062":"\\u006f"},"opaque":1}').topic == b"o"

@@ -1,0 +1,127 @@
+"""Nothing that waits is forgotten, and nothing that must not wait is waited for: timers, drain, bounds before a client is known."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from gateway.transport.channel import Channel
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule
+from support import amqp
+from support.wires import Wires
+
+AMQP = Match(protocol="amqp")
+
+
+def limited(rate: int = 1, **more: Any) -> Rule:
+    return Rule("limited", AMQP, limit=Limit(messages=Rate(rate), messages_burst=20), open_for_ns=0, **more)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_what_is_due_at_the_same_moment_as_what_was_just_taken_is_not_forgotten(threads: int) -> None:
+    """Two keys on one channel: one take stops between them, and both were held at one moment. Over TCP: nothing else wakes the session."""
+    with Wires(limited(1000), threads=threads) as wires:
+        client, ours_client = wires.tcp_pair()
+        broker, ours_broker = wires.tcp_pair()
+        wires.join("amqp", Channel(ours_client), Channel(ours_broker))
+        client.sendall(amqp.greeting(heartbeat=60, channels=(1, 2)))
+        wires.run(0.003)
+        broker.sendall(amqp.broker_opens())
+        wires.run()
+        if threads:  # until the judge is trusted: its verdicts then come within the sweep
+            number = 0
+            while wires.executor.inline <= 3:
+                client.sendall(amqp.publish(2, f"warm-{number}"))
+                wires.run(0.001)
+                number += 1
+        wires.received(broker)
+        client.sendall(b"".join(amqp.publish(1, f"k{number}", b"x") * 40 for number in range(10)))
+        client.sendall(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
+        arrived: list[tuple[int, str]] = []
+
+        def all_there() -> bool:
+            arrived.extend((frame.channel, frame.name) for frame in amqp.read(wires.received(broker)))
+            return (0, "Connection.Close") in arrived
+
+        wires.until(all_there)
+        assert arrived.count((1, "Basic.Publish")) == 400  # those on channel 2 were to warm up, and may have been held
+
+
+def test_an_announced_frame_is_bounded_by_the_listener_whatever_the_client_says_in_tune_ok() -> None:
+    with Wires() as wires:
+        client, broker = wires.connect("amqp")
+        broker.sendall(amqp.broker_start())
+        client.sendall(amqp.greeting(frame_max=0xFFFF_FFFF, user="nobody"))
+        wires.run(0.003)
+        session = wires.session()
+        client.sendall(b"\x01\x00\x00" + (1 << 30).to_bytes(4, "big") + bytes(10_000))
+        wires.run()
+        assert session.decode.undecoded() <= session.place.max_frame
+        (close,) = [frame for frame in amqp.read(wires.received(client)) if frame.name == "Connection.Close"]
+        assert isinstance(close.value, commands.Connection.Close)
+        assert close.value.reply_code == 501
+
+
+def test_a_drain_waits_for_the_end_of_a_frame_that_flows_through() -> None:
+    with Wires() as wires:
+        client, broker = wires.connect("amqp")
+        client.sendall(amqp.greeting(channels=(1,), frame_max=1 << 20))
+        wires.run(0.003)
+        broker.sendall(amqp.broker_opens())
+        wires.run()
+        message = amqp.publish(1, "a", b"x" * 300_000, cut=300_000)
+        client.sendall(message[:100_000])
+        wires.run()
+        session = wires.session()
+        session.begin_drain()
+        assert not session.drained(wires.now(), 0)
+        client.sendall(message[100_000:])
+        arrived = bytearray()
+
+        def drained() -> bool:
+            arrived.extend(wires.received(broker))
+            return session.drained(wires.now(), 0)
+
+        wires.until(drained)
+        assert (bytes(arrived) + wires.received(broker)).endswith(message)
+
+
+def test_a_handshake_that_does_not_end_does_not_hold_up_a_drain() -> None:
+    with Wires() as wires:
+        client, broker = wires.connect("amqp")
+        broker.sendall(amqp.broker_start())
+        client.sendall(amqp.greeting(channels=(1,), heartbeat=0) + amqp.publish(1, "a"))
+        wires.run()
+        session = wires.session()
+        session.begin_drain()
+        assert not session.drained(wires.now(), 0)
+        wires.elapse(11)
+        assert session.over or session.conversation.draining
+
+
+def test_blocked_is_not_said_before_the_broker_has_let_the_client_in() -> None:
+    with Wires(limited(action="delay")) as wires:
+        client, broker = wires.connect("amqp")
+        wires.shared.memory_full = True
+        broker.sendall(amqp.broker_start())
+        wires.run(0.003)
+        client.sendall(amqp.greeting(heartbeat=0, channels=(1,), capabilities={"connection.blocked": True}) + amqp.publish(1, "a"))
+        wires.run()
+        assert amqp.names(wires.received(client)) == ["Connection.Start"]
+
+
+def test_what_a_sweep_took_is_not_slept_on_top() -> None:
+    with Wires() as wires:
+        client, broker = wires.connect("rocketmq")
+        wires.run()
+        wires.at_end = lambda *_: time.sleep(0.25)
+        client.close()
+        broker.close()
+        began = time.monotonic()
+        wires.sweeper.serve(time.monotonic_ns() + 300_000_000)
+        assert len(wires.ended) == 1
+        assert 0.3 <= time.monotonic() - began < 0.45

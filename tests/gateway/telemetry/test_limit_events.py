@@ -1,0 +1,210 @@
+"""`limit_reached` and `limit_recovered`: when, how often, with which fields."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gateway.clock import now_ns
+from gateway.pipeline.actions.counting import count_held, counted
+from gateway.pipeline.conversation import REFUSED
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.telemetry.limit_events import EPISODES, RECOVERED_NS, LimitEvents
+from limiter.judge import Judge
+from limiter.keys import Key, Tally, amqp_topic, rocketmq_topic
+from limiter.limits import SECOND, Limit, Rate
+from limiter.rules.rule_set import Match, Rule, RuleSet
+
+LIMIT = Limit(messages=Rate(500), bytes=Rate(10 << 20))
+PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0, place="limits.yaml:7")
+PER_CONNECTION = Rule("each", Match(protocol="amqp"), per="connection", limit=LIMIT, open_for_ns=0)
+RETRIES = Rule("retries", Match(protocol="rocketmq", topic="%RETRY%*"), limit=Limit(messages=Rate(100)), open_for_ns=0)
+NOTHING = Rule("none", Match(protocol="amqp"), limit=Limit(messages=Rate(0)), open_for_ns=0)
+
+
+class Over:
+    """A judge whose refusals are settled, counted and folded as the gateway does it."""
+
+    def __init__(self, rule: Rule, caplog: pytest.LogCaptureFixture) -> None:
+        self.judge = Judge(RuleSet((rule,)))
+        self.events = LimitEvents()
+        self.now = now_ns()
+        self.caplog = caplog
+        self.origin = self.judge.origin("amqp", "rabbit", "10.0.0.7", "shop", b"/", 17)
+
+    def rocketmq_key(self, client: str, topic: bytes, group: bytes) -> Key:
+        return self.judge.key(self.judge.origin("rocketmq", "rocket", client, None, b"", 18), topic, rocketmq_topic(topic), group)
+
+    def key(self, routing_key: bytes = b"created") -> Key:
+        return self.judge.key(self.origin, routing_key, amqp_topic(b"/", b"orders", routing_key))
+
+    def ask(self, count: int, *, key: Key | None = None, hold: bool = False) -> None:
+        """`count` messages of `key`; what is over the limit is refused, or held."""
+        key = key or self.key()
+        part = Part(REQUEST, 1, b"", 0, 0, key, count, 1, 10)
+        self.judge.decide([part], self.now)
+        key.tally.received += count
+        if part.passed < count:
+            part.count -= part.passed
+            key.tally.refused_by, key.tally.retry_after_ns = part.level, part.wait_ns
+            if hold:
+                count_held(part)
+            else:
+                counted(part, REFUSED)
+
+    def fold(self, *keys: Key) -> None:
+        for key in keys or (self.key(),):
+            tally, key.tally = key.tally, Tally()
+            self.events.add(key, tally)
+
+    def said(self) -> list[tuple[str, dict[str, object]]]:
+        return [(record.getMessage(), record.fields) for record in self.caplog.records]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("sluice"), "propagate", True)
+    caplog.set_level(logging.INFO, logger="sluice")
+
+
+def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.ask(700)
+    over.fold()
+    over.events.tick(over.now)
+    assert over.said() == [
+        (
+            "limit_reached",
+            {
+                "listener": "rabbit", "protocol": "amqp", "topic": "%2F/orders/created", "per": "topic", "thing": "%2F/orders/created",
+                "rule": "orders", "place": "limits.yaml:7", "origin": "default", "limit": "500/s, 10MiB/s",
+                "rate": 700, "refused": 200, "delayed": 0, "retry_after_ms": 2.0, "clients": 1, "client_refused": 200,
+                "client": "10.0.0.7", "user": "shop", "operation": "produce",
+            },
+        )
+    ]  # fmt: skip
+
+
+def test_all_topics_that_draw_from_one_bucket_are_one_event_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_CONNECTION, caplog)
+    keys = [over.key(b"k%d" % number) for number in range(5)]
+    for key in keys:
+        over.ask(200, key=key)
+    over.fold(*keys)
+    over.events.tick(over.now)
+    ((name, fields),) = over.said()
+    assert (name, fields["per"], fields["thing"], fields["topic"]) == ("limit_reached", "connection", "17", "%2F/orders/k4")
+    assert (fields["rate"], fields["refused"]) == (1000, 500)
+
+
+def test_a_retry_storm_names_the_consumer_group_and_the_worst_of_its_clients(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where it comes as sends to the retry topic, from a producer group that all clients share."""
+    over = Over(RETRIES, caplog)
+    keys = [
+        over.rocketmq_key("10.0.0.7", b"%RETRY%workers", b"CLIENT_INNER_PRODUCER"),
+        over.rocketmq_key("10.0.0.8", b"%RETRY%workers", b"workers"),
+        over.rocketmq_key("10.0.0.9", b"%RETRY%workers", b"workers"),
+    ]
+    for key, count in zip(keys, (100, 700, 30), strict=True):
+        over.ask(count, key=key)
+    over.fold(*keys)
+    over.events.tick(over.now)
+    ((_, fields),) = over.said()
+    assert (fields["topic"], fields["group"], fields["refused"]) == ("%RETRY%workers", "workers", 730)
+    assert (fields["client"], fields["client_refused"], fields["clients"]) == ("10.0.0.8", 700, 2)
+
+
+def test_each_line_names_the_worst_client_of_its_own_second(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(RETRIES, caplog)
+    keys = [over.rocketmq_key(f"10.0.0.{number}", b"%RETRY%workers", b"workers") for number in range(2)]
+    for second, key in enumerate(keys):
+        over.ask(200 - 100 * second, key=key)
+        over.fold(key)
+        over.events.tick(over.now + second * SECOND)
+    assert [(fields["client"], fields["client_refused"], fields["clients"]) for _, fields in over.said()] == [
+        ("10.0.0.0", 100, 1),
+        ("10.0.0.1", 100, 1),
+    ]
+
+
+def test_what_waited_in_vain_is_its_clients_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Held in one second, refused in a later one, in which nobody judged it."""
+    over = Over(RETRIES, caplog)
+    key = over.rocketmq_key("10.0.0.7", b"%RETRY%workers", b"workers")
+    over.ask(130, key=key, hold=True)
+    over.fold(key)
+    over.events.tick(over.now)
+    part = Part(REQUEST, 1, b"", 0, 0, key, 30, 1, 10)
+    part.level = key.levels[0]
+    counted(part, REFUSED)
+    over.fold(key)
+    over.events.tick(over.now + SECOND)
+    assert [(fields["delayed"], fields["refused"], fields["client"], fields["client_refused"]) for _, fields in over.said()] == [
+        (30, 0, "10.0.0.7", 0),
+        (0, 30, "10.0.0.7", 30),
+    ]
+
+
+def test_a_topics_line_names_its_producer_group(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1)), open_for_ns=0), caplog)
+    key = over.rocketmq_key("10.0.0.7", b"orders", b"shop")
+    over.ask(2, key=key)
+    over.fold(key)
+    over.events.tick(over.now)
+    assert over.said()[0][1]["group"] == "shop"
+
+
+def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.ask(505, hold=True)
+    for _ in range(10):  # folded at every scrape of the metrics
+        over.ask(3)
+        over.fold()
+    over.events.tick(over.now)
+    over.key().tally.refused_by = over.key().levels[0]  # judged again, and still held
+    over.fold()
+    over.events.tick(over.now + SECOND)
+    assert [(fields["refused"], fields["delayed"]) for _, fields in over.said()] == [(30, 5)]
+
+
+def test_the_rate_is_per_second_however_late_the_tick(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.events.tick(over.now)
+    over.ask(900)
+    over.fold()
+    over.events.tick(over.now + 3 * SECOND)
+    assert over.said()[0][1]["rate"] == 300
+
+
+def test_a_limit_of_nothing_gives_no_time(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(NOTHING, caplog)
+    over.ask(1)
+    over.fold()
+    over.events.tick(over.now)
+    assert "retry_after_ms" not in over.said()[0][1]
+
+
+def test_recovery_is_said_once_with_what_was_refused_in_all(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    for second, count in enumerate((501, 30)):
+        over.ask(count)
+        over.fold()
+        over.events.tick(over.now + second * SECOND)
+    assert len(over.said()) == 2
+    over.events.tick(now_ns() + RECOVERED_NS + SECOND)
+    over.events.tick(now_ns() + 2 * RECOVERED_NS)
+    name, fields = over.said()[-1]
+    assert (name, fields["refused"], fields["rule"], fields["listener"], len(over.said())) == ("limit_recovered", 31, "orders", "rabbit", 3)
+
+
+def test_made_up_names_do_not_fill_the_log_or_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(Rule("few", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), open_for_ns=0), caplog)
+    keys = [over.key(b"made-up-%d" % number) for number in range(EPISODES + 20)]
+    for key in keys:
+        over.ask(3, key=key)
+    over.fold(*keys)
+    caplog.clear()
+    over.events.tick(over.now)
+    assert [name for name, _ in over.said()] == ["limit_reached"] * EPISODES + ["limits_reached"]
+    assert over.said()[-1][1]["messages"] == 20 * 2

@@ -1,0 +1,149 @@
+"""Which clients are behind refusals: the worst are listed, however many there are, and nothing grows without bound."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.counting.accounts import OTHER, Accounts
+from gateway.telemetry.refused_clients import CLIENTS_KEPT, GROUPS_SHOWN, TOPICS, RefusedClients, consumer_group, retry_lines
+from limiter.keys import Key, Origin, amqp_topic, rocketmq_topic
+
+WORKERS = ("rocketmq", "%RETRY%workers", "produce")
+
+
+class Counted:
+    """Accounts with the refused clients behind them, as the gateway has them."""
+
+    def __init__(self) -> None:
+        self.accounts = Accounts()
+        self.clients = RefusedClients()
+        self.accounts.listeners.append(self.clients.add)
+
+    def add(self, client: str, refused: int, forwarded: int = 0, *, topic: bytes = b"%RETRY%workers", dropped: int = 0) -> None:
+        """One client's second of one topic."""
+        key = Key(Origin("rocketmq", "rocket", client, None, b""), rocketmq_topic(topic), b"workers", "produce")
+        key.tally.received = refused + forwarded + dropped
+        key.tally.refused, key.tally.messages, key.tally.dropped = refused, forwarded, dropped
+        self.accounts.note(key)
+        self.accounts.fold(1)
+
+    def listed(self) -> list[tuple[str, int, int]]:
+        return [(client.address, client.refused, client.forwarded) for client in self.clients.of(WORKERS)]
+
+    def metric(self, name: str) -> dict[str, float]:
+        """The samples of one metric by group."""
+        text = "".join(retry_lines(self.accounts, self.clients))
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return {sample.labels["group"]: sample.value for sample in samples if sample.name == name}
+
+
+def test_clients_are_listed_from_their_first_refusal_on_the_worst_first() -> None:
+    counted = Counted()
+    counted.add("10.0.0.7", 0, 50)
+    counted.add("10.0.0.8", 5, 10)
+    counted.add("10.0.0.9", 90, 20, dropped=3)
+    counted.add("10.0.0.7", 0, 50)
+    counted.add("10.0.0.8", 0, 7)
+    counted.clients.tick(1.0)
+    assert counted.listed() == [("10.0.0.9", 93, 20), ("10.0.0.8", 5, 17)]
+
+
+def test_clients_of_amqp_are_listed_too() -> None:
+    counted = Counted()
+    key = Key(Origin("amqp", "rabbit", "10.0.0.7", "shop", b"/"), amqp_topic(b"/", b"orders", b"created"), None, "produce")
+    key.tally.refused = 3
+    counted.accounts.note(key)
+    counted.accounts.fold(1)
+    assert [client.address for client in counted.clients.of(("amqp", "%2F/orders/created", "produce"))] == ["10.0.0.7"]
+    assert counted.metric("sluice_retries_refused_total") == {}
+
+
+def test_rates_are_those_of_the_last_second() -> None:
+    counted = Counted()
+    counted.add("10.0.0.7", 900)
+    counted.clients.tick(2.0)
+    (client,) = counted.clients.of(WORKERS)
+    assert client.describe() == {"client": "10.0.0.7", "forwarded": 0, "refused": 900, "refused_per_second": 450.0}
+    counted.clients.tick(1.0)
+    assert client.rate == 0
+
+
+def test_who_is_worst_now_comes_before_who_was() -> None:
+    counted = Counted()
+    counted.add("10.0.0.7", 1000)
+    counted.clients.tick(1.0)
+    counted.add("10.0.0.8", 10)
+    counted.clients.tick(1.0)
+    assert [client.address for client in counted.clients.of(WORKERS)] == ["10.0.0.8", "10.0.0.7"]
+
+
+def test_a_crowd_cannot_push_out_the_worst_and_nobody_is_blamed_for_more_than_it_did() -> None:
+    counted = Counted()
+    for second in range(50):
+        counted.add("10.0.0.7", 500)
+        for number in range(30):
+            counted.add(f"10.1.{second}.{number}", 2)
+        counted.clients.tick(1.0)
+    listed = counted.listed()
+    assert listed[0] == ("10.0.0.7", 25_000, 0)
+    assert len(listed) == CLIENTS_KEPT
+    assert all(refused <= 2 for _, refused, _ in listed[1:])
+
+
+def test_a_new_storm_takes_the_places_of_one_that_is_over() -> None:
+    counted = Counted()
+    for number in range(CLIENTS_KEPT):
+        counted.add(f"10.0.0.{number}", 1000)
+    for _ in range(10):
+        counted.clients.tick(1.0)
+    counted.add("10.0.1.1", 20)
+    assert "10.0.1.1" in {client.address for client in counted.clients.of(WORKERS)}
+
+
+def test_topics_are_bounded_and_those_refused_last_are_kept() -> None:
+    counted = Counted()
+    counted.add("10.0.0.7", 1)
+    for number in range(TOPICS):
+        counted.add("10.0.0.7", 1, topic=b"made-up-%d" % number)
+    assert counted.listed() == []
+    assert len(counted.clients.of(("rocketmq", f"made-up-{TOPICS - 1}", "produce"))) == 1
+    assert "1000 topics" in repr(counted.clients)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "topic", "group"),
+    [
+        ("rocketmq", "%RETRY%workers", "workers"),
+        ("rocketmq", "%RETRY%shop%workers", "shop%workers"),
+        ("rocketmq", "orders", None),
+        ("amqp", "%RETRY%workers", None),
+    ],
+)
+def test_the_group_is_the_one_whose_retries_the_topic_holds(protocol: str, topic: str, group: str | None) -> None:
+    assert consumer_group(protocol, topic) == group
+
+
+def test_metrics_name_the_group_and_never_a_client() -> None:
+    counted = Counted()
+    counted.add("10.0.0.7", 75, 10)
+    counted.add("10.0.0.8", 20, dropped=5)
+    counted.add("10.0.0.9", 100, topic=b"orders")
+    counted.add("10.0.0.9", 0, 10, topic=b"%RETRY%calm")
+    counted.clients.tick(1.0)
+    assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
+    assert counted.metric("sluice_retries_worst_client_ratio") == {"workers": 0.75}
+    assert "10.0.0" not in "".join(retry_lines(counted.accounts, counted.clients))
+    counted.clients.tick(1.0)
+    assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
+    assert counted.metric("sluice_retries_worst_client_ratio") == {}
+
+
+def test_groups_beyond_the_cap_are_summed_under_other() -> None:
+    counted = Counted()
+    for number in range(GROUPS_SHOWN + 10):
+        counted.add("10.0.0.7", 1000 - number, topic=b"%%RETRY%%g%d" % number)
+    found = counted.metric("sluice_retries_refused_total")
+    assert len(found) == GROUPS_SHOWN + 1
+    assert sum(found.values()) == sum(1000 - number for number in range(GROUPS_SHOWN + 10))
+    assert found[OTHER] == sum(1000 - number for number in range(GROUPS_SHOWN, GROUPS_SHOWN + 10))

@@ -1,0 +1,117 @@
+"""What may be thousands is told in slices: who asks for all connections or topics does not keep the loop from its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+
+from admin.store import Store
+from gateway.app import Gateway
+from gateway.session import description
+from gateway.session.session import Session
+from gateway.settings import load
+from gateway.telemetry import status
+from support.wires import Wires
+
+CONFIGURATION = """\
+gateway: {name: one, state_directory: state}
+listeners: [{name: here, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
+rules: [{name: all, limit: {messages: 100/s}}]
+access_log: off
+limiter: {threads: 0}
+"""
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """One with five connections, the third of which is RocketMQ's."""
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION)
+    settings = load(file, {})
+    store = Store.open(settings.gateway.state_directory, settings.rules)
+    made = Gateway(settings, store, cast(Any, None))
+    made.sweeper.close()
+    with Wires() as wires:
+        for protocol in ("amqp", "amqp", "rocketmq", "amqp", "amqp"):
+            wires.connect(protocol)
+        made.sweeper = wires.sweeper
+        yield made
+    made.executor.close(5)
+    store.close()
+
+
+@pytest.fixture
+def described(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the connections that were described."""
+    del gateway
+    found: list[int] = []
+    describe = description.describe
+
+    def noted(session: Session, now: int) -> dict[str, object]:
+        found.append(session.number)
+        return describe(session, now)
+
+    monkeypatch.setattr(description, "describe", noted)
+    return found
+
+
+def test_connections_are_known_without_being_described(gateway: Gateway, described: list[int]) -> None:
+    assert gateway.connections() == {1: "amqp", 2: "amqp", 3: "rocketmq", 4: "amqp", 5: "amqp"}
+    assert described == []
+
+
+async def test_those_that_are_asked_for_are_described_in_their_order(gateway: Gateway, described: list[int]) -> None:
+    items = await gateway.describe_connections([4, 9, 3])
+    assert [(item["id"], item["protocol"]) for item in items] == [(4, "amqp"), (3, "rocketmq")]
+    assert described == [4, 3]
+
+
+def test_one_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    slices = status.connections(gateway, [1, 2, 3, 4, 5])
+    items = next(slices)
+    gateway.sweeper.sessions[3].abort("client", "")
+    gateway.sweeper.end(gateway.sweeper.sessions[3])
+    items += chain.from_iterable(slices)
+    assert [item["id"] for item in items] == [1, 2, 4, 5]
+
+
+def test_no_slice_is_longer_than_that(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "TOPICS", 3)
+    for number in range(7):
+        gateway.accounts.totals("amqp", f"key{number}")
+    assert [len(part) for part in status.connections(gateway, [1, 2, 3, 4, 5])] == [2, 2, 1]
+    assert [len(part) for part in status.topics(gateway)] == [3, 3, 1]
+
+
+def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "TOPICS", 1)
+    for name in "abc":
+        gateway.accounts.totals("amqp", name)
+    slices = status.topics(gateway)
+    items = next(slices)
+    gateway.accounts.totals("amqp", "d")
+    items += chain.from_iterable(slices)
+    assert [item["topic"] for item in items] == ["a", "b", "c"]
+
+
+async def test_the_loop_has_a_turn_after_each_slice(gateway: Gateway, described: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    steps: list[list[int]] = []
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            if task is this:
+                steps.append(described.copy())
+
+    this, instrument = trio.lowlevel.current_task(), Steps()
+    trio.lowlevel.add_instrument(instrument)
+    await gateway.describe_connections([1, 2, 3, 4, 5])
+    trio.lowlevel.remove_instrument(instrument)
+    assert steps == [[1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5]]

@@ -1,0 +1,71 @@
+"""The causes of `sluice_connections_closed_total`: those listed are those there are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.admission import CAUSES
+from gateway.close_causes import COMMON, OWN, by_cause
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.amqp.handshake import OTHER_PROTOCOLS
+
+ROOT = Path(__file__).parents[2] / "gateway"
+POSITIONS = {
+    "say_farewell": 2,
+    "dismiss": 2,
+    "abort": 0,
+    "finish": 0,
+    "count_closed": 0,
+    "_lost": 1,
+    "client_error": 2,
+    "Refusal": 0,
+    "RefusedError": 0,
+}
+
+
+def texts(node: ast.expr) -> Iterator[str]:
+    """The texts an expression can be: itself, or one of `a or b`, `a if c else b`."""
+    match node:
+        case ast.Constant(value=str(text)) if text:
+            yield text
+        case ast.BoolOp():
+            for value in node.values:
+                yield from texts(value)
+        case ast.IfExp():
+            yield from texts(node.body)
+            yield from texts(node.orelse)
+
+
+def said() -> Iterator[str]:
+    """Every cause that stands in the code as a text."""
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if POSITIONS.get(name, 99) < len(node.args):
+                    yield from texts(node.args[POSITIONS[name]])
+                case ast.Call(func=ast.Name(id="partial"), args=[ast.Name(id=name), *args]) if POSITIONS.get(name, 99) < len(args):
+                    yield from texts(args[POSITIONS[name]])
+                case ast.FunctionDef(args=ast.arguments(args=named, defaults=defaults)) if defaults:
+                    for argument, default in zip(named[-len(defaults) :], defaults, strict=True):
+                        if argument.arg == "cause":
+                            yield from texts(default)
+                case ast.keyword(arg="cause"):
+                    yield from texts(node.value)
+                case ast.Assign(targets=[ast.Attribute(attr="cause")]) | ast.Assign(targets=[ast.Name(id="cause")]):
+                    yield from texts(node.value)
+
+
+def test_every_cause_in_the_code_is_listed_and_no_other() -> None:
+    found = {*said(), *CAUSES, "broker", "handshake_timeout"}  # the last three kinds stand as names or are put together
+    found |= {f"wrong_protocol_{name}" for _, name in OTHER_PROTOCOLS}
+    found |= {f"wrong_protocol_{name}" for name in ("unknown", "amqp_1_0", "amqp_version")}
+    assert found - {"unknown", "amqp_1_0", "amqp_version"} == {*COMMON, *(cause for own in OWN.values() for cause in own)}
+
+
+def test_series_begin_at_0_for_every_cause_of_the_protocol() -> None:
+    assert set(OWN) == set(PROTOCOLS)
+    shown = by_cause("amqp", {"heartbeat": 3, "new": 1})
+    assert (shown["heartbeat"], shown["idle"], shown["new"]) == (3, 0, 1)
+    assert "heartbeat" not in by_cause("rocketmq", {})

@@ -1,0 +1,159 @@
+"""What a fleet asks of slices beyond workers: members that come and go, and that lose their owner one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from limiter.buckets.factory import Terms
+from limiter.judge import Judge
+from limiter.leases.leased_bucket import IDLE_NS, Lease, Sliced
+from limiter.limits import SECOND, Limit, Rate
+from limiter.rules.rule import Match, Rule, RuleError
+from limiter.rules.rule_set import RuleSet
+from support.asking import ask, key_of
+
+MS = 1_000_000
+START = 10**12
+
+
+def messages(rate: int) -> Limit:
+    return Limit(messages=Rate(rate))
+
+
+def fleet_judge(*rules: Rule, members: int = 3) -> tuple[Judge, Lease]:
+    judge, lease = Judge(RuleSet(rules), 1000), Lease(members, parted=True)
+    judge.share(Terms(1, lease, fleet=True))
+    return judge, lease
+
+
+def grant_all(sliced: Sliced, lease: Lease, now: int) -> int:
+    """Everything that is wished for; how much that was."""
+    granted = 0
+    for asked, wanted, _ in lease.asks(now):
+        if asked is sliced and wanted > 0:
+            sliced.grant(wanted, 0, now)
+            granted += wanted
+    return granted
+
+
+def test_a_line_is_as_long_as_there_are_few_members() -> None:
+    lease = Lease(1)
+    sliced = Sliced(messages(1200), START, lease)
+    assert sliced.available(10_000, 1, 0, START) == 600
+    lease.members = 3
+    lease.asks(START + MS)
+    assert sliced.available(10_000, 1, 0, START + MS) == 200
+    lease.members = 2
+    lease.asks(START + 2 * MS)
+    assert sliced.available(10_000, 1, 0, START + 2 * MS) == 300
+
+
+def test_one_that_was_idle_learns_of_new_members_when_it_is_used() -> None:
+    lease = Lease(1)
+    sliced = Sliced(messages(1200), START, lease)
+    lease.members = 6
+    assert sliced.available(10_000, 1, 0, START + SECOND) == 100
+
+
+def passed_alone(lease: Lease, sliced: Sliced, now: int, milliseconds: int = 4000) -> int:
+    """How many of an endless flood pass without an owner."""
+    passed = 0
+    for n in range(milliseconds):
+        count = sliced.available(100, 1, 0, now + n * MS)
+        sliced.take(count, 1, 0)
+        passed += count
+    return passed
+
+
+@pytest.mark.parametrize(("parted", "per_second"), [(True, 900 + 100 // 4), (False, 1000)])
+def test_who_had_all_of_it_goes_on_with_nine_tenths_where_members_may_be_parted(*, parted: bool, per_second: int) -> None:
+    lease = Lease(4, parted=parted)
+    sliced = Sliced(messages(1000), START, lease)
+    now = START
+    for _ in range(10_000):
+        sliced.take(sliced.available(1, 1, 0, now), 1, 0)
+        now += MS
+        if now // MS % 20 == 0:
+            grant_all(sliced, lease, now)
+    lease.orphan(now)
+    assert passed_alone(lease, sliced, now) == pytest.approx(4 * per_second, abs=200)
+
+
+def test_what_a_member_got_once_is_no_share_of_it_later() -> None:
+    lease = Lease(4, parted=True)
+    sliced = Sliced(messages(1000), START, lease)
+    now = START
+    for _ in range(3000):
+        sliced.take(sliced.available(1, 1, 0, now), 1, 0)
+        now += MS
+        if now // MS % 20 == 0:
+            grant_all(sliced, lease, now)
+    for _ in range(20):
+        now += IDLE_NS
+        grant_all(sliced, lease, now)
+    lease.orphan(now)
+    assert passed_alone(lease, sliced, now) == pytest.approx(125 + 4 * 25, abs=15)  # its line, and a tenth of a quarter
+
+
+def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
+    lease = Lease(2)
+    lease.orphan(START)
+    buckets = [Sliced(messages(10), START, lease) for _ in range(50)]
+    for bucket in buckets:
+        bucket.available(1, 1, 0, START)
+    assert lease.asks(START + MS) == []
+    assert len(lease.active) == 50
+    buckets[7].available(1, 1, 0, START + 2 * IDLE_NS)
+    lease.asks(START + 2 * IDLE_NS)
+    assert lease.active == [buckets[7]]
+
+
+# ---- which rules are shared -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "shared"),
+    [
+        (Rule("r", limit=messages(10)), True),
+        (Rule("r", per="client", limit=messages(10), mode="shadow"), True),
+        (Rule("r", per="client", limit=messages(10)), True),
+        (Rule("r", limit=messages(10), scope="fleet"), True),
+        (Rule("r", limit=messages(10), scope="gateway"), False),
+        (Rule("r", limit=messages(10), per="connection"), False),
+        (Rule("r", limit=messages(10), per="listener"), False),
+        (Rule("r", limit=messages(10), algorithm="pacing", action="delay"), False),
+    ],
+)
+def test_what_a_fleet_shares(rule: Rule, *, shared: bool) -> None:
+    judge, lease = fleet_judge(rule)
+    ask(judge, key_of(judge, "orders"), START, count=5)
+    assert bool(lease.asks(START + MS)) == shared
+
+
+def test_what_is_not_shared_is_whole_at_each_gateway() -> None:
+    judge, _ = fleet_judge(Rule("r", limit=messages(10), scope="gateway"))
+    assert ask(judge, key_of(judge, "orders"), START, count=50).passed == 10
+
+
+def test_another_scope_on_a_reload_keeps_the_fill() -> None:
+    judge, lease = fleet_judge(Rule("r", limit=messages(100), open_for_ns=0))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, START, count=500).passed == 16  # its line: a sixth of the burst
+    judge.replace(RuleSet((Rule("r", limit=messages(100), scope="gateway", open_for_ns=0),)), START)
+    assert ask(judge, key, START, count=500).passed == 0
+    judge.replace(RuleSet((Rule("r", limit=messages(100), open_for_ns=0),)), START)
+    assert ask(judge, key, START, count=500).passed == 0
+    assert len(lease.asks(START + MS)) >= 1
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"per": "connection", "limit": messages(1)},
+        {"per": "listener", "limit": messages(1)},
+        {"algorithm": "pacing", "action": "delay", "limit": messages(1)},
+    ],
+)
+def test_what_cannot_be_shared_cannot_be_asked_to_be(rule: dict[str, object]) -> None:
+    with pytest.raises(RuleError, match="each gateway's own"):
+        Rule("r", Match(), scope="fleet", **rule)  # type: ignore[arg-type]

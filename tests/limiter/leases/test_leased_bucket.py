@@ -1,0 +1,351 @@
+"""One limit over many members: the bound on the sum, its accuracy while load moves, and what is lost when somebody ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limiter.algorithms.token_bucket import TokenBucket
+from limiter.buckets.factory import Terms, fraction
+from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, Lease, Sliced
+from limiter.leases.leased_tokens import SLICE_NS, line_of
+from limiter.leases.owner import Owner, owner_limit
+from limiter.limits import NEVER, SECOND, Limit, Rate
+from support.asking import RuleSet, ask, judge_of, key_of, per_topic
+
+MS = 1_000_000
+START = 10**12
+
+
+class World:
+    """An owner and its members on a clock of 1 ms steps; each member's asks are made every `every` and answered `late` ms after."""
+
+    def __init__(self, limit: Limit, members: int, every: int = 10, late: int = 2) -> None:
+        self.limit = limit
+        self.now = START
+        self.members = members
+        self.every = every
+        self.late = late
+        self.owner = Owner()
+        self.bucket = TokenBucket(owner_limit(limit, members), self.now)
+        self.leases = [Lease(members) for _ in range(members)]
+        self.sliced = [Sliced(limit, self.now, lease) for lease in self.leases]
+        self.admitted = [0] * members
+        self.post: list[tuple[int, int, Sliced, int, int]] = []  # due, member, whose, messages, bytes
+        self.cut = False  # nothing reaches the owner
+
+    def step(self, offers: list[int], size: int = 0) -> None:
+        """One millisecond: every member is offered so many messages of `size` bytes."""
+        for member, offer in enumerate(offers):
+            if offer:
+                passed = self.sliced[member].available(offer, 1, size, self.now)
+                if passed:
+                    self.sliced[member].take(passed, 1, size)
+                    self.admitted[member] += passed
+        self.now += MS
+        for member, lease in enumerate(self.leases):
+            if (self.now // MS + 3 * member) % self.every == 0:
+                for sliced, messages, size_wanted in lease.asks(self.now):
+                    if not self.cut:
+                        self.post.append((self.now + self.late * MS, member, sliced, messages, size_wanted))
+        for due, member, sliced, messages, wanted in [entry for entry in self.post if entry[0] <= self.now]:
+            self.post.remove((due, member, sliced, messages, wanted))
+            got = self.owner.grant("k", self.bucket, member, messages, wanted, self.now)
+            if messages > 0 or wanted > 0:
+                sliced.grant(*got, self.now)
+
+    def run(self, milliseconds: int, offers: list[int], size: int = 0) -> int:
+        """The same offer every millisecond; how many were admitted in all."""
+        before = sum(self.admitted)
+        for _ in range(milliseconds):
+            self.step(offers, size)
+        return sum(self.admitted) - before
+
+    def kill(self, member: int) -> None:
+        """It is replaced by one that knows nothing; answers on their way to it are lost."""
+        self.post = [entry for entry in self.post if entry[1] != member]
+        self.owner.gone(member)
+        self.leases[member] = Lease(self.members)
+        self.sliced[member] = Sliced(self.limit, self.now, self.leases[member])
+
+
+def messages(rate: int, burst: int | None = None) -> Limit:
+    return Limit(messages=Rate(rate), messages_burst=burst)
+
+
+# ---- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_first_message_of_a_fresh_key_passes_without_the_owner() -> None:
+    sliced = Sliced(messages(1), START, Lease(4))
+    assert sliced.available(1, 1, 0, START) == 1
+
+
+@pytest.mark.parametrize(("burst", "members"), [(1000, 2), (1000, 4), (999, 7), (10, 2), (8, 4)])
+def test_lines_and_the_owners_part_make_up_the_burst(burst: int, members: int) -> None:
+    assert owner_limit(messages(500, burst), members).messages_burst == burst - members * line_of(burst, members)
+
+
+def test_burst_of_one_gives_every_member_one_token() -> None:
+    assert [line_of(1, 4), owner_limit(messages(1, 1), 4).messages_burst] == [1, 1]
+
+
+def test_limit_of_zero_admits_nothing_and_asks_for_nothing() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(0), START, lease)
+    assert (sliced.available(1, 1, 0, START), sliced.wait_ns(1, 0, START)) == (0, NEVER)
+    assert lease.asks(START + MS) == []
+
+
+def test_nothing_is_asked_for_before_the_answer() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(1000), START, lease)
+    sliced.take(sliced.available(100, 1, 0, START), 1, 0)
+    assert len(lease.asks(START + MS)) == 1
+    assert lease.asks(START + 2 * MS) == []
+    sliced.grant(1, 0, START + 3 * MS)
+    assert lease.asks(START + 4 * MS) == []  # that was short: not again at once
+    assert len(lease.asks(START + 3 * MS + AGAIN_NS)) == 1
+
+
+def test_who_only_looks_asks_for_nothing_and_who_waits_does() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(1000), START, lease)
+    assert (sliced.peek_ns(1, 0, START), lease.active) == (0, [])
+    assert (sliced.wait_ns(1, 0, START), lease.active) == (0, [sliced])
+
+
+def test_unanswered_ask_is_asked_again() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(1000), START, lease)
+    sliced.take(sliced.available(100, 1, 0, START), 1, 0)
+    lease.asks(START + MS)
+    assert len(lease.asks(START + MS + LOST_NS)) == 1
+    assert lease.lost == 1
+
+
+def test_idle_member_gives_back_what_it_has_and_asks_no_more() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(1000), START, lease)
+    sliced.take(sliced.available(1, 1, 0, START), 1, 0)
+    ((_, wanted, _),) = lease.asks(START + MS)
+    sliced.grant(wanted, 0, START + 2 * MS)
+    assert lease.asks(START + MS + IDLE_NS) == [(sliced, 1 - wanted, 0)]
+    assert (sliced.listed, lease.active) == (False, [])
+
+
+def test_oversized_request_passes_for_who_owes_nothing_and_is_paid_for() -> None:
+    sliced = Sliced(messages(10, 10), START, Lease(2))
+    assert sliced.available(2, 50, 0, START) == 1
+    sliced.take(1, 50, 0)
+    assert sliced.available(1, 1, 0, START) == 0
+    assert sliced.wish(START + MS)[0] > 50
+
+
+def test_a_run_of_oversized_requests_passes_as_its_requests_one_by_one_do() -> None:
+    """Else one is refused although it would pass: a refusal by no rule."""
+    sliced, single = Sliced(messages(8, 8), START, Lease(2)), Sliced(messages(8, 8), START, Lease(2))  # lines of 2
+    for each in (sliced, single):
+        each.grant(10, 0, START)
+    assert sliced.available(100, 5, 0, START) == 3  # the third goes into debt, as it may
+    passed = 0
+    while single.available(1, 5, 0, START):
+        single.take(1, 5, 0)
+        passed += 1
+    assert passed == 3
+
+
+def test_a_bucket_whose_place_another_has_taken_asks_for_nothing_any_more() -> None:
+    """Its grants would go to the other one, so it would ask for the same debt for ever."""
+    judge = judge_of(per_topic(10))
+    lease = Lease(2)
+    judge.share(Terms(2, lease))
+    key = key_of(judge, "orders")
+    assert ask(judge, key, START, count=2).passed == 2
+    judge.replace(RuleSet((per_topic(10, algorithm="pacing"),)), START + MS)
+    ask(judge, key, START + MS)
+    assert judge.asks(START + 2 * MS) == []
+    assert lease.active == []
+
+
+def test_breaker_never_waits_longer_than_the_line_needs() -> None:
+    sliced = Sliced(messages(1000, 1000), START, Lease(2))  # a line of 250
+    sliced.take(250, 1, 0)
+    assert sliced.full_in_ns(1, 0, START) == 250 * MS
+
+
+def test_change_keeps_debts_in_proportion() -> None:
+    sliced = Sliced(messages(1000, 1000), START, Lease(2))
+    sliced.take(100, 1, 0)
+    sliced.change(messages(2000, 2000), START)
+    assert sliced.available(1000, 1, 0, START) == 300
+
+
+def test_fraction_divides_rates_exactly() -> None:
+    assert fraction(Limit(messages=Rate(10), bytes=Rate(1000)), 3) == Limit(
+        messages=Rate(10, 3 * SECOND), bytes=Rate(1000, 3 * SECOND), messages_burst=3, bytes_burst=333
+    )
+
+
+def test_owner_shares_what_it_is_short_of() -> None:
+    owner = Owner()
+    bucket = TokenBucket(messages(1000, 100), START)
+    assert owner.grant("k", bucket, 0, 400, 0, START) == (100, 0)
+    now = START + 20 * MS
+    assert owner.grant("k", bucket, 1, 400, 0, now) == (10, 0)  # of 20: the other is short too
+
+
+def test_owner_takes_back() -> None:
+    owner = Owner()
+    bucket = TokenBucket(messages(1000, 100), START)
+    owner.grant("k", bucket, 0, 100, 0, START)
+    owner.grant("k", bucket, 0, -40, 0, START)
+    assert owner.grant("k", bucket, 1, 100, 0, START) == (40, 0)
+
+
+def test_owner_forgets_who_was_short() -> None:
+    owner = Owner()
+    bucket = TokenBucket(messages(1000, 100), START)
+    owner.grant("k", bucket, 0, 400, 0, START)
+    owner.sweep(START + SECOND)
+    assert repr(owner) == "<Owner granted=0 refused=1 short=0>"
+
+
+# ---- the sum -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rate=st.integers(1, 20_000),
+    burst=st.integers(1, 20_000),
+    members=st.integers(1, 5),
+    every=st.integers(1, 30),
+    late=st.integers(1, 60),
+    schedule=st.lists(st.tuples(st.integers(1, 60), st.lists(st.integers(0, 400), min_size=5, max_size=5)), min_size=1, max_size=12),
+)
+def test_sum_over_members_never_exceeds_burst_and_rate(
+    rate: int, burst: int, members: int, every: int, late: int, schedule: list[tuple[int, list[int]]]
+) -> None:
+    """In every window that begins with a step: at most burst + rate * T, and a token for each member whose line is rounded up."""
+    world = World(messages(rate, burst), members, every, late)
+    most = max(burst, 1 + members * line_of(burst, members))
+    lowest = 0  # of admitted - rate * T, over all beginnings of windows
+    for milliseconds, offers in schedule:
+        for _ in range(milliseconds):
+            world.step(offers[:members])
+            drift = sum(world.admitted) * 1000 - rate * ((world.now - START) // MS)
+            assert drift - lowest <= (most + 1) * 1000 + rate  # a window holds parts of a token and of a step
+            lowest = min(lowest, drift)
+
+
+@pytest.mark.parametrize("rate", [50, 1000, 20_000])
+@pytest.mark.parametrize("members", [2, 5])
+def test_sum_is_within_two_percent_while_the_load_moves_every_second(rate: int, members: int) -> None:
+    world = World(messages(rate), members)
+    offer = 3 * rate // 1000 + 1
+    moving = [[offer if member == turn % members else 0 for member in range(members)] for turn in range(20)]
+    for offers in moving[:10]:  # the burst is used up
+        world.run(1000, offers)
+    admitted = sum(world.run(1000, offers) for offers in moving[10:])
+    assert admitted == pytest.approx(10 * rate, rel=0.02)
+
+
+def test_bytes_are_shared_like_messages() -> None:
+    world = World(Limit(bytes=Rate(1_000_000)), 2)
+    for turn in range(3):
+        world.run(1000, [10, 0] if turn % 2 else [0, 10], size=500)
+    admitted = sum(world.run(1000, [10, 0] if turn % 2 else [0, 10], size=500) for turn in range(10))
+    assert admitted * 500 == pytest.approx(10_000_000, rel=0.02)
+
+
+def test_unused_share_is_lent() -> None:
+    """One member's load alone gets the whole limit; a second one that comes has a third of it at least within a second."""
+    world = World(messages(1000), 2)
+    world.run(3000, [3, 0])
+    assert world.run(2000, [3, 0]) == pytest.approx(2000, rel=0.02)
+    world.run(1000, [3, 3])
+    before = list(world.admitted)
+    world.run(4000, [3, 3])
+    assert min(now - then for now, then in zip(world.admitted, before, strict=True)) >= 4000 / 3
+
+
+def test_demand_below_the_limit_is_never_refused() -> None:
+    world = World(messages(1000), 2)
+    assert world.run(5000, [1, 0]) == 5000
+    assert world.run(5000, [0, 1]) == 5000
+
+
+def test_member_that_ends_takes_a_slice_and_a_debt_at_most() -> None:
+    """Killed every half second, ten times: what is admitted differs by no more than a slice down, and a line up, for each."""
+    world = World(messages(1000), 2)
+    world.run(3000, [2, 2])
+    admitted = 0
+    for _ in range(10):
+        admitted += world.run(500, [2, 2])
+        world.kill(0)
+    slice_, line = 1000 * SLICE_NS // SECOND, line_of(1000, 2)
+    assert 5000 - 10 * slice_ <= admitted <= 5000 + 10 * line + 1
+
+
+# ---- without an owner --------------------------------------------------------------------------------------------------
+
+
+def test_without_its_owner_each_keeps_its_last_share() -> None:
+    world = World(messages(1000), 2)
+    world.run(6000, [5, 1])  # short: the second gets a part of it
+    before = list(world.admitted)
+    world.run(2000, [5, 1])
+    held = [now - then for now, then in zip(world.admitted, before, strict=True)]
+    world.cut = True
+    for lease in world.leases:
+        lease.orphan(world.now)
+    world.run(1000, [5, 1])  # what they had in hand is used up
+    before = list(world.admitted)
+    alone = world.run(4000, [5, 1])
+    assert 0.85 * 4000 <= alone <= 1.01 * 4000  # shares are measured
+    shares = [now - then for now, then in zip(world.admitted, before, strict=True)]
+    assert shares == [pytest.approx(2 * each, rel=0.25) for each in held]
+
+
+def test_losing_the_owner_gives_no_burst() -> None:
+    world = World(messages(1000), 2)
+    world.run(4000, [5, 5])
+    world.cut = True
+    for lease in world.leases:
+        lease.orphan(world.now)
+    in_hand = 2 * 1000 * SLICE_NS // SECOND
+    assert world.run(100, [50, 50]) <= in_hand + 100
+
+
+def test_idle_member_that_loses_its_owner_has_an_even_share() -> None:
+    world = World(messages(1000), 4)
+    world.run(1000, [0, 0, 0, 0])
+    for lease in world.leases:
+        lease.orphan(world.now)
+    world.cut = True
+    world.run(1000, [2, 0, 0, 0])
+    assert world.run(4000, [2, 0, 0, 0]) == pytest.approx(1000, rel=0.02)
+
+
+def test_wait_is_exact_without_an_owner() -> None:
+    lease = Lease(2)
+    sliced = Sliced(messages(1000, 1000), START, lease)
+    lease.orphan(START)
+    sliced.take(sliced.available(250, 1, 0, START), 1, 0)
+    wait = sliced.wait_ns(3, 0, START)
+    assert [sliced.available(1, 3, 0, START + wait - 1), sliced.available(1, 3, 0, START + wait)] == [0, 1]
+
+
+def test_sum_recovers_when_the_owner_is_back() -> None:
+    world = World(messages(1000), 2)
+    world.run(3000, [5, 5])
+    world.cut = True
+    for lease in world.leases:
+        lease.orphan(world.now)
+    world.run(3000, [5, 5])
+    world.cut = False
+    for lease in world.leases:
+        lease.adopt()
+    world.run(2000, [5, 5])  # the owner's bucket has filled meanwhile: that burst is given once
+    assert world.run(5000, [5, 5]) == pytest.approx(5000, rel=0.02)

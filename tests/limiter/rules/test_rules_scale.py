@@ -1,0 +1,63 @@
+"""Many rules: what a key costs when it is new, and that it is matched once."""
+
+from __future__ import annotations
+
+from limiter.judge import Judge
+from limiter.keys import TopicName, rocketmq_topic
+from limiter.rules.rule_set import Effective, Match, Override, Rule, RuleSet
+from support.asking import Limit, Rate, ask, key_of, orders
+
+LIMIT = Limit(messages=Rate(5))
+EXACT = tuple(Rule(f"exact{number}", Match(exchange="orders", routing_key=f"k{number}.x"), limit=LIMIT) for number in range(10_000))
+PATTERNS = tuple(Rule(f"pattern{number}", Match(exchange="orders", routing_key=f"*.t{number}.#"), limit=LIMIT) for number in range(1000))
+MANY = (*EXACT, *PATTERNS, Rule("all", limit=LIMIT))
+RULES = RuleSet(MANY)
+
+
+def said(found: list[Effective]) -> list[tuple[object, ...]]:
+    return [(each.per, each.identity, each.origin, each.rule, each.by) for each in found]
+
+
+def holding(rules: RuleSet, routing_key: bytes) -> str:
+    (found,) = rules.effective(orders(routing_key=routing_key))
+    return found.rule.name
+
+
+def test_ten_thousand_names_and_a_thousand_patterns_are_found() -> None:
+    assert holding(RULES, b"k9999.x") == "exact9999"
+    assert holding(RULES, b"order.t999.eu") == "pattern999"
+    assert holding(RULES, b"order.t1000.eu") == "all"
+
+
+def test_a_key_is_matched_once_until_the_rules_change() -> None:
+    judge = Judge(RULES)
+    key = key_of(judge, orders(routing_key=b"order.t7.x"))
+    ask(judge, key, 0)
+    levels = key.levels
+    for moment in range(100):
+        ask(judge, key, moment)
+    assert key.levels is levels
+    judge.replace(RuleSet(MANY, like=RULES))
+    ask(judge, key, 100)
+    assert key.levels is not levels
+    assert [level.rule.name for level in key.levels] == ["pattern7"]
+
+
+def test_a_live_change_does_not_compile_the_files_rules_again() -> None:
+    changes: dict[TopicName, Override] = {orders(routing_key=b"new"): Override(messages=Rate(1), by="ann")}
+    of_rules = {"pattern7": Override(messages=Rate(2), by="bob"), "exact3": Override(mode="off")}
+    alike = RuleSet(MANY, of_rules, changes, revision=2, like=RULES)
+    assert alike._matchers is RULES._matchers
+    assert RuleSet(MANY[:-1], like=RULES)._matchers is not RULES._matchers
+    anew = RuleSet(MANY, of_rules, changes, revision=2)
+    for routing_key in (b"new", b"order.t7.x", b"k3.x", b"k4.x", b"other"):
+        name = orders(routing_key=routing_key)
+        assert said(alike.effective(name)) == said(anew.effective(name))
+    assert alike.generation > RULES.generation
+
+
+def test_a_set_made_like_another_does_not_change_that_one() -> None:
+    before = RuleSet((Rule("clients", per="client", limit=LIMIT),))
+    after = RuleSet(before.file_rules, overrides={rocketmq_topic(b"t"): Override(messages=Rate(1))}, like=before)
+    assert [each.per for each in after.effective(rocketmq_topic(b"t"), client="10.0.0.1")] == ["client", "topic"]
+    assert [each.per for each in before.effective(rocketmq_topic(b"t"), client="10.0.0.1")] == ["client"]
