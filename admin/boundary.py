@@ -1,4 +1,4 @@
-"""The browser's boundary: who may make a browser ask us something (`reliability.md` A6).
+"""The browser's boundary: who may make a browser ask us something (`docs/design/reliability.md` 5).
 
 Listening on loopback keeps nobody out: a page whose name resolves to 127.0.0.1 after it was loaded (DNS rebinding) is same-origin with us,
 sends no Origin on GET, and CORS is never consulted. What it cannot choose is the Host header: its own name. So every request must name us

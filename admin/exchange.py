@@ -35,7 +35,7 @@ FIXED_HEADERS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds (reliability.md A6, API4; `idle` and `linger` are guesses)."""
+    """Seconds (docs/design/reliability.md 5; `idle` and `linger` are guesses)."""
 
     head: float = 5.0  # from a request's first byte, or the connection's begin, to the end of its head
     body: float = 10.0  # for the whole body

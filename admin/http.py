@@ -2,9 +2,9 @@
 
 Behind a proxy, two readers of one byte stream that disagree where a request ends can be made to serve one client's bytes as another's
 request ("smuggling"). h11 0.16 is strict about most of it, but takes Content-Length together with Transfer-Encoding (the latter wins),
-bare LF as the end of a line, folded header lines and chunk extensions (measured, `reliability.md` F54). So the head is looked at before
-h11 sees it (`check_head`), the request after it was parsed (`check_request`), and the body is handed to h11 in exactly the bytes that
-belong to it (`BodyFrame`): what follows is the next request, looked at in its turn.
+bare LF as the end of a line, folded header lines and chunk extensions (measured, `docs/design/reliability.md` F54). So the head is looked
+at before h11 sees it (`check_head`), the request after it was parsed (`check_request`), and the body is handed to h11 in exactly the bytes
+that belong to it (`BodyFrame`): what follows is the next request, looked at in its turn.
 
 Everything here is sans-IO. A `RefusedError` always ends the connection: after a request that was not understood nobody knows where the
 next one begins.
@@ -18,7 +18,7 @@ from typing import Final
 
 import h11
 
-MAX_HEAD: Final = 16 * 1024  # bytes of request line and headers (reliability.md A6, API4)
+MAX_HEAD: Final = 16 * 1024  # bytes of request line and headers (docs/design/reliability.md 5)
 MAX_CHUNK_LINE: Final = 16  # hexadecimal digits of a chunk's size; 16 MiB needs seven
 CONTENT_SECURITY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

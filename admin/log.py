@@ -1,4 +1,4 @@
-"""Log lines of the control plane: one event each, in the form the gateway's log handler writes (`contract.md` 8)."""
+"""Log lines of the control plane: one event each, in the form the gateway's log handler writes (`docs/design/contract.md` 8)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from admin.routing import Parameter, Request
 T = TypeVar("T")
 SortKey = tuple[float, str]
 
-MOST: Final = 500  # items per page (reliability.md A6, API4)
+MOST: Final = 500  # items per page (docs/design/reliability.md 5)
 DEFAULT: Final = 100
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MOST}", most=MOST)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")

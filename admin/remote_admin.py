@@ -1,4 +1,5 @@
-"""Remote admin: limits as a RocketMQ console sees and changes them, by the requests of MQCloud's patched broker (`rocketmq.md` 8.3).
+"""Remote admin: limits as a RocketMQ console sees and changes them, by the requests of MQCloud's patched broker (`docs/design/rocketmq.md`
+6).
 
 Knows no frames: `gateway/remote_admin.py` reads the requests, says who may send them and phrases the answers. A change takes the way of
 every other: through the store, so that it is durable and in force before it is answered, with a line in the history and the audit.

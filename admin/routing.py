@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 ON: Final = ("1", "true")  # how a flag is set
-BODY_LIMIT: Final = 256 * 1024  # bytes (reliability.md A6, API4)
+BODY_LIMIT: Final = 256 * 1024  # bytes (docs/design/reliability.md 5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@
                                             5 s      10 s for the body      5 s per write
 
 Nothing a client does or leaves undone holds the server: every wait has a deadline, and a connection whose deadline passes, or that is cut
-off by shutdown, is closed without waiting for it (Hypercorn's shutdown hangs behind a reader that stalls; `reliability.md` finding 1).
-When all places are taken the connection that has been idle longest gives way; when none is idle a newcomer gets 503.
+off by shutdown, is closed without waiting for it (Hypercorn's shutdown hangs behind a reader that stalls; `docs/design/reliability.md`
+1.1). When all places are taken the connection that has been idle longest gives way; when none is idle a newcomer gets 503.
 
 A request is not read further than needed: who may not ask is told so before the body is read, and then the connection ends.
 """
@@ -29,7 +29,7 @@ from admin.routing import Answer
 
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-MOST_CONNECTIONS: Final = 64  # reliability.md F53
+MOST_CONNECTIONS: Final = 64  # docs/design/reliability.md F53
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
 Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable[Answer]]  # (head or what was wrong, body, peer's address)

@@ -79,8 +79,9 @@ if TYPE_CHECKING:
 BACKLOG_BYTES: Final = 262_144  # per side and connection: one read; above it the other side waits
 ADMIN_AGAIN_S: Final = 1.0  # after a fault that ended the admin server
 COUNTED: Final = ("/metrics", "/v1/topics")  # paths of the admin API whose answers fold the accounts first
-# Defaults paused 195 ms at 4,000 connections (reliability.md 0.3). A collection of the young takes 0.5 µs for each: of 50,000 it was what a
-# client felt most, 25 ms, once a minute (2026-11). The second number keeps the next ones as rare: after 2,500,000 more that have stayed.
+# Defaults paused 195 ms at 4,000 connections (docs/design/reliability.md 1.2). A collection of the young takes 0.5 µs for each: of 50,000
+# it was what a client felt most, 25 ms, once a minute (2026-11). The second number keeps the next ones as rare: after 2,500,000 more that
+# have stayed.
 GC_THRESHOLDS: Final = (5_000, 500, 1000)
 
 

@@ -1,4 +1,4 @@
-"""Why connections end: the values of the label `cause` of `sluice_connections_closed_total` (`operations.md`, Metrics).
+"""Why connections end: the values of the label `cause` of `sluice_connections_closed_total` (`docs/design/contract.md` 7).
 
 A series that begins with its first event is one whose first event no `rate()` sees. So a scrape shows every known cause from the start,
 at 0; a test compares these lists with the code.

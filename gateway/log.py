@@ -1,8 +1,8 @@
 """Log lines: one per event, JSON or text, to stderr, never blocking the loop.
 
-stdlib logging does the levels; a queue and a writer thread keep a full pipe from stopping the data plane (`reliability.md` F47): when the
-queue is full the line is dropped and counted, and the next line that gets through says how many were. Per event class at most
-LINES_PER_SECOND; what is above is counted and said with the next one.
+stdlib logging does the levels; a queue and a writer thread keep a full pipe from stopping the data plane (`docs/design/reliability.md`
+F47): when the queue is full the line is dropped and counted, and the next line that gets through says how many were. Per event class at
+most LINES_PER_SECOND; what is above is counted and said with the next one.
 """
 
 from __future__ import annotations

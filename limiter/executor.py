@@ -3,7 +3,7 @@
 One submission per sweep of the loop goes to a thread's bounded queue; when it is judged it goes to the list of done ones, and one write
 to an eventfd wakes the loop, which collects them all. Writes are saved while the loop has not collected yet.
 
-What can go wrong, and what happens then (`limiter.md` 5). Whatever it is, a submission always comes back, judged or passed:
+What can go wrong, and what happens then (`docs/design/limiter.md` 5). Whatever it is, a submission always comes back, judged or passed:
 
 * **The queue is full**: run-inline rejection. The submission is settled at once on the caller's thread: passed unlimited (`on_rejection`
   "pass"), as long as what passes like that is within its bound (`bypass.py`), or judged ("judge", and beyond the bound). A judge that is

@@ -30,7 +30,8 @@ class TopicName(NamedTuple):
     topic: bytes
 
     def text(self) -> str:
-        """The topic as text (`contract.md` 4): `orders`; `%2F/orders/order.created`; bytes that are not UTF-8 percent-encoded."""
+        """The topic as text (`docs/design/contract.md` 4): `orders`; `%2F/orders/order.created`; bytes that are not UTF-8
+        percent-encoded."""
         if self.protocol == "amqp":
             exchange = self.exchange or DEFAULT_EXCHANGE.encode()
             return "/".join(quote_from_bytes(part, safe="") for part in (self.vhost, exchange, self.topic))

@@ -1,4 +1,4 @@
-"""The quota snapshot: the file in which the nightly job tells the gateway what every topic may send (`contract.md` 9).
+"""The quota snapshot: the file in which the nightly job tells the gateway what every topic may send (`docs/design/contract.md` 9).
 
 One canonical form (sorted keys, no spaces, whole numbers as integers), so that equal quotas are equal bytes and a SHA-256 names a
 snapshot. Reading is strict and bounded: whatever is wrong is a `SnapshotError` that names its JSON path, and nothing is half read.
@@ -37,7 +37,7 @@ class Quota:
     """The quota of one topic: (rate per second, burst in tokens) of messages and of bytes; None leaves that dimension to the rules."""
 
     protocol: str
-    topic: str  # as text, contract.md 4
+    topic: str  # as text, docs/design/contract.md 4
     messages: tuple[float, int] | None = None
     bytes: tuple[float, int] | None = None
     evidence: dict[str, JSON] = field(default_factory=dict, hash=False)

@@ -2,8 +2,8 @@
 
 The naive way asks once per message: one object, one queue entry and one look-up each, which costs more than the protocol. But a
 flood is made of like messages: those of one key and one cost that arrived in one read are **one** `Request` with a `count`. Because
-`take(n)` admits exactly as many as n times `take(1)` at the same instant (`limiter.md` 2.3), the verdict is one number: the first
-`passed` of them pass, the rest is refused.
+`take(n)` admits exactly as many as n times `take(1)` at the same instant (`docs/design/limiter.md` 2.3), the verdict is one number: the
+first `passed` of them pass, the rest is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Units: rates, sizes and durations as people write them (`contract.md` 3), and back.
+"""Units: rates, sizes and durations as people write them (`docs/design/contract.md` 3), and back.
 
 A bare number is refused: `500` of what? Reading is exact (fractions, not floats), and `parse(format(x)) == x` for every rate, size and
 duration, so what the admin API shows can be sent back to it.

@@ -3,7 +3,7 @@
 b(r) = max over s <= t of A(s, t) - r (t - s), where A(s, t) is what arrived in the seconds s to t. It is found in one pass: with C
 the running sum, b(r) = max_t [(C_t - r t) - min_{s <= t} (C_{s-1} - r s)] (brute force in the tests agrees). b falls with r and is
 convex, so its values on a geometric grid of rates, joined by straight lines, are never below the truth (overestimate at most 4.6 %,
-quotas.md 1.3); below the grid it rises by at most one unit per unit of rate and second of span; above the grid its last value
+docs/design/quotas.md 2); below the grid it rises by at most one unit per unit of rate and second of span; above the grid its last value
 holds. So a day is remembered in some thirty numbers.
 
 Time is counted in ticks (observed seconds), so a missing hour neither fills nor empties the bucket: the burst may come out too
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-RATE_RATIO: Final = 1.15  # quotas.md 1.3
+RATE_RATIO: Final = 1.15  # docs/design/quotas.md 2
 RESULT: Final = "protocol string, topic string, dimension string, curve array<struct<step:int, burst:bigint>>"
 
 

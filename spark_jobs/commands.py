@@ -17,7 +17,7 @@ from spark_jobs.session import spark_session
 
 OK: Final = 0
 FAILED: Final = 1
-USAGE: Final = 2  # contract.md 2, as the others
+USAGE: Final = 2  # docs/design/contract.md 2, as the others
 INSUFFICIENT: Final = 5
 INTERRUPTED: Final = 130
 SMALL_BYTES: Final = 64 * 2**20  # of log: below it a Java that starts fast is done sooner (a guess between 20 MB, measured, and a busy day)

@@ -3,7 +3,7 @@
 Bucket k holds the amounts from 1.02^k up to below 1.02^(k+1); an answer is the largest whole number of its bucket, so it is exact
 below 50 and at most 2 % too high above, never too low. Bucket -1 holds the idle seconds: observed less active ones, for the log has
 no rows of zero. Counting is exact whatever the order: the same log gives the same histogram on any partitioning, which sketches do
-not (quotas.md 1.4).
+not (docs/design/quotas.md 3).
 """
 
 from __future__ import annotations

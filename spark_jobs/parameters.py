@@ -17,7 +17,7 @@ def _parameter(default: Any, text: str, *, least: int = 0) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What may be tuned. The defaults of 1.2 and 1.6 in quotas.md; where that says "suggestion" they are guesses until tuned on
+    """What may be tuned. The defaults of 1 and 5 in docs/design/quotas.md; where that says "suggestion" they are guesses until tuned on
     your own days."""
 
     remember_days: int = _parameter(28, "days that count, the computed one included", least=1)

@@ -1,4 +1,4 @@
-"""From rows to the snapshot of contract.md 9, and from the previous snapshot to rows."""
+"""From rows to the snapshot of docs/design/contract.md 9, and from the previous snapshot to rows."""
 
 from __future__ import annotations
 

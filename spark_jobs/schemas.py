@@ -20,7 +20,7 @@ def _fields(**types: str) -> list[StructField]:
     return [StructField(name, names[kind]()) for name, kind in types.items()]
 
 
-# contract.md 6, version 1. A heartbeat line has `heartbeat` and neither topic nor counts.
+# docs/design/contract.md 6, version 1. A heartbeat line has `heartbeat` and neither topic nor counts.
 LINE: Final = StructType([
     *_fields(v="i", ts="l", gateway="s", boot="s", seq="l", heartbeat="b"),
     *_fields(protocol="s", topic="s", client="s", user="s", group="s", operation="s"),

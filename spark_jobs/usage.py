@@ -21,8 +21,8 @@ from spark_jobs.schemas import KEY, QUOTA_KEY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Topics that get no quota. RocketMQ's own (TopicValidator.java, rocketmq.md) are its plumbing. Retries and dead letters are storms
-# by nature: a quota learned from a storm would welcome the next one, so the rule of the file holds for them. RabbitMQ's generated
+# Topics that get no quota. RocketMQ's own (TopicValidator.java, docs/design/rocketmq.md 2.1) are its plumbing. Retries and dead letters are
+# storms by nature: a quota learned from a storm would welcome the next one, so the rule of the file holds for them. RabbitMQ's generated
 # queue names live as long as one connection.
 SYSTEM_TOPICS: Final = (
     "BenchmarkTest",

@@ -1,4 +1,4 @@
-"""`/v1/quotas`: the published quota snapshot, read and swapped as a whole (`contract.md` 9).
+"""`/v1/quotas`: the published quota snapshot, read and swapped as a whole (`docs/design/contract.md` 9).
 
 What is read can be written back as it is. Before anything was published the answer is a snapshot of no quotas.
 """

@@ -23,7 +23,7 @@ from support.gateways import Gateway
 from support.processes import LOOPBACK
 
 STAND_INS = {"request": ("respond",), "oneway": ("sink", "rocketmq"), "amqp": ("sink", "amqp")}
-TOLERANCE = 1.0  # MiB per ten minutes (reliability.md, invariant I6)
+TOLERANCE = 1.0  # MiB per ten minutes (docs/design/reliability.md I6)
 TEN_MINUTES = 600.0
 COSTLIER = 1.1  # a message at the end by one at the beginning; more is a finding (a guess: rounds of the other benchmarks differ as much)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.transport.channel import Channel
     from limiter.limits import Lag
 
-ANSWER_S: Final = 3.0  # how long a broker may take; clients give it as long (`rocketmq.md` 3)
+ANSWER_S: Final = 3.0  # how long a broker may take; clients give it as long (`docs/design/rocketmq.md` 3)
 
 
 class BacklogError(Exception):

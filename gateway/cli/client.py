@@ -1,4 +1,4 @@
-"""A client of the admin API (`contract.md` 5): one request, one answer, errors as exit codes. Standard library only."""
+"""A client of the admin API (`docs/design/contract.md` 5): one request, one answer, errors as exit codes. Standard library only."""
 
 from __future__ import annotations
 

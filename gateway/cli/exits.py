@@ -1,4 +1,4 @@
-"""Exit codes (`contract.md` 2), and the error that carries one."""
+"""Exit codes (`docs/design/contract.md` 2), and the error that carries one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What publishing a snapshot of quotas would change, and whether that is believable. Pure: two snapshots in, a plan out.
 
-Guard rails (`quotas.md` 1.6) stand between a nightly job gone wrong and every topic at once. Shares say little of few topics, so below
-FEW topics only the rails per topic count. Publishing for the first time has nothing to be compared with.
+Guard rails (`docs/design/quotas.md` 5) stand between a nightly job gone wrong and every topic at once. Shares say little of few topics, so
+below FEW topics only the rails per topic count. Publishing for the first time has nothing to be compared with.
 """
 
 from __future__ import annotations

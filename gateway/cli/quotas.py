@@ -1,7 +1,7 @@
 """`sluice quotas`: compute them from the access log, see what would change, publish, go back.
 
-`plan` has exit codes of its own (`contract.md` 2): 0 no change, 1 error, 2 changes, 3 guard rail tripped, 4 conflict, 5 insufficient
-input. A wrong option is 1 there, because 2 means changes to whoever runs `plan` from cron. All others end as every verb does.
+`plan` has exit codes of its own (`docs/design/contract.md` 2): 0 no change, 1 error, 2 changes, 3 guard rail tripped, 4 conflict, 5
+insufficient input. A wrong option is 1 there, because 2 means changes to whoever runs `plan` from cron. All others end as every verb does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`contract.md` 6).
+"""The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`docs/design/contract.md` 6).
 
 What `Accounts.fold` hands over is put on a queue once a second, and made into lines and written by a thread of its own: neither many lines
 nor a slow disk cost latency. They cost lines, and no memory without an end: names come from clients, and who makes up 80,000 a second would

@@ -1,4 +1,4 @@
-"""The lines of one second of the access log, as text (`contract.md` 6).
+"""The lines of one second of the access log, as text (`docs/design/contract.md` 6).
 
 On the event loop a second is two lists, of keys and of what happened to each (`Gathering`). All else is done on the writer's thread:
 several keys of one line are added up (`Line`), and lines made. The naive way, `json.dumps` of a dictionary for each line, takes 15 µs a

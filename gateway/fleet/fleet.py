@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from limiter.buckets.ledger import Level
     from limiter.judge import Judge
 
-ROUND_S: Final = 0.05  # limiter.md 7: slices are for the next 50 to 100 ms
+ROUND_S: Final = 0.05  # docs/design/limiter.md 7: slices are for the next 50 to 100 ms
 MOST_ASKS: Final = 1024  # per round, some 40 ms of it (measured 2026-11): more buckets than that take turns, those that want most first
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
 AGAIN_S: Final = 0.1

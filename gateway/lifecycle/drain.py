@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
     from gateway.session.session import Session
 
-DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second: over within 30 s (reliability.md A5), or a supervisor kills first
+DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second within 30 s, or a supervisor kills first (docs/design/reliability.md 4)
 RELEASE_S: Final = 2.0  # before the deadline: what is held passes
 FAREWELL_S: Final = 2.0  # for clients to close after they were told
 FAREWELL: Final = "the gateway is stopping"

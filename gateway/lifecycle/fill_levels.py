@@ -1,4 +1,5 @@
-"""Fill levels over a restart: a bucket that was empty stays empty, so restarting the gateway gives nobody a fresh burst (`limiter.md` 2.5).
+"""Fill levels over a restart: a bucket that was empty stays empty, so restarting the gateway gives nobody a fresh burst
+(`docs/design/limiter.md` 2.5).
 
 Kept in the state directory, written about once a second and at the end, read at the start. The file is a cache, not a record: it is
 replaced as a whole without fsync, at most a second or so old after SIGKILL, and one that cannot be read is left aside with a warning.

@@ -18,7 +18,7 @@ from gateway.transport.channel import Channel
 from gateway.transport.channel_io import read_some, write_all
 from gateway.transport.proxy_protocol import MalformedHeaderError
 
-DEADLINE_S: Final = 2.5  # clients know within 3 s (reliability.md F22)
+DEADLINE_S: Final = 2.5  # clients know within 3 s (docs/design/reliability.md F22)
 LINGER_S: Final = 0.5  # for a client to read last words and close; the RST of unread bytes would overtake them
 
 DISMISSALS: Final[dict[str, Callable[[int, str], Dismissal]]] = {"amqp": Dismissal}

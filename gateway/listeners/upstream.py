@@ -35,10 +35,10 @@ from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import Hop
 
-CONNECT_TIMEOUT_S: Final = 5.0  # reliability.md F35
+CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
 DIALS_AT_ONCE: Final = 128  # per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
 LEAST_BACKOFF_S: Final = (
-    0.1  # reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
+    0.1  # docs/design/reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
 )
 MOST_BACKOFF_S: Final = 4.5
 LOOK_S: Final = 30.0  # between looks for a broker that is up and that nobody uses (a guess: a few lines a minute in RocketMQ's log)

@@ -1,7 +1,7 @@
 """The broker's own flow control, as a client sees it: `connection.blocked`, busy answers, sends that wait, confirms that take their time.
 
-RabbitMQ's management API says `running` of a connection that spends all its time blocked in sends (measured, `amqp.md` 2), so none of this
-is asked of the broker: all of it is seen on the connection.
+RabbitMQ's management API says `running` of a connection that spends all its time blocked in sends (measured, `docs/design/amqp.md` 2), so
+none of this is asked of the broker: all of it is seen on the connection.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from gateway.session.session import Session
 
 LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close after the first (a guess; brokers close at once)
 STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
-PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (reliability.md F01)
+PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (docs/design/reliability.md F01)
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
 CALM_NS: Final = 700_000_000  # without a byte before a session is at rest: what lasts a tick or two after the last one is over
 REST_NS: Final = 10_000_000_000  # at most; what is forgotten below is then late, not lost (a guess)
-SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (reliability.md F03)
+SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (docs/design/reliability.md F03)
 
 
 def tick(session: Session, now: int) -> None:

@@ -1,7 +1,7 @@
 """What operators see of one session: its state, what holds it up, and its line in `GET /v1/connections`.
 
-Reads only. The bottleneck is found from the states of the session's stages as `limiter.md` 6 says. A stage waits for credit because the one
-behind it is slow: reader in flow and limiter not, the limiter is; both in flow, the broker is.
+Reads only. The bottleneck is found from the states of the session's stages as `docs/design/limiter.md` 6 says. A stage waits for credit
+because the one behind it is slow: reader in flow and limiter not, the limiter is; both in flow, the broker is.
 """
 
 from __future__ import annotations

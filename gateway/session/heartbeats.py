@@ -3,12 +3,12 @@
 Each peer agreed on heartbeats with the other, not with the gateway; while bytes pass freely nothing is needed, their own beats pass with
 the rest. But the gateway keeps bytes back: it does not read a client that is throttled, swallows publishes it refuses, does not read a
 broker whose client is slow. The naive proxy lets the other side take that silence for death (amqproxy #210: eight client libraries
-died after 6 s of a hold with a heartbeat of 2 s, `amqp.md` 1.5). So on each hop the gateway speaks for whoever it has heard:
+died after 6 s of a hold with a heartbeat of 2 s, `docs/design/amqp.md` 1.5). So on each hop the gateway speaks for whoever it has heard:
 
 * To the broker, after half the agreed time without a byte sent: if the client has been heard since, or is not being read, or something of
   it is held. A client that is read and says nothing gets no beat of ours: its silence is passed on.
 * To the client, after half the agreed time (and a little, for the broker's own beat to come first): always, also while the broker is
-  silent. Whether the broker lives is judged here, and the client then told in words (`reliability.md` F21).
+  silent. Whether the broker lives is judged here, and the client then told in words (`docs/design/reliability.md` F21).
 
 A peer is dead after twice the agreed time without a byte, counted only while it was being read, and only while this process ran. Any byte
 counts, a part of a frame too. Beats go in at frame boundaries only, which the conversation knows; a frame in the middle of which a stream

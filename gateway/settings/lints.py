@@ -24,7 +24,7 @@ from limiter.units import format_rate
 if TYPE_CHECKING:
     from gateway.settings.load import Settings
 
-SHORTEST_BURST_NS: Final = 20_000_000  # operations.md B1: below 20 ms of the rate a bucket refuses what the network merely bunches
+SHORTEST_BURST_NS: Final = 20_000_000  # below 20 ms of the rate a bucket refuses what the network bunches (docs/design/reliability.md 1.4)
 FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connections (a guess at what a sidecar needs)
 
 

@@ -3,7 +3,7 @@
 Nothing is registered and nothing is updated on the hot path: a scrape reads plain attributes. It is one moment: whatever lives is read
 when the families are made (`family`, `histogram`, `topic_lines` take copies at once), and only then rendered. That is yielded in pieces,
 so that the admin server gives the loop a turn in between (rendering 5,000 series at once with a library stalled a loop for 98 ms,
-`reliability.md` 0.4).
+`docs/design/reliability.md` 1.3).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from gateway.counting.accounts import OTHER, Accounts, TopicTotals
 from gateway.counting.histogram import Histogram
 
-TOPICS_SHOWN: Final = 500  # series per metric; the rest is summed under __other__ (contract.md 7)
+TOPICS_SHOWN: Final = 500  # series per metric; the rest is summed under __other__ (docs/design/contract.md 7)
 LINES_PER_PIECE: Final = 200
 
 LAG_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # seconds

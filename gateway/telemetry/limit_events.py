@@ -1,4 +1,4 @@
-"""Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`contract.md` 8).
+"""Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`docs/design/contract.md` 8).
 
 One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is, `rule`, `place` and `origin` where its
 limit comes from. `rate` is what the bucket was offered,

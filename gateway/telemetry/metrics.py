@@ -1,4 +1,4 @@
-"""What a scrape tells: the running gateway's numbers as metrics (names: `operations.md`, Metrics).
+"""What a scrape tells: the running gateway's numbers as metrics (names: `docs/design/contract.md` 7).
 
 Reads only, and all at once: see `exposition.py`. `status.py` tells the same to people.
 """

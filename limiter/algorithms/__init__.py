@@ -1,4 +1,4 @@
-"""The algorithms of the limiter: one file and one line each (`architecture.md` 4)."""
+"""The algorithms of the limiter: one file and one line each (`docs/architecture.md`, Extending)."""
 
 from __future__ import annotations
 

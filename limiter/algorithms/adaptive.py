@@ -59,7 +59,7 @@ SETTLE: Final = 3  # times the latency for which nothing is measured after a cut
 PROBE_NS: Final = 5_000_000_000  # a guess: one window in fifty
 AT_REST: Final = 0.02  # a change per window within which the limit rests: while it falls, what half of it sees is not the broker's own
 BUSY_FACTOR: Final = 0.7  # as TCP CUBIC's answer to a loss
-SILENCE_NS: Final = 2_000_000_000  # clients give a request up after 3 s (limiter.md 4); a fsync takes 0.2 s
+SILENCE_NS: Final = 2_000_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4); a fsync takes 0.2 s
 STALE_NS: Final = 60_000_000_000  # a guess
 
 AT_LEAST: Final = 4  # where the rule does not say; Gradient2: 20

@@ -1,8 +1,8 @@
 """The circuit breaker of one bucket: when it runs dry, refuse everything at once for a while.
 
-The breaker this comes from (`peers.md` 4.1) stayed open for a fixed second, whatever the bucket held by then. With a longer time the
-refilled bucket ran over and 2 s cost a third of the rate; refused messages were charged; and the hint told clients the bucket's last wait,
-a thousandth of the truth. Here
+The breaker this comes from (`docs/design/limiter.md` 3) stayed open for a fixed second, whatever the bucket held by then. With a longer
+time the refilled bucket ran over and 2 s cost a third of the rate; refused messages were charged; and the hint told clients the bucket's
+last wait, a thousandth of the truth. Here
 
 * it closes after `open_for`, or at the instant at which the bucket is full if that comes first: no token is ever lost to it, so the average
   holds for any `open_for`;

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
-WINDOW_NS: Final = 100_000_000  # limiter.md 8
+WINDOW_NS: Final = 100_000_000  # docs/design/limiter.md 8
 LEAST_WINDOW_NS: Final = 1_000_000  # for bursts so short that a window must be, too: half of them
 SLACK: Final = 8  # one part of a window in so many stays in the bucket (a guess: 12 ms of the cap)
 MOST_SHARES: Final = 131_072  # a guess: more topics than send within a second; some 40 MB

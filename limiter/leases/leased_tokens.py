@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from limiter.leases.leased_bucket import Lease
     from limiter.limits import Rate
 
-HORIZON_NS: Final = 75_000_000  # limiter.md 7: tokens for the next 50 to 100 ms
+HORIZON_NS: Final = 75_000_000  # docs/design/limiter.md 7: tokens for the next 50 to 100 ms
 SLICE_NS: Final = 100_000_000  # likewise: the most that a member has in hand, so the most that is lost with it
 ROUND_NS: Final = 20_000_000  # about how long until an ask is answered (a guess, for hints only)
 WHOLE: Final = 1024  # shares are counted in parts of this

@@ -1,7 +1,7 @@
 """The explanation of a limit: per level, which rule holds for a message, what it lost against and what it won over.
 
 `RuleSet` answers "what holds", fast, by look-ups that are made for that. An operator asks why, and why not the rule they had in mind. So
-here the rules of each level are walked one by one, in the words of `contract.md` 3, and each that matches gets a standing:
+here the rules of each level are walked one by one, in the words of `docs/design/contract.md` 3, and each that matches gets a standing:
 
     override of the key > of its group > rule that names the key exactly > quota (of the key, of its group) > pattern > bare rule
 

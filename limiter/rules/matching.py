@@ -65,7 +65,7 @@ class Subject:
         connection: int = 0,
     ) -> None:
         self.name = name
-        self.text = text  # of the topic, contract.md 4
+        self.text = text  # of the topic, docs/design/contract.md 4
         self.listener = listener
         self.client = None if client is None else plain_address(client)
         self.user = user

@@ -5,7 +5,7 @@ Three kinds, told apart by how they are written:
 * **exact**: no special character.
 * **glob**: `*` any characters, `?` one, `[abc]` one of them; `[*]` for a star itself. The whole name must match, case included.
 * **words** (AMQP routing keys only): words are split at dots; `*` is exactly one word, which may be empty; `#` is any number of words,
-  none included. The empty key has no words, so `*` does not match it and `#` does (measured against RabbitMQ, `amqp.md` 6).
+  none included. The empty key has no words, so `*` does not match it and `#` does (measured against RabbitMQ, `docs/design/amqp.md` 3).
 
 Names are bytes on the wire. They are compared as text, with bytes that are not UTF-8 kept apart (`surrogateescape`), so that `?` is one
 character in every alphabet and garbage can still be named by a glob.

@@ -28,10 +28,10 @@ OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # what the contract names and this version cannot do yet: refused, never ignored
 
-DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (limiter.md 3)
-DEFAULT_MAX_DELAY_NS: Final = SECOND  # limiter.md 4
-MOST_DELAY_NS: Final = 2_500_000_000  # limiter.md 4: RocketMQ's clients time out at 3 s
-MOST_AMQP_DELAY_NS: Final = 8 * SECOND  # amqp.md 1.5: Java's NIO clients give up a write after 10 s, Bunny after 30 s
+DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (docs/design/limiter.md 3)
+DEFAULT_MAX_DELAY_NS: Final = SECOND  # docs/design/limiter.md 4
+MOST_DELAY_NS: Final = 2_500_000_000  # docs/design/limiter.md 4: RocketMQ's clients time out at 3 s
+MOST_AMQP_DELAY_NS: Final = 8 * SECOND  # docs/design/amqp.md 1.5: Java's NIO clients give up a write after 10 s, Bunny after 30 s
 PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
 DEFAULT_IPV6_PREFIX: Final = 64  # what a host can take addresses from as it likes (RFC 4291, 2.5.1; RFC 7934)
 MOST_WORDS: Final = 128  # a routing key has at most 255 bytes

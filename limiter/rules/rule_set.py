@@ -1,7 +1,7 @@
 """Rules: which limit holds for a message, at each level.
 
 A level is what a rule keeps a bucket for (`per:`). Levels add up: a message must pass one rule of each. Within a level the first of
-these that exists holds (`contract.md` 3):
+these that exists holds (`docs/design/contract.md` 3):
 
 1. the live override of that exact topic, or else of   (level `topic` only; origin "override")
    the group it is in (`routing_key_words`)

@@ -1,14 +1,14 @@
 """RocketMQ's own topics, which a broad rule must not touch: limiting them breaks transactions, delays, traces or request-reply.
 
 A system topic is limited only by a rule that names it exactly. Retry and dead-letter topics (`%RETRY%...`, `%DLQ%...`) are not among
-them: they carry users' messages, and a storm of retries is just what a limit is for (`peers.md` 2.3).
+them: they carry users' messages, and a storm of retries is just what a limit is for (`docs/rocketmq.md`, The incident).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# apache/rocketmq common/topic/TopicValidator.java and MixAll.java, as listed in rocketmq.md 2.1
+# apache/rocketmq common/topic/TopicValidator.java and MixAll.java, as listed in docs/design/rocketmq.md 2.1
 SYSTEM_TOPICS: Final = frozenset(
     {
         "BenchmarkTest",

@@ -1,5 +1,5 @@
-"""The formula of quotas.md 1.2: the worst class of hours by its weighted percentile, a margin, and more of it while the history is
-short.
+"""The formula of docs/design/quotas.md 1: the worst class of hours by its weighted percentile, a margin, and more of it while the history
+is short.
 
 Classes are the 24 hours of weekdays and those of weekends; from four weeks on the 168 hours of the week. A day weighs 2^(-age /
 half-life). The confidence factor is 1 + 1 / days: a topic seen on one day gets twice the rate, one seen on 28 days 4 % more.

@@ -1,4 +1,4 @@
-"""Tokens, roles and the brake (reliability.md F56, A6)."""
+"""Tokens, roles and the brake (docs/design/reliability.md F56, 5)."""
 
 from __future__ import annotations
 

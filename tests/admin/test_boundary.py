@@ -1,4 +1,4 @@
-"""The browser's boundary (reliability.md F55)."""
+"""The browser's boundary (docs/design/reliability.md F55)."""
 
 from __future__ import annotations
 

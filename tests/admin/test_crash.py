@@ -1,4 +1,4 @@
-"""A change is there whole or not at all, whatever fails and whenever the process dies (reliability.md F44, F46, I12)."""
+"""A change is there whole or not at all, whatever fails and whenever the process dies (docs/design/reliability.md F44, F46, I12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading HTTP strictly (reliability.md F54), without a socket."""
+"""Reading HTTP strictly (docs/design/reliability.md F54), without a socket."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ async def test_a_write_must_say_what_it_has_seen(api: Control) -> None:
 
 
 async def test_of_two_who_race_one_wins(api: Control) -> None:
-    """reliability.md F52."""
+    """docs/design/reliability.md F52."""
     seen = (await api.ask("GET", ORDERS)).etag
     statuses: list[int] = []
 

@@ -193,7 +193,7 @@ async def test_a_fault_of_ours_is_a_problem_with_a_request_id(api: Control, capl
 
 
 async def test_tokens_are_nowhere_to_be_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """reliability.md I15: what was said, logged and written, searched for every token."""
+    """docs/design/reliability.md I15: what was said, logged and written, searched for every token."""
     caplog.set_level(logging.DEBUG)
     canary = "canary-5f2b7e91c0d34a68"
     said = b""

@@ -176,7 +176,7 @@ def test_the_rules_and_the_table_know_the_same_actions() -> None:
 @each_action
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_every_message_has_exactly_one_fate(protocol: str, action: str, limit: int) -> None:
-    """received = forwarded + refused + dropped + abandoned + waiting (contract.md 7), whatever the action."""
+    """received = forwarded + refused + dropped + abandoned + waiting (docs/design/contract.md 7), whatever the action."""
     talk = play(Talk(protocol, rule(action, messages=limit)), SCRIPTS[protocol], CHUNKINGS["random 1"])
     conversation = talk.conversation
     given_up = [*conversation.abandoned, *conversation.abandon()]

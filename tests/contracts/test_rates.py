@@ -1,4 +1,5 @@
-"""The six properties of rates (limiter.md 2), over every algorithm whose limit is a rate, each by its own bound (`support.algorithms`).
+"""The six properties of rates (docs/design/limiter.md 2), over every algorithm whose limit is a rate, each by its own bound
+(`support.algorithms`).
 
 `pacing` has no burst, `warm_up` admits less when cold. What all algorithms promise: `test_algorithms.py`.
 """

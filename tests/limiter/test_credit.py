@@ -1,4 +1,4 @@
-"""Credit: `limiter.md` 6."""
+"""Credit: `docs/design/limiter.md` 6."""
 
 from __future__ import annotations
 

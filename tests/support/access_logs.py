@@ -1,4 +1,4 @@
-"""Synthetic access logs (`contract.md` 6) for tests: seeded, small, with every kind of damage a real one can have.
+"""Synthetic access logs (`docs/design/contract.md` 6) for tests: seeded, small, with every kind of damage a real one can have.
 
 log = SyntheticLog(directory, "2026-11-20")
 log.run({"orders": steady(100), "audit": bursts(5, 400, every=60)}, seconds=range(0, 7200), seed=1)

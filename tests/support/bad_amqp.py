@@ -1,4 +1,5 @@
-"""Bad bytes of an AMQP client, each with the reply code it must be told (F08, F09 of `reliability.md`, `amqp.md` 1.1).
+"""Bad bytes of an AMQP client, each with the reply code it must be told (F08, F09 of `docs/design/reliability.md`, `docs/design/amqp.md`
+1.1).
 
 To be said behind `OPENED`: channels 1 and 2 are open, frames of 131,072 bytes agreed on.
 """

@@ -71,7 +71,7 @@ def percentile(weighted: Sequence[tuple[int, int]], permille: int) -> int:
 def formula(
     days: Mapping[str, Series], today: str, *, permille: int, margin: int, half_life: int, weighting: str, observed: Mapping[str, Series]
 ) -> int:
-    """The rate by quotas.md 1.2 for one topic and dimension (classes: 24 hours of weekdays, 24 of weekends).
+    """The rate by docs/design/quotas.md 1 for one topic and dimension (classes: 24 hours of weekdays, 24 of weekends).
 
     `days`: date -> second of the epoch -> amount; `observed`: date -> the observed seconds.
     """

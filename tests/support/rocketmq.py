@@ -1,4 +1,4 @@
-"""RocketMQ frames for tests and tools: written from `rocketmq.md` 1, independently of the gateway's own code."""
+"""RocketMQ frames for tests and tools: written from `docs/design/rocketmq.md` 1, independently of the gateway's own code."""
 
 from __future__ import annotations
 

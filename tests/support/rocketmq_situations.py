@@ -1,4 +1,4 @@
-"""What RocketMQ's client libraries make of every action: the table of `docs/rocketmq.md`, and of the design's rocketmq.md 3.1, executable.
+"""What RocketMQ's client libraries make of every action: the table of `docs/rocketmq.md`, and of `docs/design/rocketmq.md` 3.1, executable.
 
 A row per situation, and per library how a send ends and how often it was tried on the wire.
 """

@@ -1,4 +1,5 @@
-"""RocketMQ frames read slowly and plainly, with `json` and `struct`, written from `rocketmq.md` 1 alone, to compare our decoders with."""
+"""RocketMQ frames read slowly and plainly, with `json` and `struct`, written from `docs/design/rocketmq.md` 1 alone, to compare our
+decoders with."""
 
 from __future__ import annotations
 

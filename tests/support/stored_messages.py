@@ -1,4 +1,5 @@
-"""Messages as a RocketMQ broker stores them and answers pulls with, written from `rocketmq.md` 4.5, independently of the gateway's code."""
+"""Messages as a RocketMQ broker stores them and answers pulls with, written from `docs/design/rocketmq.md` 4.5, independently of the
+gateway's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to refused messages: one action per file, named here (`limiter.md` 4).
+"""What happens to refused messages: one action per file, named here (`docs/design/limiter.md` 4).
 
 An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
 settles every request of the part: told the client, held, or dropped, and counted as such. The names are those of

@@ -1,7 +1,7 @@
 """Credit: one is spent for every request that is passed on to the limiter; the reader waits when none is left.
 
-Counted next to the client, before the limiter, or refusals would pile up uncounted (`style.md` 6). Only the reader waits: its socket is
-not read while the credit is used up, and TCP does the rest.
+Counted next to the client, before the limiter, or refusals would pile up uncounted (`docs/design/limiter.md` 6). Only the reader waits: its
+socket is not read while the credit is used up, and TCP does the rest.
 """
 
 from __future__ import annotations

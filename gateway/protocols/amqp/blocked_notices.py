@@ -1,7 +1,8 @@
 """connection.blocked and connection.unblocked: the broker's word and the gateway's own, merged.
 
 A client must never see two `blocked` in a row, nor `unblocked` while somebody still blocks. So: blocked = the broker or the gateway says
-so, and only transitions are said. Clients that did not declare the capability are told nothing, as RabbitMQ does it (`amqp.md` 1.5).
+so, and only transitions are said. Clients that did not declare the capability are told nothing, as RabbitMQ does it (`docs/design/amqp.md`
+1.5).
 
 The gateway's own word begins at once and ends late: a connection under a limit blocks and unblocks with every message that passes,
 perhaps hundreds of times a second, and each notice costs a client a callback and a line in its log. So `unblocked` is said when nothing was

@@ -15,8 +15,8 @@
        ├────────────────────────────────────►├──────────────────────────────────────►│
 
 The naive way tells only the client. Then the broker's channel lives on: the next channel.open of that number gets `504 second
-'channel.open' seen`, and the whole connection dies (py-amqp opens the channel again by itself: measured, `amqp.md` 1.4). So both sides are
-told, and neither's close-ok reaches the other.
+'channel.open' seen`, and the whole connection dies (py-amqp opens the channel again by itself: measured, `docs/design/amqp.md` 1.4). So
+both sides are told, and neither's close-ok reaches the other.
 
 When the broker is told, its channel stands between two messages: a request is settled only after everything before it on its channel
 has gone whole. The client may stand within a message, in either direction. In what it sends it is interrupted, as by a broker's close;

@@ -11,8 +11,8 @@ Translating single confirms is then one look-up. Confirms with `multiple` ("ever
 literally. Say the client sent 1 2 3 4, we refused 2, and the broker acks {3, multiple}. Passing {4, multiple} on would tell a client that
 counts (the Go client does: measured 2026, 2,016 of 2,857 refusals reported as *acked*, that is lost without a word) that 2 was acked too.
 So a translated multiple is **cut at the refused tags**: {1}, {4}. And: never a multiple whose tag is a refused one (aiormq drops the whole
-frame when it does not know the tag); never a multiple with nothing outstanding below it (Bunny and amqplib walk backwards). `amqp.md` 1.3
-has the measurements.
+frame when it does not know the tag); never a multiple with nothing outstanding below it (Bunny and amqplib walk backwards).
+`docs/design/amqp.md` 1.3 has the measurements.
 
 An ack reaches the client only if the broker acked that very publish. To know what is outstanding (for the cuts, for draining, and to keep
 a broker's confirm for a publish that never was from being believed) we keep the low-water mark `low`, below and at which all is confirmed,

@@ -1,4 +1,4 @@
-"""A RocketMQ name server's clients, as the gateway must understand them (`rocketmq.md` 4.1 and 4.2, mode B).
+"""A RocketMQ name server's clients, as the gateway must understand them (`docs/design/rocketmq.md` 4.1 and 4.2, mode B).
 
 Clients ask a name server where a topic's brokers are and then dial them. Here the answer names listeners of this gateway instead, which
 are opened as brokers become known (`Circumstances.routes`), so clients need nothing but this name server's address.

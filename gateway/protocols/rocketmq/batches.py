@@ -1,7 +1,7 @@
 """Batches: how many messages the body of one SEND request holds.
 
 The client says in the header that the body is a batch (`m` or `batch` is true); the broker believes that flag, not the request's code
-(`rocketmq.md` 2.1). The body is then a chain of entries::
+(`docs/design/rocketmq.md` 2.1). The body is then a chain of entries::
 
     4 total size | 4 magic | 4 body CRC | 4 flag | 4 body length | body | 2 properties length | properties
 

@@ -16,7 +16,7 @@ from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.outstanding import Outstanding
 
-LONGEST: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`rocketmq.md` 1.1). What begins with a letter (`HTTP`, `AMQP`) is more
+LONGEST: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1). A first letter (`HTTP`, `AMQP`) is more
 SHORTEST: Final = 4  # the header's own length word
 PREFIX: Final = 8  # bytes before the header
 LONGEST_HEAD: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped. A longer one passes unseen

@@ -1,4 +1,4 @@
-"""RocketMQ remoting, as the gateway must understand it (`rocketmq.md` 1 to 4).
+"""RocketMQ remoting, as the gateway must understand it (`docs/design/rocketmq.md` 1 to 4).
 
 Requests and answers are matched by `opaque`, not by order, so there is one lane and no state between requests: a send can be refused,
 or wait, while the others pass.
@@ -39,7 +39,7 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
 
-PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (limiter.md 4)
+PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 
 
 class RocketmqConversation(Conversation):
@@ -297,7 +297,8 @@ class RocketmqConversation(Conversation):
         return True
 
     def answers_all(self) -> bool:
-        """Only Java clients say which requests are one-way (`rocketmq.md` 1.4); of what the others ask, some is never answered."""
+        """Only Java clients say which requests are one-way (`docs/design/rocketmq.md` 1.4); of what the others ask, some is never
+        answered."""
         return self.frames.language == "JAVA"
 
     def is_polling(self) -> bool:

@@ -1,4 +1,4 @@
-"""Parting words: what RocketMQ clients are told when the gateway is about to close their connection (`rocketmq.md` 3.5).
+"""Parting words: what RocketMQ clients are told when the gateway is about to close their connection (`docs/design/rocketmq.md` 3.5).
 
 A Java client above 5.3.1 that is answered GO_AWAY opens another connection, repeats the request there and tells its application nothing
 (measured with 5.3.3). Older ones and those in other languages take it for a failure, so what they ask is answered by the broker to the

@@ -36,7 +36,7 @@ LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAG
 SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
 RETRY: Final = b"%RETRY%"
 LONGEST_NAME: Final = 255  # bytes of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
-ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`rocketmq.md` 4.6); C++ clients always send it, empty
+ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocketmq.md` 4.6); C++ clients always send it, empty
 
 # PULL_MESSAGE, LITE_PULL_MESSAGE, POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION: the broker may keep these until there is a message
 POLLS: Final = frozenset((11, 361, 200050, 200052, 200054))
@@ -233,7 +233,7 @@ def signed32(value: i64) -> i64:
 
 
 def read_binary(data: bytes, start: i64, end: i64) -> Header:
-    """The header `data[start:end]` in the ROCKETMQ encoding (`rocketmq.md` 1.3); raises ProtocolError like `read_json`."""
+    """The header `data[start:end]` in the ROCKETMQ encoding (`docs/design/rocketmq.md` 1.3); raises ProtocolError like `read_json`."""
     if end - start < FIXED:
         raise unreadable(f"{end - start} bytes, the fixed part alone has {FIXED}")
     code: int = u16(data, start)

@@ -1,4 +1,4 @@
-"""Limit requests: what a console asks of the gateway in RocketMQ's own frames, and the frames that answer it (`rocketmq.md` 8.3).
+"""Limit requests: what a console asks of the gateway in RocketMQ's own frames, and the frames that answer it (`docs/design/rocketmq.md` 6).
 
 MQCloud's patched broker has two requests of its own: view the limits (9002, or 329) and change one (9003, or 330). Which numbers a console
 sends depends on what it was told of the broker's version; the older ones only where the listener says so, because RocketMQ uses 329 itself.

@@ -1,7 +1,7 @@
 """Origins: whom a connection's requests count for, by the access key each of them claims.
 
-A RocketMQ client does not log in. With ACL every request carries an access key and a signature (`rocketmq.md` 4.6), so `user` is the key
-of the request, not of the connection; in practice all of a client's requests claim one and the same.
+A RocketMQ client does not log in. With ACL every request carries an access key and a signature (`docs/design/rocketmq.md` 4.6), so `user`
+is the key of the request, not of the connection; in practice all of a client's requests claim one and the same.
 
 The gateway does not have the secrets, so it cannot verify a signature: whoever claims another's key spends that key's tokens, though the
 broker then refuses the request. Where clients may be hostile a rule names their addresses too (`match: {user: …, client: …}`), which cannot

@@ -4,7 +4,7 @@ Most answers only count: a flood of sends must not cost a dictionary entry each.
 (`asked`), and only **polls** (pulls and their kin, which the broker may keep for half a minute) are remembered by their `opaque`. An
 answer's head is looked at no further than that needs: a success is known by its first ten bytes.
 
-Opaques are the client's own numbers; the broker's requests to the client have a space of their own (`rocketmq.md` 1.2).
+Opaques are the client's own numbers; the broker's requests to the client have a space of their own (`docs/design/rocketmq.md` 1.2).
 """
 
 from __future__ import annotations

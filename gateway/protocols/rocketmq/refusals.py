@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats at once what was answered with it (`rocketmq.md` 3.1)
+FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats at once what was answered with it (`docs/design/rocketmq.md` 3.1)
 SYSTEM_BUSY: Final = 2  # what MQCloud's clients look for; Java from 5.3.0 on repeats such a send at once
 VERSION: Final = 479  # V5_3_3; clients look at it in requests only
 HEARD: Final = 0  # how a client takes the refusal of a send-back

@@ -1,4 +1,4 @@
-"""A small admin server that keeps to `contract.md` 5, and a way to run the command line against it."""
+"""A small admin server that keeps to `docs/design/contract.md` 5, and a way to run the command line against it."""
 
 from __future__ import annotations
 
@@ -165,7 +165,8 @@ class Handler(BaseHTTPRequestHandler):
         return 200, show(name), etag(show(name))
 
     def write(self, request: Request, current: object, do: Callable[[Request], None]) -> tuple[int, Any, str] | None:
-        """Do a write as contract.md 5 has it: 428 without If-Match, 412 on a race, a dry run changes nothing. None: go on and show."""
+        """Do a write as docs/design/contract.md 5 has it: 428 without If-Match, 412 on a race, a dry run changes nothing. None: go on and
+        show."""
         if request.method == "GET":
             if self.admin.race is not None:
                 answer = 200, current, etag(current)

@@ -1,4 +1,4 @@
-"""How every verb ends, and where its words go (`contract.md` 2)."""
+"""How every verb ends, and where its words go (`docs/design/contract.md` 2)."""
 
 # ruff: noqa: E501  -- tables, one case a line
 

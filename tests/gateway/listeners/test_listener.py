@@ -203,7 +203,7 @@ async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(brok
 
 
 async def test_hundreds_that_say_a_byte_at_a_time_cost_no_dial_keep_nobody_out_and_are_gone_at_their_deadline(broker: Broker) -> None:
-    """reliability.md F01."""
+    """docs/design/reliability.md F01."""
     async with door(broker.address, handshake_s=1.5) as one:
         slow = [await one.client() for _ in range(300)]
         for client in slow:
@@ -307,7 +307,7 @@ async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: 
 
 
 async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_long(broker: Broker) -> None:
-    """reliability.md F02: clients that say nothing do not keep the others from being told."""
+    """docs/design/reliability.md F02: clients that say nothing do not keep the others from being told."""
     async with door(broker.address, caps=Caps(connections=0)) as one:
         silent = [await one.client() for _ in range(TURNED_AWAY + 20)]
         await one.until(lambda: one.listener.exit.untold == 20)
@@ -463,7 +463,7 @@ async def test_a_broker_whose_certificate_is_not_trusted_is_as_good_as_down_and_
 
 
 async def test_a_permissive_listener_takes_clients_with_tls_and_without_on_one_port(broker: Broker, tmp_path: Path) -> None:
-    """rocketmq.md 1.5: the first byte tells them apart; a PROXY header comes before it."""
+    """docs/design/rocketmq.md 1.5: the first byte tells them apart; a PROXY header comes before it."""
     authority = Authority(tmp_path)
     hop = client_hop(*authority.issue("server", "localhost"), None, permissive=True)
     async with (

@@ -70,7 +70,7 @@ async def fails(upstream: Upstream) -> str:
 
 
 async def test_while_the_broker_is_down_thousands_of_clients_are_a_few_dials(autojump_clock: trio.testing.MockClock) -> None:
-    """reliability.md F22: 2,000 clients a second for 30 s."""
+    """docs/design/reliability.md F22: 2,000 clients a second for 30 s."""
     upstream = FakeUpstream(lambda: REFUSED)
     began = trio.current_time()
     for _ in range(600):
@@ -203,7 +203,7 @@ async def test_a_name_that_does_not_resolve_and_a_port_nobody_listens_on_are_tol
 
 
 async def test_of_two_addresses_the_one_that_answers_is_taken() -> None:
-    """reliability.md F35: localhost is ::1 and 127.0.0.1; only one of them listens."""
+    """docs/design/reliability.md F35: localhost is ::1 and 127.0.0.1; only one of them listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         channel = await Upstream("rabbit", ("localhost", server.getsockname()[1])).dial(None)
         assert channel.sock.getpeername()[:2] == server.getsockname()

@@ -210,7 +210,7 @@ def test_a_slow_judge_is_named_for_a_second_after() -> None:
 
 
 def test_both_out_of_credit_means_the_broker() -> None:
-    """limiter.md 6: reader in flow and limiter not, the limiter is slow; both in flow, the broker is."""
+    """docs/design/limiter.md 6: reader in flow and limiter not, the limiter is slow; both in flow, the broker is."""
     with Wires() as wires:
         link = Link(wires)
         now = wires.now()

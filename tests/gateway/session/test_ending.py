@@ -1,6 +1,6 @@
 """How an AMQP connection ends, from either side, at any moment: who is told what, what still arrives, what is counted.
 
-Rows F07, F14 and F20 to F27 of `reliability.md`, with a broker played by hand.
+Rows F07, F14 and F20 to F27 of `docs/design/reliability.md`, with a broker played by hand.
 """
 
 from __future__ import annotations

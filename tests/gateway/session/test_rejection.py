@@ -142,7 +142,7 @@ def test_a_seat_is_free_again_whatever_ends_the_session(how: str) -> None:
 
 @pytest.mark.parametrize("stage", ["header", "start-ok", "open"])
 def test_a_handshake_that_trickles_on_is_closed_at_its_deadline(stage: str) -> None:
-    """reliability.md F01: a byte now and then is no progress."""
+    """docs/design/reliability.md F01: a byte now and then is no progress."""
     with Wires() as wires:
         pair = Pair(wires)
         rest = bytearray(amqp.PROTOCOL_HEADER + START_OK + TUNE_OK_AND_OPEN)

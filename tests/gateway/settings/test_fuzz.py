@@ -1,4 +1,4 @@
-"""Whatever the bytes: settings, or a ConfigError that names a place (`reliability.md` F50)."""
+"""Whatever the bytes: settings, or a ConfigError that names a place (`docs/design/reliability.md` F50)."""
 
 # ruff: noqa: E501  -- tables, one case a line
 

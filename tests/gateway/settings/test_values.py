@@ -212,7 +212,7 @@ def test_secrets_of_the_environment_stay_out_of_repr(write: Callable[..., Path])
 
 
 def test_a_thousand_rules_load_within_the_time_of_a_reload(write: Callable[..., Path]) -> None:
-    """`reliability.md`: 1,000 rules within 100 ms on an idle core; the bound here is loose, for slow machines."""
+    """`docs/design/reliability.md`: 1,000 rules within 100 ms on an idle core; the bound here is loose, for slow machines."""
     import time
 
     rules = "".join(f"  - {{name: r{number}, match: {{topic: t{number}}}, limit: {{messages: 5/s}}}}\n" for number in range(1000))

@@ -1,4 +1,4 @@
-"""The breaker, alone and with its bucket: `limiter.md` 3."""
+"""The breaker, alone and with its bucket: `docs/design/limiter.md` 3."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from limiter.rules.patterns import (
 
 @pytest.mark.parametrize(
     ("pattern", "key", "matches"),
-    [  # measured against RabbitMQ: amqp.md 6
+    [  # measured against RabbitMQ: docs/design/amqp.md 3
         ("a.*.b", "a..b", True),
         ("a.*", "a.", True),
         ("*", "", False),

@@ -104,7 +104,7 @@ def test_protocol_and_operation_leave_a_rule_bare(per: str) -> None:
 
 @pytest.mark.parametrize("key", [ORDERS, SHOP])
 def test_live_change_exact_name_quota_pattern_bare(key: TopicName) -> None:
-    """contract.md 3, in full: each is taken away in turn, and the next holds."""
+    """docs/design/contract.md 3, in full: each is taken away in turn, and the next holds."""
     named = {"topic": "shop%orders"} if key is SHOP else {"exchange": "events", "routing_key": "order.eu.1"}
     globbed = {"topic": "shop%*"} if key is SHOP else {"routing_key": "order.#"}
     rules = [rule("bare", "topic", protocol=key.protocol), rule("pattern", "topic", **globbed), rule("exact", "topic", **named)]

@@ -1,4 +1,4 @@
-"""Which rule holds: the precedence of `contract.md` 3."""
+"""Which rule holds: the precedence of `docs/design/contract.md` 3."""
 
 from __future__ import annotations
 

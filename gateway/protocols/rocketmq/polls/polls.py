@@ -1,7 +1,8 @@
 """Polls: what one client asks messages with, from the request to the last byte of its answer.
 
 The naive way to limit a consumer, to answer "nothing there" or "busy", makes most clients ask again at once, some two thousand times a
-second (`rocketmq.md` 3.3). So a poll over the limit is **kept** here, as the broker itself would keep it, and goes on when its turn comes::
+second (`docs/design/rocketmq.md` 3.3). So a poll over the limit is **kept** here, as the broker itself would keep it, and goes on when its
+turn comes::
 
     client's poll ── prepare ──► judge: reserves what the answer is likely to bring ── passes ──► sent ──► broker
                         ▲          │ over the limit                                                          │

@@ -1,4 +1,4 @@
-"""Stored messages: counted as they pass, in the body of an answer to a pull or a pop (`rocketmq.md` 4.5).
+"""Stored messages: counted as they pass, in the body of an answer to a pull or a pop (`docs/design/rocketmq.md` 4.5).
 
 The body is a row of messages as they lie in the commit log::
 

@@ -3,11 +3,11 @@
 Read only where a rule looks at the topic; an unlimited poll is known by its topic and group alone. What cannot be read is taken for its
 default: the broker will say what is wrong with it.
 
-How long a pull may be kept (`rocketmq.md` 3.3). Its client waits for 30 s. Of these the broker may need the suspend time the pull allows it
-and up to 5 s more (PullRequestHoldService looks every 5 s), and a second is left for the way: 9 s with 15 s (Java push, C++, ali-ons), 4 s
-with 20 s (Go, Java lite pull). A pull that may not be suspended has a client that waits 10 s: it is kept for half of that. A pop must be
-with the broker within `pollTime` of its birth, or it is answered empty-handed (`PopMessageRequestHeader.isTimeoutTooMuch`); its client
-waits 10 s longer. Nothing is answered sooner than SHORTEST_NS, whatever the request says: most clients ask again at once.
+How long a pull may be kept (`docs/design/rocketmq.md` 3.3). Its client waits for 30 s. Of these the broker may need the suspend time the
+pull allows it and up to 5 s more (PullRequestHoldService looks every 5 s), and a second is left for the way: 9 s with 15 s (Java push, C++,
+ali-ons), 4 s with 20 s (Go, Java lite pull). A pull that may not be suspended has a client that waits 10 s: it is kept for half of that. A
+pop must be with the broker within `pollTime` of its birth, or it is answered empty-handed (`PopMessageRequestHeader.isTimeoutTooMuch`); its
+client waits 10 s longer. Nothing is answered sooner than SHORTEST_NS, whatever the request says: most clients ask again at once.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class CountingClient:
 @given(st.lists(st.one_of(st.tuples(st.just("forward"), st.integers(1, 6)), st.tuples(st.just("refuse"), st.integers(1, 3)),
                           st.tuples(st.just("ack up to"), st.integers(0, 40))), max_size=60))  # fmt: skip
 def test_a_client_that_counts_is_not_told_an_ack_for_a_refusal(steps: list[tuple[str, int]]) -> None:
-    """The bug class of amqp.md 1.3 rule 3: uncut multiples made amqp091-go report 2,016 of 2,857 refusals as acked."""
+    """The bug class of docs/design/amqp.md 1.3 rule 3: uncut multiples made amqp091-go report 2,016 of 2,857 refusals as acked."""
     confirms = Confirms()
     client = CountingClient()
     published = 0

@@ -1,4 +1,5 @@
-"""Bad bytes end the conversation with a sentence and a cause; nothing of them reaches the broker (`reliability.md` F08 to F11)."""
+"""Bad bytes end the conversation with a sentence and a cause; nothing of them reaches the broker (`docs/design/reliability.md` F08 to
+F11)."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_binary_answers_to_json_requests_and_json_answers_to_binary_ones_pass() 
 @pytest.mark.parametrize("whose", ["client", "broker"])
 @pytest.mark.parametrize("size", [0, 1, -1])
 def test_a_frame_of_exactly_max_frame_passes_and_a_longer_one_of_the_clients_does_not(whose: str, size: int) -> None:
-    """The broker may answer with more (`rocketmq.md` 1.1: a Go client reads 128 MiB)."""
+    """The broker may answer with more (`docs/design/rocketmq.md` 1.1: a Go client reads 128 MiB)."""
     most = 1 << 16
     body = b"z" * (most + size - len(heartbeat()) + len(b'{"clientID":"10.0.0.7@1","consumerDataSet":[],"producerDataSet":[]}'))
     whole = frame(heartbeat()[8 : 8 + int.from_bytes(heartbeat()[5:8], "big")], body)
