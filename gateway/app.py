@@ -136,7 +136,7 @@ class Gateway:
         )
         self.memory = MemoryWatch(settings.memory.high_watermark, self.shared)
         self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
-        self.shared.take_errand = self.remote_admin.take
+        self.shared.take_gateway_request = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
@@ -214,12 +214,12 @@ class Gateway:
         self.blocked_ns["reader"] += session.decode.credit.blocked_ns(now)
         self.blocked_ns["limiter"] += session.forward.credit.blocked_ns(now)
         session.flow.close(now)
-        circumstances = session.conversation.circumstances
+        context = session.conversation.context
         fields = {
             "listener": session.place.listener,
             "protocol": session.place.protocol,
             "conn": session.number,
-            "client": f"{circumstances.client}:{circumstances.client_port}",
+            "client": f"{context.client}:{context.client_port}",
             "user": session.conversation.user,
             "cause": session.cause,
             "detail": session.detail or None,
@@ -228,7 +228,7 @@ class Gateway:
             log.failure("session_failed", error, **fields)
         elif session.cause in SHARED:
             refusal = Refusal(session.cause, session.detail, user=session.conversation.user)
-            listener.refusals.add(refusal, (circumstances.client, circumstances.client_port), now)
+            listener.refusals.add(refusal, (context.client, context.client_port), now)
         elif session.cause in ("client", "broker", "drain", "admin", "shutdown"):
             log.event(logging.DEBUG, "connection_closed", **fields)
         else:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.counting.accounts import Accounts
-from gateway.pipeline.conversation import Circumstances, Conversation, Routes
+from gateway.pipeline.conversation import Conversation, ConversationContext, Routes
 from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
@@ -60,7 +60,7 @@ class Shared:
         self.credit_more_after = credit_more_after
         self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
         self.backlog_bytes = backlog_bytes  # above this the other side is not read
-        self.take_errand: Callable[[object, Part], None] | None = (
+        self.take_gateway_request: Callable[[object, Part], None] | None = (
             None  # gets the session whose client asks something of the gateway itself, and what
         )
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: who holds something is not read
@@ -103,7 +103,7 @@ class Place:
         self.listener = listener
         self.protocol = protocol
         self.max_frame = max_frame  # bytes
-        self.handshake_ns = handshake_ns  # a client must have begun by then (`Conversation.begun`)
+        self.handshake_ns = handshake_ns  # a client must have begun by then (`Conversation.handshake_done`)
         self.idle_ns = idle_ns  # a connection on which nothing comes from either side for so long is closed; 0: never
         self.others_pass = others_pass  # other versions of the protocol pass opaquely
         self.sends_proxy = sends_proxy  # a PROXY header goes to the broker before anything else
@@ -137,12 +137,12 @@ def assemble(
     user: str | None = None,
 ) -> Assembly:
     """The pipeline decode → credit → rate-limit → forward for one client (number, address, the user of its certificate) and its broker."""
-    circumstances = Circumstances(
+    context = ConversationContext(
         shared.judge, place.listener, client, client_port, place.max_frame, shared.hold_bytes, connection, seat, place.others_pass, user,
         upstream.lends_certificate, place.sends_proxy, place.routes,
         frozenset() if place.remote_admin is None else place.remote_admin.codes,
     )  # fmt: skip
-    conversation = PROTOCOLS[place.protocol](circumstances)
+    conversation = PROTOCOLS[place.protocol](context)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait
     decode = Decode(conversation, reader, shared.accounts)

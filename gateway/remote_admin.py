@@ -18,7 +18,7 @@ import trio
 from gateway import log
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, SUCCESS, SYSTEM_ERROR, LimitRequest, build_answer
 from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY
-from gateway.protocols.rocketmq.requests import Errand
+from gateway.protocols.rocketmq.requests import GatewayRequest
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RemoteAdmin:
     def take(self, session: object, part: Part) -> None:
         """The client of `session` has sent a limit request."""
         assert isinstance(session, Session)
-        assert isinstance(part, Errand)
+        assert isinstance(part, GatewayRequest)
         request = LimitRequest(part)
         why = refusal(session, request)
         if why and self._send.statistics().current_buffer_used >= STRANGERS_QUEUE:
@@ -80,8 +80,8 @@ class RemoteAdmin:
 
     async def _do(self, session: Session, request: LimitRequest) -> tuple[int, str, bytes]:
         """Code, remark and body of the answer."""
-        circumstances = session.conversation.circumstances
-        who = (circumstances.client, request.access_key, f"{session.number}/{request.opaque}")
+        context = session.conversation.context
+        who = (context.client, request.access_key, f"{session.number}/{request.opaque}")
         action = str(request.code)
         why = refusal(session, request)
         if why:
@@ -111,4 +111,4 @@ def refusal(session: Session, request: LimitRequest) -> str:
     permission = session.place.remote_admin
     if permission is None:
         return "this listener takes no limit requests"
-    return permission.fault(session.conversation.circumstances.client, request.access_key)
+    return permission.fault(session.conversation.context.client, request.access_key)

@@ -5,7 +5,7 @@ monotonic nanoseconds) and no limiter; it is created by `PROTOCOLS[name]` when a
 
 The life of a request (the handlers in `gateway/pipeline/handlers/` call these in this order)::
 
-    client's bytes ── decode ──► parts ──► (judge) ──► admit / refuse / hold / drop ──► onward ──► broker
+    client's bytes ── decode ──► parts ──► (judge) ──► admit / refuse / hold / drop ──► outbox ──► broker
                                                             │
     client ◄── relay (+ take_replies at frame boundaries) ◄─┴──────────────── broker's bytes ◄──── broker
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
 DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
 UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: the rule's fallback says what happens instead
-LATER: Final = 3  # something before it on its lane is held: hold it behind that, and ask again
+LATER: Final = 3  # something before it, with the same ordering key, is held: hold it behind that, and ask again
 
 NOT_SAMPLED: Final = 0  # what `Conversation.sample` may be
 SAMPLED: Final = 1  # forwarded, not confirmed yet
@@ -65,7 +65,7 @@ class Routes:
         """`client` has tried to register a broker, or to say something else that only brokers say."""
 
 
-class Circumstances:
+class ConversationContext:
     """What a conversation is told when it begins."""
 
     __slots__ = (
@@ -121,12 +121,12 @@ class Circumstances:
 class Conversation:
     """One client, one broker. Subclassed once per protocol; see the module's docstring for the order of calls."""
 
-    def __init__(self, circumstances: Circumstances) -> None:
+    def __init__(self, context: ConversationContext) -> None:
         # What every turn looks at comes first, see `Session`.
-        self.news = False  # in `errands`, `abandoned`, `delivered`, `busy`, `broker_blocked` or `sample`, for the session
+        self.has_reports = False  # in `gateway_requests`, `abandoned`, `delivered`, `busy`, `broker_blocked` or `sample`, for the session
         self.draining = False  # farewell was said: what the client still sends is not decoded
-        self.starved = False  # set by the session: not read because the gateway as a whole is short of memory
-        self.begun = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
+        self.memory_starved = False  # set by the session: not read because the gateway as a whole is short of memory
+        self.handshake_done = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
         self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
         self.broker_blocked = False  # the broker has said that it takes no more publishes for now
         self.has_farewell = True  # the protocol has words for "this connection ends"; where not, `graceful_close.py` ends it
@@ -141,11 +141,11 @@ class Conversation:
         self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
         self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
         self.blocking = 0  # held parts for whose sake the client is not read, and `held_back`
-        self.hang_up = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
-        self.onward: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
+        self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
         self.user: str | None = None  # as authenticated, once known
-        self.circumstances = circumstances
+        self.context = context
         self.held_messages = 0  # messages in held parts
         self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
         self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
@@ -153,25 +153,25 @@ class Conversation:
         self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
-        self.under_way = 0  # errands not answered yet
-        self.errands: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
+        self.pending_gateway_requests = 0  # of `gateway_requests`, handed over and not answered yet
+        self.gateway_requests: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
         self.parked_messages = 0  # deliveries that a rule keeps from the client
         self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
-        self.parting = ""  # why the client cannot stay, while it is still being told so (`part_with`)
-        self.turned_away = 0  # requests that came after `begin_departure` and were not forwarded
+        self.rejection_reason = ""  # why the client cannot stay, while it is still being told so (`continue_rejection`)
+        self.rejected_after_drain = 0  # requests that came after `begin_departure` and were not forwarded
 
     # ---- what there is to report ------------------------------------------------------------------------------------
 
     def give_up(self, part: Part) -> None:
         """`part` goes nowhere, and the client is still there."""
         self.abandoned.append(part)
-        self.news = True
+        self.has_reports = True
 
     def tell_sample(self, sample: int) -> None:
         """How far the publish has come whose confirm is timed."""
         if sample != self.sample:
             self.sample = sample
-            self.news = True
+            self.has_reports = True
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Conversation:
         raise NotImplementedError
 
     def admit(self, part: Part) -> None:
-        """Let `part` go on: append it to `onward`, unless its lane is held (then it waits in its place) or it continues a refused one."""
+        """Let `part` go on: append it to `outbox`, unless its ordering key is held (then it waits) or it continues a refused one."""
         raise NotImplementedError
 
     def split(self, part: Part, count: int) -> Part:
@@ -265,7 +265,7 @@ class Conversation:
         """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
 
     def answer(self, frames: bytes) -> None:
-        """An errand is done: `frames`, whole ones of the gateway's own or none, leave with the next `relay` or `take_replies`."""
+        """A gateway request is done: `frames`, whole ones of the gateway's own or none, leave with the next `relay` or `take_replies`."""
         raise NotImplementedError
 
     def tick(self) -> bool:
@@ -277,13 +277,13 @@ class Conversation:
         raise NotImplementedError
 
     def needs_ticks(self) -> bool:
-        """Whether `tick` or `give_up_late` may still have something to do, with nothing said by either side."""
+        """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""
         return False
 
-    def give_up_late(self, now: int) -> None:
+    def release_late_slots(self, now: int) -> None:
         """A few times a second: end the flights of requests that will hardly be answered any more."""
 
-    def give_up_flights(self) -> None:
+    def release_all_slots(self) -> None:
         """The connection is over: end all flights that are kept here."""
 
     # ---- the rules -------------------------------------------------------------------------------------------------
@@ -318,8 +318,8 @@ class Conversation:
         """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""
         return b""
 
-    def part_with(self, data: bytes) -> bytes:
-        """What to answer to a client that is being told why it cannot stay. `parting` is empty when all is said."""
+    def continue_rejection(self, data: bytes) -> bytes:
+        """What to answer to a client that is being told why it cannot stay. `rejection_reason` is empty when all is said."""
         return b""
 
     def answers_all(self) -> bool:

@@ -13,26 +13,26 @@ from limiter.in_flight import GIVEN_UP, Ending, end
 from limiter.keys import Key
 from limiter.request import Request
 
-PLAIN: Final = 0  # not limited: passes, in its place on its lane
+PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ordering key
 REQUEST: Final = 1  # `count` requests alike, judged
-BODY: Final = 2  # continues the last request of its lane, and shares its fate
+BODY: Final = 2  # continues the last request of its ordering key, and shares its fate
 
 NEVER: Final = (1 << 62) - 1  # a monotonic time (ns) that does not come; the largest that compiled code compares without a call
 
 
 class Part(Request):
-    """`data[start:end]`, on one lane.
+    """`data[start:end]`, with one ordering key.
 
-    A lane is what keeps order within a connection: AMQP's channel number, always 0 in RocketMQ. `complete` says that the last of the
-    requests (or the body that is continued) ends with this part.
+    Parts with the same ordering key stay in order: in AMQP it is the channel's number, in RocketMQ always 0. `complete` says that the
+    last of the requests (or the body that is continued) ends with this part.
     """
 
-    __slots__ = ("blocking", "complete", "data", "deadline", "end", "kind", "lane", "paid", "start")
+    __slots__ = ("blocking", "complete", "data", "deadline", "end", "kind", "ordering_key", "paid", "start")
 
     def __init__(
         self,
         kind: int,
-        lane: int,
+        ordering_key: int,
         data: bytes,
         start: int,
         end: int,
@@ -44,23 +44,23 @@ class Part(Request):
     ) -> None:
         super().__init__(key, count, messages, size)
         self.kind = kind
-        self.lane = lane
+        self.ordering_key = ordering_key
         self.data = data
         self.start = start
         self.end = end
         self.complete = complete
         self.blocking = False  # held, and its client is not read meanwhile
-        self.paid = False  # judged and passed, but held behind others of its lane: not judged again
+        self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
 
-    def detach(self) -> None:
+    def copy_out(self) -> None:
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
         if self.start != 0 or self.end != len(self.data):
             self.data = self.data[self.start : self.end]
             self.end -= self.start
             self.start = 0
 
-    def hand_over(self, head: Part) -> None:
+    def split_into(self, head: Part) -> None:
         """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
         head.passed = head.count
         head.rule = self.rule
@@ -75,26 +75,27 @@ class Part(Request):
         self.count -= head.count
         self.passed = 0
 
-    def give_up_flight(self, ended: list[Ending]) -> None:
+    def release_slots(self, ended: list[Ending]) -> None:
         """It will not be answered, or not be forwarded: the slots it holds, if any, are free."""
         flight = self.flight
         if flight is not None:
             self.flight = None
             end(ended, flight, flight.left, GIVEN_UP)
 
-    def wait_without_slots(self, ended: list[Ending]) -> bool:
+    def requeue_without_slots(self, ended: list[Ending]) -> bool:
         """It has passed but must wait behind others: if it holds slots they go back, or who waits before it might wait for these. Then it
         is judged again when its turn comes, for slots alone."""
         if self.flight is None:
             return False
-        self.give_up_flight(ended)
+        self.release_slots(ended)
         self.prepaid = True
         self.again = True
         return True
 
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]
-        return f"<Part {kind} lane={self.lane} [{self.start}:{self.end}] {self.passed}/{self.count} x {self.messages} {self.key}>"
+        passed = f"{self.passed}/{self.count} x {self.messages} {self.key}"
+        return f"<Part {kind} ordering_key={self.ordering_key} [{self.start}:{self.end}] {passed}>"
 
 
 class Delivered:

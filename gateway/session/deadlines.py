@@ -25,7 +25,7 @@ def tick(session: Session, now: int) -> None:
     upstream = session.upstream
     if client.hung_up and not session.first_end_at:
         session.first_end_at = now  # its end may stand behind bytes that are not read for now
-    session.conversation.give_up_late(now)
+    session.conversation.release_late_slots(now)
     if session.conversation.endings:
         session.end_flights(now)
         session.again = True
@@ -54,7 +54,7 @@ def tick(session: Session, now: int) -> None:
         say_farewell(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
     elif client.backlog > 0 and now - client.sent_at > SLOWEST_READER_NS:
         say_farewell(session, "the client does not read", "client_stalled", now)
-    elif not session.conversation.begun:
+    elif not session.conversation.handshake_done:
         _hasten(session, now)
     elif session.place.idle_ns:
         _close_idle(session, now)
@@ -83,7 +83,7 @@ def rest(session: Session, now: int) -> int:
         or client.hung_up
         or client.backlog + upstream.backlog > 0
         or conversation.draining
-        or not conversation.begun
+        or not conversation.handshake_done
         or conversation.held_messages + conversation.held_polls + conversation.parked_messages > 0
         or conversation.needs_ticks()
         or session.withheld()

@@ -49,7 +49,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "id": session.number,
         "listener": session.place.listener,
         "protocol": session.place.protocol,
-        "client": f"{conversation.circumstances.client}:{conversation.circumstances.client_port}",
+        "client": f"{conversation.context.client}:{conversation.context.client_port}",
         "user": conversation.user,
         "state": state(session, now),
         "bottleneck": bottleneck(session, now),

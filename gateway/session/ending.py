@@ -24,8 +24,8 @@ def pass_ends(session: Session, now: int) -> None:
     """Pass each side's end on when nothing is in flight before it; notice when both are through."""
     if session.over:
         return
-    if session.conversation.hang_up:
-        say_farewell(session, session.conversation.hang_up, "limit", now)
+    if session.conversation.close_reason:
+        say_farewell(session, session.conversation.close_reason, "limit", now)
     if session.departure is not None:
         attend_departure(session, now)
     client = session.client
@@ -42,7 +42,7 @@ def pass_ends(session: Session, now: int) -> None:
         _lose_broker(session, now)
     if session.fin_to_broker or (client.eof and not upstream.shut and _through(session, now)):
         upstream.shut_down()
-    if (session.fin_to_client or lost) and not session.conversation.parting:
+    if (session.fin_to_client or lost) and not session.conversation.rejection_reason:
         client.shut_down()
     # Both are read to their end: closing with unread bytes sends a RST, which overtakes the last words to the client and takes the
     # last messages from the broker.
@@ -71,12 +71,12 @@ def _lose_broker(session: Session, now: int) -> None:
     if not session.client.eof:  # else it is the end the client began
         words = session.conversation.broker_lost("the broker behind this gateway closed the connection")
     cut = session.upstream.cut
-    parting = session.conversation.parting
+    rejection = session.conversation.rejection_reason
     if isinstance(cut, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
         session.cause = "tls"
-    elif parting:
+    elif rejection:
         session.cause = session.cause or "broker_closed_early"
-        session.detail = session.detail or parting  # says more than the reset it came with
+        session.detail = session.detail or rejection  # says more than the reset it came with
     elif words:
         session.cause = session.cause or "broker_lost"
     if cut is not None:

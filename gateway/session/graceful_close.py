@@ -43,7 +43,7 @@ class Departure:
         self.reason = reason
         self.cause = cause
         self.began_at = now
-        self.told = 0  # `Conversation.turned_away` when it was last looked at,
+        self.told = 0  # `Conversation.rejected_after_drain` when it was last looked at,
         self.told_at = now  # and when that had changed
         self.leave_ns = leave_ns  # how long it is given to be told
         self.gathering = gathering
@@ -80,7 +80,7 @@ def begin_departure(session: Session, reason: str, cause: str, now: int) -> None
     session.conversation.begin_departure()
     conversation = session.conversation
     leave_ns = POLLING_NS if conversation.is_polling() else ACTIVE_NS
-    if now - session.client.received_at >= ACTIVE_NS or not conversation.begun:
+    if now - session.client.received_at >= ACTIVE_NS or not conversation.handshake_done:
         leave_ns = IDLE_NS
     session.departure = Departure(reason, cause, now, leave_ns, gathering=not conversation.turns_away)
 
@@ -91,8 +91,8 @@ def attend_departure(session: Session, now: int) -> None:
     if departure is None or departure.over or session.over:
         return
     conversation = session.conversation
-    if conversation.turned_away != departure.told:
-        departure.told = conversation.turned_away
+    if conversation.rejected_after_drain != departure.told:
+        departure.told = conversation.rejected_after_drain
         departure.told_at = now
         departure.leave_ns = TOLD_NS
     waited = now - departure.began_at

@@ -120,10 +120,10 @@ class Session:
         """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
         if self.over:
             return
-        if self.conversation.news and self.conversation.errands:
-            self._hand_errands()
+        if self.conversation.has_reports and self.conversation.gateway_requests:
+            self._hand_over_gateway_requests()
         self._send(now)
-        if self.conversation.news:
+        if self.conversation.has_reports:
             self._take_news(now)
         if self.conversation.endings:
             self.end_flights(now)
@@ -142,21 +142,21 @@ class Session:
     def _take_news(self, now: int) -> None:
         """What the conversation has to report."""
         conversation = self.conversation
-        conversation.news = False
+        conversation.has_reports = False
         if conversation.abandoned:
             self.abandon(conversation.abandoned)
             conversation.abandoned = []
         self.deliveries.count(now)
         self.flow.look(now)
 
-    def _hand_errands(self) -> None:
+    def _hand_over_gateway_requests(self) -> None:
         """What the client asks of the gateway itself goes to who does it; the answers come later (`Conversation.answer`)."""
-        take = self.shared.take_errand
+        take = self.shared.take_gateway_request
         assert take is not None, "a listener with requests of its own has somebody to answer them"
-        errands = self.conversation.errands
-        self.conversation.errands = []
-        for errand in errands:
-            take(self, errand)
+        gateway_requests = self.conversation.gateway_requests
+        self.conversation.gateway_requests = []
+        for request in gateway_requests:
+            take(self, request)
 
     def reads_broker(self) -> bool:
         """Whether the broker's bytes are read as they come."""
@@ -225,8 +225,8 @@ class Session:
         if not self.client.readable:
             return
         data = self.client.read(len(buffer), buffer)
-        if data and self.conversation.parting:
-            answer = self.conversation.part_with(data)
+        if data and self.conversation.rejection_reason:
+            answer = self.conversation.continue_rejection(data)
             self.client.queue(answer, 0, len(answer))
 
     def _carry(self, batch: Batch, first: int) -> bool:
@@ -269,7 +269,7 @@ class Session:
 
     def _send(self, now: int) -> None:
         client = self.client
-        self.conversation.starved = self.shared.memory_full and self._full()
+        self.conversation.memory_starved = self.shared.memory_full and self._full()
         replies = self.conversation.take_replies()
         if replies:
             if self.departure is not None:
@@ -292,10 +292,10 @@ class Session:
     def give_up(self, batch: Batch) -> None:
         """The judge has looked at `batch` when this session was over, or broke: what passed goes nowhere."""
         for part in batch.requests:
-            part.give_up_flight(self.conversation.endings)
-        self._give_up_flights()
+            part.release_slots(self.conversation.endings)
+        self._release_all_slots()
 
-    def _give_up_flights(self) -> None:
+    def _release_all_slots(self) -> None:
         ended = self.conversation.endings
         for ending in ended:
             ending.outcome = GIVEN_UP
@@ -325,7 +325,7 @@ class Session:
             self.batch is None
             and not unread
             and self.conversation.held_messages == 0
-            and self.conversation.under_way == 0
+            and self.conversation.pending_gateway_requests == 0
             and self.conversation.frame_left == 0
             and self.client.backlog == 0
             and self.upstream.backlog == 0
@@ -356,8 +356,8 @@ class Session:
 
     def _give_back(self) -> None:
         try:
-            self.conversation.give_up_flights()
-            self._give_up_flights()
+            self.conversation.release_all_slots()
+            self._release_all_slots()
             self.conversation.ended()
         finally:
             try:
@@ -379,7 +379,7 @@ class Session:
         """Count messages that are given up."""
         for part in parts:
             key = part.key
-            part.give_up_flight(self.conversation.endings)
+            part.release_slots(self.conversation.endings)
             if part.kind == REQUEST and key is not None:
                 if not key.dirty:
                     self.shared.accounts.note(key)

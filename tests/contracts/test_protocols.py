@@ -141,7 +141,7 @@ def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action
         talk = play(Talk(protocol, rule(action, messages=limit)), SCRIPTS[protocol], chunk)
         # What is sent on a channel after it was closed is not decoded, so how much is depends on how much was read with the refused one.
         requests = [] if action == "close" else talk.requests
-        return requests, talk.to_broker, talk.to_client, talk.conversation.held_messages, talk.conversation.hang_up
+        return requests, talk.to_broker, talk.to_client, talk.conversation.held_messages, talk.conversation.close_reason
 
     whole = outcome(CHUNKINGS["whole"])
     for name, chunk in CHUNKINGS.items():

@@ -66,7 +66,7 @@ class Console:
         self.wires = wires
         self.desk = desk
         self.remote = RemoteAdmin(desk, wires.sweeper.wake)
-        wires.shared.take_errand = self.remote.take
+        wires.shared.take_gateway_request = self.remote.take
         self.place = Place("rocket", "rocketmq", 1 << 24, 10_000_000_000)
         self.place.remote_admin = permission
         self.client, self.broker = wires.connect("rocketmq", place=self.place)

@@ -13,7 +13,7 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, Circumstances
+from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, ConversationContext
 from gateway.pipeline.parts import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
@@ -38,7 +38,7 @@ class Schedule:
     def __init__(self, random: Random, channels: int, acts: int) -> None:
         self.random = random
         self.acts = acts
-        self.conversation = PROTOCOLS["amqp"](Circumstances(JUDGE, "here", "10.0.0.7", 4, 1 << 20, 1 << 20))
+        self.conversation = PROTOCOLS["amqp"](ConversationContext(JUDGE, "here", "10.0.0.7", 4, 1 << 20, 1 << 20))
         self.now = 1_000
         self.kindness = random.choice((0.2, 0.5, 0.8))  # how often the judge lets pass
         self.careless = random.random() < 0.3  # bytes are cut anywhere rather than sent as written
@@ -123,9 +123,9 @@ class Schedule:
         said += conversation.take_replies()
         if said:
             self.client.read(said)
-        if conversation.onward:
-            data = b"".join([part.data[part.start : part.end] for part in conversation.onward])
-            conversation.onward = []
+        if conversation.outbox:
+            data = b"".join([part.data[part.start : part.end] for part in conversation.outbox])
+            conversation.outbox = []
             self.broker.read(data.removeprefix(amqp.PROTOCOL_HEADER))
         conversation.abandoned = []
 
@@ -158,10 +158,10 @@ class Schedule:
                 conversation.admit(head)
             part.rule = RULE
             part.wait_ns = 5
-            self._turn_round(part, random())
+            self._refuse(part, random())
         self._flush()
 
-    def _turn_round(self, part: Part, whim: float) -> None:
+    def _refuse(self, part: Part, whim: float) -> None:
         conversation = self.conversation
         due = self.now + 1 + int(whim * 10)
         if whim < 0.3 and conversation.hold(part, due):
@@ -169,10 +169,10 @@ class Schedule:
         count = part.count
         outcome = conversation.refuse(part, self.now)
         if outcome == REFUSED:
-            self.client.sides[part.lane].refused += count
+            self.client.sides[part.ordering_key].refused += count
         elif outcome in (UNABLE, LATER):
             if whim < 0.4 and conversation.drop(part):
-                self.client.sides[part.lane].dropped += count
+                self.client.sides[part.ordering_key].dropped += count
                 return
             assert conversation.hold(part, due), "neither refused nor held"
 

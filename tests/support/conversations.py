@@ -8,8 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.actions.table import turn_round
-from gateway.pipeline.conversation import Circumstances, Routes
+from gateway.pipeline.actions.table import apply_action
+from gateway.pipeline.conversation import ConversationContext, Routes
 from gateway.pipeline.parts import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
@@ -88,7 +88,7 @@ class Talk:
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
         self.conversation: Conversation = PROTOCOLS[protocol](
-            Circumstances(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
+            ConversationContext(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
         )
         self.room = room
         self.now = 1_000 * SECOND
@@ -157,7 +157,7 @@ class Talk:
             if part.passed > 0:
                 head = conversation.split(part, part.passed)
                 conversation.admit(head)
-            turn_round(conversation, part, self.now)
+            apply_action(conversation, part, self.now)
         self.flush()
 
     def wait(self, nanoseconds: int) -> None:
@@ -181,9 +181,9 @@ class Talk:
 
     def flush(self) -> None:
         conversation = self.conversation
-        self.forwarded += sum(part.count * part.messages for part in conversation.onward if part.kind == REQUEST)
-        self.to_broker += b"".join(part.data[part.start : part.end] for part in conversation.onward)
-        conversation.onward = []
+        self.forwarded += sum(part.count * part.messages for part in conversation.outbox if part.kind == REQUEST)
+        self.to_broker += b"".join(part.data[part.start : part.end] for part in conversation.outbox)
+        conversation.outbox = []
         self.to_client += conversation.take_replies()
 
     def holds_nothing(self) -> bool:

@@ -12,7 +12,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 
 
-def keep(conversation: Conversation, part: Part, now: int) -> None:
+def hold_poll(conversation: Conversation, part: Part, now: int) -> None:
     """Hold `part`, which has a reservation, for as long as its client has patience, counted from the first time."""
     if part.deadline == 0:
         part.deadline = now + conversation.patience_with(part)

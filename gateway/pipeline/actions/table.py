@@ -14,7 +14,7 @@ from gateway.pipeline.actions.block import block
 from gateway.pipeline.actions.close import close
 from gateway.pipeline.actions.delay import delay
 from gateway.pipeline.actions.drop import drop
-from gateway.pipeline.actions.hold_poll import keep
+from gateway.pipeline.actions.hold_poll import hold_poll
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
@@ -30,12 +30,12 @@ ACTIONS: Final[dict[str, Action]] = {
 }
 
 
-def turn_round(conversation: Conversation, part: Part, now: int) -> None:
+def apply_action(conversation: Conversation, part: Part, now: int) -> None:
     """Settle `part`, which was refused."""
     rule = part.rule
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
-        keep(conversation, part, now)
+        hold_poll(conversation, part, now)
     elif rule.action == "reject":  # what most do, and in a flood: found in the table it costs compiled code 300 instructions more
         reject(conversation, part, now)
     else:

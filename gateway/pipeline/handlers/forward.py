@@ -16,7 +16,7 @@ from limiter.credit import Credit
 
 
 class Forward(Handler):
-    """Puts `conversation.onward` on the upstream channel."""
+    """Puts `conversation.outbox` on the upstream channel."""
 
     def __init__(self, conversation: Conversation, upstream: Channel, credit: Credit, accounts: Accounts) -> None:
         self.unsent = 0  # requests whose bytes the socket has not taken yet
@@ -30,15 +30,15 @@ class Forward(Handler):
         self.marks: list[tuple[int, int]] = []  # the same of the rest, latest last: rarely any, for most leave in the turn they came in
 
     def carry(self, batch: Batch) -> bool:
-        onward = self.conversation.onward
-        if not onward:
+        outbox = self.conversation.outbox
+        if not outbox:
             return True
         upstream = self.upstream
         requests = 0
-        data = onward[0].data
-        start = onward[0].start
+        data = outbox[0].data
+        start = outbox[0].start
         end = start
-        for part in onward:
+        for part in outbox:
             if part.kind == REQUEST:
                 key = part.key
                 assert key is not None
@@ -59,7 +59,7 @@ class Forward(Handler):
                 start = part.start
                 end = part.end
         upstream.queue(data, start, end)
-        self.conversation.onward = []
+        self.conversation.outbox = []
         if requests:
             self.messages += requests
             self.credit.spend(requests, batch.now)

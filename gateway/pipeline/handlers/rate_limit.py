@@ -2,13 +2,13 @@
 
 `carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once and
 calls `resume` when the verdicts are there. What passes is admitted, what is refused turns round here, phrased by the protocol, in the
-way its rule says (`ACTIONS`). Parts are settled in the order they came, so nothing overtakes within a lane.
+way its rule says (`ACTIONS`). Parts are settled in the order they came, so nothing overtakes within an ordering key.
 """
 
 from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
-from gateway.pipeline.actions.table import turn_round
+from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
@@ -53,26 +53,26 @@ class RateLimit(Handler):
             if part.deadline == 0:
                 handled += part.count
             if part.shadow_refused or part.bypassed:
-                self._remark(part)
+                self._count_shadow_and_bypass(part)
             if part.passed >= part.count:
                 conversation.admit(part)
                 continue
             if part.passed > 0:
                 conversation.admit(conversation.split(part, part.passed))
-            self._turn_round(part, now)
+            self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
-    def _turn_round(self, part: Part, now: int) -> None:
+    def _refuse(self, part: Part, now: int) -> None:
         key = part.key
         assert key is not None
         if not key.dirty:
             self.accounts.note(key)
         key.tally.refused_by = part.level
         key.tally.retry_after_ns = part.wait_ns
-        turn_round(self.conversation, part, now)
+        apply_action(self.conversation, part, now)
 
-    def _remark(self, part: Part) -> None:
+    def _count_shadow_and_bypass(self, part: Part) -> None:
         key = part.key
         assert key is not None
         if not key.dirty:

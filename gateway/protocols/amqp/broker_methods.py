@@ -84,7 +84,7 @@ class BrokerMethods:
 
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be said on it."""
-        channel.give_up_flights()
+        channel.release_all_slots()
         self.words.take_back(channel)
         if method == CHANNEL_CLOSE:
             if not channel.broker_closed:

@@ -149,7 +149,7 @@ class BrokerStream:
                 self.rest_need = SMALLEST
                 break
             kind: i64 = data[pos]
-            lane: i64 = u16(data, pos + 1)
+            channel_id: i64 = u16(data, pos + 1)
             size: i64 = u32(data, pos + 3)
             stop: i64 = pos + size + OVERHEAD
             if size > limit or kind not in (METHOD, HEADER, BODY_FRAME, HEARTBEAT):
@@ -161,17 +161,17 @@ class BrokerStream:
                 break
             if stop <= end and data[stop - 1] != END:
                 raise passage.wrong(pos, "a frame that does not end with 0xCE")
-            if lane != number:
-                number = lane
-                channel = self.channels.get(lane)
+            if channel_id != number:
+                number = channel_id
+                channel = self.channels.get(channel_id)
             if kind == HEARTBEAT:
-                if lane != 0 or size != 0:
-                    raise passage.wrong(pos, f"a heartbeat on channel {lane}" if lane else "a heartbeat with a payload")
+                if channel_id != 0 or size != 0:
+                    raise passage.wrong(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
             elif channel is not None and channel.closing and channel.muted():
                 stop = self._skip_muted(passage, pos, stop, channel)
                 number = -1
             elif kind == BODY_FRAME:
-                stop = self._body(passage, pos, stop, lane, channel)
+                stop = self._body(passage, pos, stop, channel_id, channel)
             elif kind == HEADER:
                 if channel is not None:
                     if size < 12:
@@ -184,7 +184,7 @@ class BrokerStream:
                     raise passage.wrong(pos, f"a method of {size} bytes")
                 method: i64 = u32(data, pos + 7)
                 if channel is None:
-                    if lane == 0:
+                    if channel_id == 0:
                         self.methods.on_connection(method, passage, pos, stop)
                 elif method in (BASIC_ACK, BASIC_NACK):
                     if channel.confirms is not None:
@@ -222,7 +222,7 @@ class BrokerStream:
             lot.frame_left = left
             passage.take_out(0, pos)
             if not wrong:
-                self.intake.collect(self.channels.get(lot.frame_lane), passage.data, pos)
+                self.intake.collect(self.channels.get(lot.frame_channel_id), passage.data, pos)
         else:
             self.frame_left = left
             if wrong and not self.frame_muted:
@@ -259,7 +259,7 @@ class BrokerStream:
         passage.take_out(pos, stop)
         return stop
 
-    def _body(self, passage: Passage, pos: i64, stop: i64, lane: i64, channel: AmqpChannel | None) -> i64:
+    def _body(self, passage: Passage, pos: i64, stop: i64, channel_id: i64, channel: AmqpChannel | None) -> i64:
         """A body frame: passes, or is collected; what is not there yet of it flows. Returns where it ends, or the read."""
         end: i64 = len(passage.data)
         left: i64 = max(stop - end, 0)
@@ -276,7 +276,7 @@ class BrokerStream:
                 if self.intake.body(channel, passage.data, pos, stop, complete=complete):
                     passage.take_out(pos, stop)
                     self.lot.frame_left = left
-                    self.lot.frame_lane = lane
+                    self.lot.frame_channel_id = channel_id
                     return stop
         self.frame_left = left
         return stop

@@ -46,7 +46,7 @@ class Parked:
         self.due = due
 
 
-def weight(part: Part) -> int:
+def held_cost(part: Part) -> int:
     """What a parked part counts against the connection's budget: its bytes and its objects."""
     return part.end - part.start + PART_OVERHEAD
 
@@ -119,7 +119,7 @@ class AmqpChannel:
 
     def begin(self) -> None:
         """The same, as settled."""
-        self.give_up_flights()
+        self.release_all_slots()
         self.confirms = None
         self.tx = False
         self.discarding = False
@@ -128,7 +128,7 @@ class AmqpChannel:
         self.cut = False
         self.dead = False
 
-    def give_up_flights(self) -> None:
+    def release_all_slots(self) -> None:
         """What is not confirmed will never be."""
         confirms = self.confirms
         if confirms is not None and confirms.flights is not None:

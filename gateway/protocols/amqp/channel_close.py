@@ -62,9 +62,9 @@ class Closings:
         frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH)
         channel.cut = True
         channel.dead = True
-        channel.give_up_flights()
+        channel.release_all_slots()
         channel.ignored = channel.opened
-        self.conversation.onward.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
+        self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)
         for waiting in self.lines.forget(channel):
             self.hear(channel, waiting)
@@ -86,7 +86,7 @@ class Closings:
     def cross(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` at the same time: it gets its close-ok."""
         frame = method_frame(channel.number, CHANNEL_CLOSE_OK, b"")
-        self.lines.loosen(Part(PLAIN, 0, frame, 0, len(frame)))  # on lane 0, where it waits for no channel
+        self.lines.loosen(Part(PLAIN, 0, frame, 0, len(frame)))  # on channel 0, where it waits for no channel
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""

@@ -5,7 +5,7 @@ They pass in any case; the broker answers what is wrong with them, except where 
 
 from __future__ import annotations
 
-from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
@@ -29,13 +29,13 @@ class ClientMethods:
 
     def __init__(
         self,
-        circumstances: Circumstances,
+        context: ConversationContext,
         channels: dict[int, AmqpChannel],
         handshake: Handshake,
         deliveries: Deliveries,
         publishes: Publishes,
     ) -> None:
-        self.circumstances = circumstances
+        self.context = context
         self.channels = channels
         self.handshake = handshake
         self.deliveries = deliveries
@@ -52,7 +52,7 @@ class ClientMethods:
         elif method == BASIC_PUBLISH:
             raise client_error(COMMAND_INVALID, "basic.publish on channel 0")
 
-    def on_closed_channel(self, method: int, lane: int, channel: AmqpChannel | None) -> None:
+    def on_closed_channel(self, method: int, channel_id: int, channel: AmqpChannel | None) -> None:
         """A method on a channel that is not open."""
         if method == CHANNEL_OPEN:
             if self.publishes.origin is None:
@@ -60,7 +60,7 @@ class ClientMethods:
             if channel is None:
                 if len(self.channels) > self.handshake.most_channels():
                     raise self._too_many()
-                channel = self.channels[lane] = AmqpChannel(lane)
+                channel = self.channels[channel_id] = AmqpChannel(channel_id)
             if not channel.ignored:
                 channel.open()
         elif method == CHANNEL_CLOSE_OK and channel is not None and channel.ignored:
@@ -75,8 +75,10 @@ class ClientMethods:
         """connection.open: from now on it is known whose keys the client's requests are counted by."""
         vhost = self.handshake.open(arguments)
         if self.publishes.origin is None:
-            told = self.circumstances
-            self.publishes.origin = told.judge.origin("amqp", told.listener, told.client, self.handshake.user, vhost, told.connection)
+            context = self.context
+            self.publishes.origin = context.judge.origin(
+                "amqp", context.listener, context.client, self.handshake.user, vhost, context.connection
+            )
             self.deliveries.consumers.origin = self.publishes.origin
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.client_methods import ClientMethods
@@ -61,20 +61,20 @@ class ClientStream:
     """Where the client's stream stands. See `Conversation.decode` for the contract; `size` of a BODY part is what its frame still lacks."""
 
     def __init__(
-        self, circumstances: Circumstances, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries
+        self, context: ConversationContext, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries
     ) -> None:
-        self.circumstances = circumstances
+        self.context = context
         self.channels = channels
         self.handshake = handshake
         self.deliveries = deliveries  # wants to know what the client consumes
-        self.publishes = Publishes(circumstances, handshake)
-        self.methods = ClientMethods(circumstances, channels, handshake, deliveries, self.publishes)
+        self.publishes = Publishes(context, handshake)
+        self.methods = ClientMethods(context, channels, handshake, deliveries, self.publishes)
         self.need = 1
         self.greeted = False
         self.opaque = False  # another version of AMQP, which passes as it is
         self.closing = False  # connection.close was said by either side: nothing is judged any more
         self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
-        self.frame_lane = 0
+        self.frame_channel_id = 0
         self.frame_ends_content = False
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
@@ -104,40 +104,40 @@ class ClientStream:
                 break
             frames -= 1
             kind: i64 = data[pos]
-            lane: i64 = u16(data, pos + 1)
+            channel_id: i64 = u16(data, pos + 1)
             size: i64 = u32(data, pos + 3)
             limit: i64 = handshake.limit
             if size > limit:
-                raise too_large(size, lane, limit)
+                raise too_large(size, channel_id, limit)
             stop: i64 = pos + size + OVERHEAD
             if stop > end and (kind != BODY_FRAME or size <= WHOLE_FRAME):
-                self._check_kind(kind, lane, size)
+                self._check_kind(kind, channel_id, size)
                 self.need = stop - pos
                 break
             if stop <= end and data[stop - 1] != END:
-                self._check_kind(kind, lane, size)
-                raise client_error(FRAME_ERROR, f"a frame on channel {lane} does not end with 0xCE")
-            if lane != channel_number:
-                channel_number = lane
-                channel = self.channels.get(lane)
+                self._check_kind(kind, channel_id, size)
+                raise client_error(FRAME_ERROR, f"a frame on channel {channel_id} does not end with 0xCE")
+            if channel_id != channel_number:
+                channel_number = channel_id
+                channel = self.channels.get(channel_id)
             if self.closing:
-                lane = 0  # behind the connection.close, wherever that is
+                channel_id = 0  # behind the connection.close, wherever that is
             alone = False  # whether the frame is to be a part of its own
             if self.closing or channel is None or not channel.opened or (channel.ignored and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:
                     method = self._method(data, pos, size)
-                    self._unjudged(method, lane, channel, data[pos + 11 : stop - 1])
+                    self._unjudged(method, channel_id, channel, data[pos + 11 : stop - 1])
                     channel_number = -1
                     alone = method in WATCHED
                 elif kind != METHOD:
-                    self._check_kind(kind, lane, size)
+                    self._check_kind(kind, channel_id, size)
                     if stop > end:
-                        pos = self._begin_flow(data, pos, stop, lane, parts, ends_content=False)
+                        pos = self._begin_flow(data, pos, stop, channel_id, parts, ends_content=False)
                         break
             elif kind == METHOD:
                 method = self._method(data, pos, size)
                 if channel.awaits != AWAITS_METHOD:
-                    raise client_error(UNEXPECTED_FRAME, f"a method on channel {lane} within a message")
+                    raise client_error(UNEXPECTED_FRAME, f"a method on channel {channel_id} within a message")
                 if method == BASIC_PUBLISH:
                     last = None
                     before: i64 = pos
@@ -153,35 +153,35 @@ class ClientStream:
                     alone = method in WATCHED
             elif kind == HEADER:
                 if channel.awaits != AWAITS_HEADER:
-                    raise client_error(UNEXPECTED_FRAME, f"a content header on channel {lane} without a publish")
+                    raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel_id} without a publish")
                 last = None
                 publishes.join_header(data, pos, stop, channel, parts)
                 pos = stop
                 continue
             elif kind == BODY_FRAME:
-                complete = self._count_body(channel, lane, size)
+                complete = self._count_body(channel, channel_id, size)
                 if stop > end:
-                    pos = self._begin_flow(data, pos, stop, lane, parts, ends_content=complete)
+                    pos = self._begin_flow(data, pos, stop, channel_id, parts, ends_content=complete)
                     break
-                if last is not None and last.kind == BODY and last.lane == lane and last.end == pos:
+                if last is not None and last.kind == BODY and last.ordering_key == channel_id and last.end == pos:
                     last.end = stop
                     last.complete = complete
                 else:
-                    last = Part(BODY, lane, data, pos, stop, None, 0, 0, 0, complete)
+                    last = Part(BODY, channel_id, data, pos, stop, None, 0, 0, 0, complete)
                     parts.append(last)
                 if complete:
                     last = None
                 pos = stop
                 continue
             else:
-                self._check_kind(kind, lane, size)
+                self._check_kind(kind, channel_id, size)
             if alone:
-                parts.append(Part(PLAIN, lane, data, pos, stop))
+                parts.append(Part(PLAIN, channel_id, data, pos, stop))
                 last = None
-            elif last is not None and last.kind == PLAIN and last.lane == lane and last.end == pos:
+            elif last is not None and last.kind == PLAIN and last.ordering_key == channel_id and last.end == pos:
                 last.end = stop
             else:
-                last = Part(PLAIN, lane, data, pos, stop)
+                last = Part(PLAIN, channel_id, data, pos, stop)
                 parts.append(last)
             pos = stop
         return pos
@@ -191,7 +191,7 @@ class ClientStream:
     def _greet(self, data: bytes, start: int, parts: list[Part]) -> int:
         """The protocol header at `start`: returns what follows it, or `start`, where it is not there yet or another version's."""
         header = data[start : start + 8]
-        if self.circumstances.others_pass and other_version(header):
+        if self.context.others_pass and other_version(header):
             self.opaque = self.greeted = True
             return start
         if not greeting(header):
@@ -211,11 +211,11 @@ class ClientStream:
                 self.need = publishes.need
         return found
 
-    def _count_body(self, channel: AmqpChannel, lane: i64, size: i64) -> bool:
+    def _count_body(self, channel: AmqpChannel, channel_id: i64, size: i64) -> bool:
         """A body frame of `size` bytes: whether the content ends with it."""
         left: i64 = channel.left
         if channel.awaits != AWAITS_BODY or size > left:
-            raise client_error(UNEXPECTED_FRAME, f"a body frame of {size} bytes on channel {lane} where {left} are missing")
+            raise client_error(UNEXPECTED_FRAME, f"a body frame of {size} bytes on channel {channel_id} where {left} are missing")
         channel.left = left - size
         if left == size:
             channel.awaits = AWAITS_METHOD
@@ -226,23 +226,23 @@ class ClientStream:
             raise client_error(SYNTAX_ERROR, f"a method of {size} bytes")
         return u32(data, pos + 7)
 
-    def _check_kind(self, kind: i64, lane: i64, size: i64) -> None:
+    def _check_kind(self, kind: i64, channel_id: i64, size: i64) -> None:
         """Raise for frames that are wrong wherever they stand."""
         if kind == HEARTBEAT:
-            if lane != 0:
-                raise client_error(UNEXPECTED_FRAME, f"a heartbeat on channel {lane}")
+            if channel_id != 0:
+                raise client_error(UNEXPECTED_FRAME, f"a heartbeat on channel {channel_id}")
             if size != 0:
                 raise client_error(FRAME_ERROR, "a heartbeat with a payload")
         elif kind in (HEADER, BODY_FRAME):
-            if lane == 0 and not self.closing:
+            if channel_id == 0 and not self.closing:
                 raise client_error(UNEXPECTED_FRAME, "content on channel 0")
         elif kind != METHOD:
-            raise client_error(FRAME_ERROR, f"a frame of unknown type {kind} on channel {lane}")
+            raise client_error(FRAME_ERROR, f"a frame of unknown type {kind} on channel {channel_id}")
 
-    def _unjudged(self, method: int, lane: int, channel: AmqpChannel | None, arguments: bytes) -> None:
+    def _unjudged(self, method: int, channel_id: int, channel: AmqpChannel | None, arguments: bytes) -> None:
         """A method on channel 0, or on a channel that is not open."""
-        if lane != 0:
-            self.methods.on_closed_channel(method, lane, channel)
+        if channel_id != 0:
+            self.methods.on_closed_channel(method, channel_id, channel)
         elif method in (CONNECTION_CLOSE, CONNECTION_CLOSE_OK):
             self.closing = True
         else:
@@ -250,13 +250,13 @@ class ClientStream:
 
     # ---- frames too large to wait for ------------------------------------------------------------------------------
 
-    def _begin_flow(self, data: bytes, pos: i64, stop: i64, lane: int, parts: list[Part], *, ends_content: bool) -> i64:
+    def _begin_flow(self, data: bytes, pos: i64, stop: i64, channel_id: int, parts: list[Part], *, ends_content: bool) -> i64:
         """The body frame from `pos` to `stop`, beyond the end of `data`, begins to flow through."""
         end: i64 = len(data)
         self.frame_left = stop - end
-        self.frame_lane = lane
+        self.frame_channel_id = channel_id
         self.frame_ends_content = ends_content
-        parts.append(Part(BODY, lane, data, pos, end, None, 0, 0, self.frame_left, False))
+        parts.append(Part(BODY, channel_id, data, pos, end, None, 0, 0, self.frame_left, False))
         return end
 
     def _flow(self, data: bytes, pos: i64, end: i64, parts: list[Part]) -> i64:
@@ -267,8 +267,8 @@ class ClientStream:
         self.frame_left -= stop - pos
         over = self.frame_left == 0
         if over and data[stop - 1] != END:
-            raise client_error(FRAME_ERROR, f"a frame on channel {self.frame_lane} does not end with 0xCE")
-        parts.append(Part(BODY, self.frame_lane, data, pos, stop, None, 0, 0, self.frame_left, over and self.frame_ends_content))
+            raise client_error(FRAME_ERROR, f"a frame on channel {self.frame_channel_id} does not end with 0xCE")
+        parts.append(Part(BODY, self.frame_channel_id, data, pos, stop, None, 0, 0, self.frame_left, over and self.frame_ends_content))
         return stop
 
     def __repr__(self) -> str:

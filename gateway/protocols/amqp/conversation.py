@@ -10,7 +10,7 @@ The gateway's own words go out at frame boundaries only, on either side.
 from __future__ import annotations
 
 from gateway.admission import UNKNOWN_USER, RefusedError
-from gateway.pipeline.conversation import SAMPLED, Circumstances, Conversation
+from gateway.pipeline.conversation import SAMPLED, Conversation, ConversationContext
 from gateway.pipeline.parts import REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
@@ -35,14 +35,12 @@ from gateway.protocols.amqp.settling import Settling
 class AmqpConversation(Conversation):
     """One AMQP client and its broker."""
 
-    def __init__(self, circumstances: Circumstances) -> None:
-        super().__init__(circumstances)
+    def __init__(self, context: ConversationContext) -> None:
+        super().__init__(context)
         self.channels: dict[int, AmqpChannel] = {}
-        self.handshake = Handshake(
-            circumstances.max_frame, circumstances.certificate_user, lends_certificate=circumstances.lends_certificate
-        )
+        self.handshake = Handshake(context.max_frame, context.certificate_user, lends_certificate=context.lends_certificate)
         self.deliveries = Deliveries(self)
-        self.client_stream = ClientStream(circumstances, self.channels, self.handshake, self.deliveries)
+        self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
         self.lines = Lines(self)
         self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.lines)
@@ -57,7 +55,7 @@ class AmqpConversation(Conversation):
         stream = self.client_stream
         try:
             position = stream.decode(data, start, room, parts)
-            if not self.begun:
+            if not self.handshake_done:
                 self._notice_handshake()
                 _spare(parts)
         except ProtocolError as error:
@@ -95,7 +93,7 @@ class AmqpConversation(Conversation):
 
     def take_due(self, now: int, room: int) -> list[Part]:
         stream = self.client_stream
-        return self.lines.take_due(now, room, stream.frame_lane if stream.frame_left > 0 else -1)
+        return self.lines.take_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
 
     def ask(self, now: int) -> list[Part]:
         return self.deliveries.verdicts.ask(now)
@@ -132,17 +130,17 @@ class AmqpConversation(Conversation):
         handshake = self.handshake
         if self.client_stream.opaque:
             self.broker_stream.opaque = True
-            self.begun = True
+            self.handshake_done = True
             return
         if handshake.authenticated and handshake.vhost is not None and not self._counted:
             self._counted = True
-            seat = self.circumstances.seat
+            seat = self.context.seat
             if seat is not None:
                 try:
                     seat.take_user(handshake.user or UNKNOWN_USER)
                 except RefusedError as error:
                     raise client_error(NOT_ALLOWED, str(error), error.cause) from None
-        self.begun = handshake.opened
+        self.handshake_done = handshake.opened
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -152,9 +150,9 @@ class AmqpConversation(Conversation):
         stream = self.broker_stream
         try:
             stream.relay(data, out)
-            if not self.begun:
+            if not self.handshake_done:
                 self._notice_handshake()
-                if self.begun:
+                if self.handshake_done:
                     self.lines.wake()
         except ProtocolError as error:
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
@@ -162,7 +160,7 @@ class AmqpConversation(Conversation):
             raise
         if stream.methods.blocked != self.broker_blocked:
             self.broker_blocked = stream.methods.blocked
-            self.news = True
+            self.has_reports = True
             if self.broker_blocked:
                 self._tell_busy()
         if self.sample == SAMPLED:
@@ -178,9 +176,9 @@ class AmqpConversation(Conversation):
             if confirms is not None and confirms.flights is not None:
                 confirms.flights.tell_busy()
 
-    def give_up_flights(self) -> None:
+    def release_all_slots(self) -> None:
         for channel in self.channels.values():
-            channel.give_up_flights()
+            channel.release_all_slots()
 
     def _end_channels(self, said: BrokerMethods) -> None:
         """Channels have ended by what the broker has said."""
@@ -209,13 +207,13 @@ class AmqpConversation(Conversation):
 
     def tick(self) -> bool:
         notices = self.broker_stream.words.notices
-        notices.tick(blocked=self.blocking > 0 or self.starved)
+        notices.tick(blocked=self.blocking > 0 or self.memory_starved)
         return notices.news
 
     def take_replies(self) -> bytes:
         if self.draining:
             return b""
-        if self.starved:
+        if self.memory_starved:
             self.broker_stream.words.notices.block("low on memory")
         taken = self.broker_stream.take_replies()
         self.reply_bytes = self.broker_stream.words.reply_bytes
@@ -260,18 +258,20 @@ class AmqpConversation(Conversation):
 
     def _dismiss(self) -> bytes:
         """Take the broker's part until the client has been told."""
-        sent = "v2" if self.circumstances.sends_proxy else "none"
-        self.parting = f"the broker closed before connection.start; does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?"
-        self._dismissal = Dismissal(CONNECTION_FORCED, self.parting)
-        return self.part_with(PROTOCOL_HEADER) if self.client_stream.greeted else b""
+        sent = "v2" if self.context.sends_proxy else "none"
+        self.rejection_reason = (
+            f"the broker closed before connection.start; does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?"
+        )
+        self._dismissal = Dismissal(CONNECTION_FORCED, self.rejection_reason)
+        return self.continue_rejection(PROTOCOL_HEADER) if self.client_stream.greeted else b""
 
-    def part_with(self, data: bytes) -> bytes:
+    def continue_rejection(self, data: bytes) -> bytes:
         dismissal = self._dismissal
         if dismissal is None:
             return b""
         answer = dismissal.receive(data)
         if dismissal.over:
-            self.parting = ""
+            self.rejection_reason = ""
         return answer
 
     def farewell(self, reason: str) -> tuple[bytes, bytes]:
@@ -288,14 +288,14 @@ class AmqpConversation(Conversation):
     def rules_changed(self) -> None:
         publishes = self.client_stream.publishes
         if publishes.origin is not None:
-            publishes.origin = self.circumstances.judge.own(publishes.origin, self.circumstances.connection)
+            publishes.origin = self.context.judge.own(publishes.origin, self.context.connection)
             publishes.forget_names()
             self.deliveries.consumers.move(publishes.origin)
 
     def ended(self) -> None:
         origin = self.client_stream.publishes.origin
         if origin is not None and not self._over:
-            self.circumstances.judge.release(origin)
+            self.context.judge.release(origin)
         self._over = True
 
     def waits_for(self) -> Part | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import NEVER, REQUEST, Part
-from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, Parked, weight
+from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, Parked, held_cost
 
 
 class Lines:
@@ -36,12 +36,12 @@ class Lines:
         """Put `part` into the line of its channel: at the end, or, when it came from the line, back to its place. See `settle`."""
         if channel.taken:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
-                part.detach()
+                part.copy_out()
             channel.returned.append(Parked(part, due))
             return self.settle(channel)
-        part.detach()
+        part.copy_out()
         conversation = self.conversation
-        conversation.held_bytes += weight(part)
+        conversation.held_bytes += held_cost(part)
         if part.kind == REQUEST:
             conversation.held_messages += part.count * part.messages
         channel.parked.append(Parked(part, due))
@@ -52,9 +52,9 @@ class Lines:
         return []
 
     def park_at_gate(self, part: Part) -> None:
-        part.detach()
+        part.copy_out()
         self.gate.append(part)
-        self.conversation.held_bytes += weight(part)
+        self.conversation.held_bytes += held_cost(part)
 
     def loosen(self, part: Part) -> None:
         """`part`, already unparked, goes on with the next take."""
@@ -68,11 +68,11 @@ class Lines:
                 channel.parked[0].due = 0
         self.reckon_due()
 
-    def take_loose(self, lane: int) -> list[Part]:
+    def take_loose(self, channel_id: int) -> list[Part]:
         """The loose parts of a channel, now: what follows them goes on at once."""
-        taken = [part for part in self.loose if part.lane == lane]
+        taken = [part for part in self.loose if part.ordering_key == channel_id]
         if taken:
-            self.loose = [part for part in self.loose if part.lane != lane]
+            self.loose = [part for part in self.loose if part.ordering_key != channel_id]
             self.reckon_due()
         return taken
 
@@ -87,7 +87,7 @@ class Lines:
 
     def unpark(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
-        self.conversation.held_bytes -= weight(part)
+        self.conversation.held_bytes -= held_cost(part)
         self.unblock(part)
         if part.kind == REQUEST:
             self.conversation.held_messages -= part.count * part.messages

@@ -15,7 +15,7 @@ from typing import Final
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
-from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import PLAIN, REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.frames import (
@@ -44,15 +44,15 @@ NAMES_MET: Final = 16  # remembered for each connection that publishes to severa
 LARGEST_BODY: Final = 1 << 62  # bytes: what adds up without overflow in the compiled build; no broker takes more than 512 MiB
 
 
-def too_large(size: int, lane: int, limit: int) -> ProtocolError:
-    return client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {lane}, at most {limit} were agreed on", "frame_too_large")
+def too_large(size: int, channel_id: int, limit: int) -> ProtocolError:
+    return client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {channel_id}, at most {limit} were agreed on", "frame_too_large")
 
 
 class Publishes:
     """Cuts the publishes of a connection. `room` counts down with each; `need` says what `one` waits for."""
 
-    def __init__(self, circumstances: Circumstances, handshake: Handshake) -> None:
-        self.circumstances = circumstances
+    def __init__(self, context: ConversationContext, handshake: Handshake) -> None:
+        self.context = context
         self.handshake = handshake
         self.origin: Origin | None = None  # known from connection.open on
         self._met: list[bytes] = []  # met lately, each at the place that its last octets name; empty until there are two
@@ -65,7 +65,7 @@ class Publishes:
         origin = self.origin
         if origin is None:
             raise client_error(COMMAND_INVALID, "basic.publish before connection.open")
-        lane: i64 = channel.number
+        channel_id: i64 = channel.number
         limit: i64 = self.handshake.limit
         room: i64 = self.room
         part: Part | None = None
@@ -89,7 +89,7 @@ class Publishes:
             header: i64 = pos + method
             names: i64 = 0  # where they end, if they are to be looked at
             if method == 0 or known < method:
-                if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_PUBLISH:
+                if data[pos] != METHOD or u16(data, pos + 1) != channel_id or u32(data, pos + 7) != BASIC_PUBLISH:
                     break
                 header = pos + u32(data, pos + 3) + OVERHEAD
                 names = pos + 14 + data[pos + 13]  # where the routing key's length is
@@ -100,7 +100,7 @@ class Publishes:
                     break
             # A header is 02, channel, size, 00 3C 00 00, the body's size and more; a body 03, channel, size, at least one octet.
             head: i64 = read_i64_be(data, header)
-            if head >> 40 != (HEADER << 16 | lane) or u32(data, header + 7) != CONTENT_OF_BASIC:
+            if head >> 40 != (HEADER << 16 | channel_id) or u32(data, header + 7) != CONTENT_OF_BASIC:
                 break
             body: i64 = header + (head >> 8 & 0xFFFF_FFFF) + OVERHEAD
             if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
@@ -111,7 +111,11 @@ class Publishes:
                 if body_size < 0 or body_size > limit:
                     break
                 stop += body_size + OVERHEAD
-                if stop > end or read_i64_be(data, body) >> 8 != ((BODY_FRAME << 16 | lane) << 32 | body_size) or data[stop - 1] != END:
+                if (
+                    stop > end
+                    or read_i64_be(data, body) >> 8 != ((BODY_FRAME << 16 | channel_id) << 32 | body_size)
+                    or data[stop - 1] != END
+                ):
                     break
             if names > 0:
                 other = self._key(origin, data, pos + 13, names)
@@ -124,7 +128,7 @@ class Publishes:
                     part.count = count
                 size = body_size
                 count = 0
-                part = Part(REQUEST, lane, data, pos, pos, key, 0, 1, body_size)
+                part = Part(REQUEST, channel_id, data, pos, pos, key, 0, 1, body_size)
                 part.unanswered = channel.confirms is None
                 parts.append(part)
             count += 1
@@ -236,7 +240,7 @@ class Publishes:
         """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""
         middle = 1 + raw[0]
         assert origin.vhost is not None
-        return self.circumstances.judge.key(origin, raw, amqp_topic(origin.vhost, raw[1:middle], raw[middle + 1 :]))
+        return self.context.judge.key(origin, raw, amqp_topic(origin.vhost, raw[1:middle], raw[middle + 1 :]))
 
     def _names(self, data: bytes, pos: i64, stop: i64) -> None:
         """Check that exchange and routing key fill the publish at `pos` exactly."""

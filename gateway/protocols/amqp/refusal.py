@@ -126,7 +126,7 @@ def write_answer(said: BytesWriter, part: Part, first_tag: int, count: int, body
     data = part.data
     at: i64 = part.start
     end: i64 = part.end
-    channel = part.lane
+    channel = part.ordering_key
     if count == 1 and not is_mandatory(data, at):
         write_nacks(said, channel, first_tag, 1)
         return
@@ -156,7 +156,7 @@ class Unanswered:
     def __init__(self, part: Part, at: int, tag: int, room: int) -> None:
         """`at`: where in `part.data` its method frame begins; `room`: bytes of content that may be kept."""
         data = part.data
-        self.channel = part.lane
+        self.channel = part.ordering_key
         self.tag = tag
         self.text = over_limit(part)
         self.pieces: list[bytes] = []

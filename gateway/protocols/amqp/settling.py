@@ -1,6 +1,6 @@
 """What becomes of a part, channel by channel.
 
-    admit   ─►  its channel's line is empty ─►  onward (publishes counted for the confirms)
+    admit   ─►  its channel's line is empty ─►  outbox (publishes counted for the confirms)
             ─►  somebody waits before it    ─►  into the line; a publish with its verdict, paid
     refuse  ─►  channel with confirms       ─►  basic.nack with the client's own tag (basic.return before it if mandatory)
             ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
@@ -63,13 +63,13 @@ class Settling:
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
     def admit(self, part: Part) -> None:
-        channel = self.channels.get(part.lane)
+        channel = self.channels.get(part.ordering_key)
         if channel is None:
             self._admit_to_connection(part)
         elif channel.dead:
             self._bury(channel, part)
         elif channel.waits():
-            waits = part.wait_without_slots(self.conversation.endings)
+            waits = part.requeue_without_slots(self.conversation.endings)
             part.paid = part.kind == REQUEST and part.passed > 0 and not waits
             self._park(channel, part, 0)
         elif part.paid and part.passed == 0:  # early, see `_spare`
@@ -90,15 +90,15 @@ class Settling:
         data = part.data
         for _ in range(count):
             at = publish_end(data, at, end)
-        head = Part(REQUEST, part.lane, data, part.start, at, part.key, count, part.messages, part.size)
-        part.hand_over(head)
-        channel = self.channels.get(part.lane)
+        head = Part(REQUEST, part.ordering_key, data, part.start, at, part.key, count, part.messages, part.size)
+        part.split_into(head)
+        channel = self.channels.get(part.ordering_key)
         if channel is not None and channel.taken:  # two parts will be settled where one was taken
             self.lines.count_split(channel)
         return head
 
     def refuse(self, part: Part) -> int:
-        channel = self.channels.get(part.lane)
+        channel = self.channels.get(part.ordering_key)
         if channel is None:
             return DROPPED
         if channel.cut or channel.broker_closed:
@@ -117,7 +117,7 @@ class Settling:
             at = part.start
             for _ in range(complete):
                 at = publish_end(part.data, at, part.end)
-            room = self.conversation.circumstances.hold_bytes - self._reserved
+            room = self.conversation.context.hold_bytes - self._reserved
             channel.unanswered = Unanswered(part, at, first + complete, room)
             self._reserved += channel.unanswered.reserved
             self.conversation.unanswered_bytes += channel.unanswered.size()
@@ -125,7 +125,7 @@ class Settling:
         return REFUSED
 
     def hold(self, part: Part, due: int) -> bool:
-        channel = self.channels.get(part.lane)
+        channel = self.channels.get(part.ordering_key)
         if channel is None or channel.cut or channel.broker_closed:
             return False
         self.lines.unblock(part)
@@ -141,7 +141,7 @@ class Settling:
         return True
 
     def close(self, part: Part) -> int:
-        channel = self.channels.get(part.lane)
+        channel = self.channels.get(part.ordering_key)
         if channel is not None and not channel.cut and not channel.broker_closed:
             if channel.waits():
                 return LATER
@@ -149,7 +149,7 @@ class Settling:
         return self.refuse(part)
 
     def drop(self, part: Part) -> bool:
-        channel = self.channels.get(part.lane)
+        channel = self.channels.get(part.ordering_key)
         if channel is None:
             return False
         if not channel.broker_closed and (channel.confirms is not None or channel.tx or channel.waits()):
@@ -180,8 +180,8 @@ class Settling:
             return
         if part.kind == BODY:
             lines.stand(part.size)
-        part.give_up_flight(self.conversation.endings)  # the broker closes the connection for a publish on no channel
-        self.conversation.onward.append(part)
+        part.release_slots(self.conversation.endings)  # the broker closes the connection for a publish on no channel
+        self.conversation.outbox.append(part)
 
     def _pass(self, channel: AmqpChannel, part: Part) -> None:
         """`part` is the next of its channel and goes on, unless it continues what was refused."""
@@ -202,13 +202,13 @@ class Settling:
             self.lines.stand(part.size)
         elif part.data[part.start] == METHOD:
             self._notice(channel, part)
-        self.conversation.onward.append(part)
+        self.conversation.outbox.append(part)
 
     def _launch(self, channel: AmqpChannel, part: Part, confirms: Confirms | None) -> None:
         """Publishes that hold slots go on: until they are confirmed, or at once where they will not be."""
         flight = part.flight
         if flight is None or confirms is None or channel.broker_closed or channel.closing:
-            part.give_up_flight(self.conversation.endings)
+            part.release_slots(self.conversation.endings)
             return
         if confirms.flights is None:
             confirms.flights = ConfirmFlights(self.conversation.endings)
@@ -278,9 +278,9 @@ class Settling:
         if channel.cut:
             self.closings.hear(channel, part)
         elif method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
-            self.conversation.onward.extend(self.lines.take_loose(channel.number))  # the client's own close, said before this
+            self.conversation.outbox.extend(self.lines.take_loose(channel.number))  # the client's own close, said before this
             self._notice(channel, part)
-            self.conversation.onward.append(part)
+            self.conversation.outbox.append(part)
         elif part.kind == REQUEST:
             self.conversation.give_up(part)
         if taken:

@@ -1,9 +1,9 @@
 """A RocketMQ name server's clients, as the gateway must understand them (`docs/design/rocketmq.md` 4.1 and 4.2, mode B).
 
 Clients ask a name server where a topic's brokers are and then dial them. Here the answer names listeners of this gateway instead, which
-are opened as brokers become known (`Circumstances.routes`), so clients need nothing but this name server's address.
+are opened as brokers become known (`ConversationContext.routes`), so clients need nothing but this name server's address.
 
-    client's bytes ── Requests ──► parts ──► onward            what brokers say (registrations): answered here, never passed on
+    client's bytes ── Requests ──► parts ──► outbox            what brokers say (registrations): answered here, never passed on
                           │ Questions: opaque → may its answer hold a route?
     client ◄────────── Answers ◄────────────── name server's bytes
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.pipeline.conversation import Circumstances, Conversation
+from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.parts import Part, ProtocolError
 from gateway.protocols.nameserver.answers import Answers
 from gateway.protocols.nameserver.questions import MOST_OPEN, Questions
@@ -32,15 +32,15 @@ TOO_MANY: Final = f"sluice: {MOST_OPEN} requests of this connection wait for the
 class NameserverConversation(Conversation):
     """One client of a name server."""
 
-    def __init__(self, circumstances: Circumstances) -> None:
-        super().__init__(circumstances)
-        routes = circumstances.routes
+    def __init__(self, context: ConversationContext) -> None:
+        super().__init__(context)
+        routes = context.routes
         assert routes is not None, "a name server's listener has ports for its brokers"
         self.routes = routes
-        self.address = f"{circumstances.client}:{circumstances.client_port}"
+        self.address = f"{context.client}:{context.client_port}"
         self.questions = Questions()
-        self.requests = Requests(self.questions, circumstances.max_frame)
-        self.answers = Answers(self.questions, routes, self.address, circumstances.max_frame)
+        self.requests = Requests(self.questions, context.max_frame)
+        self.answers = Answers(self.questions, routes, self.address, context.max_frame)
         self.need = self.requests.need
         self.has_farewell = False  # as in `rocketmq/conversation.py`
 
@@ -58,7 +58,7 @@ class NameserverConversation(Conversation):
             return requests.at
         self.need = requests.need
         self.frame_left = requests.streaming
-        self.begun = self.begun or requests.version >= 0
+        self.handshake_done = self.handshake_done or requests.version >= 0
         if not requests.swallowing:
             self._answer()
         return position
@@ -78,7 +78,7 @@ class NameserverConversation(Conversation):
         self.held_bytes = self.answers.waiting_bytes  # while a frame of a slow name server's is passing: or a client could pile them up
 
     def admit(self, part: Part) -> None:
-        self.onward.append(part)
+        self.outbox.append(part)
 
     def take_due(self, now: int, room: int) -> list[Part]:
         return []
@@ -123,4 +123,4 @@ class NameserverConversation(Conversation):
         }
 
     def __repr__(self) -> str:
-        return f"<NameserverConversation {self.circumstances.client} {self.requests.language or '?'} {self.questions} {self.answers}>"
+        return f"<NameserverConversation {self.context.client} {self.requests.language or '?'} {self.questions} {self.answers}>"

@@ -1,9 +1,9 @@
 """RocketMQ remoting, as the gateway must understand it (`docs/design/rocketmq.md` 1 to 4).
 
-Requests and answers are matched by `opaque`, not by order, so there is one lane and no state between requests: a send can be refused,
-or wait, while the others pass.
+Requests and answers are matched by `opaque`, not by order. So there is one ordering key and no state between requests: a send can be
+refused, or wait, while the others pass.
 
-    client's bytes ── Frames ──► parts ──► (verdicts) ──► onward ── Outstanding
+    client's bytes ── Frames ──► parts ──► (verdicts) ──► outbox ── Outstanding
                                             │ hold: Waiting, Polls    refuse: build_refusals, empty_answer
     client ◄──────────── BrokerStream ◄─────┴───────────────────── broker's bytes
 
@@ -19,7 +19,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Circumstances, Conversation
+from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
 from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part, ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
@@ -37,7 +37,7 @@ from gateway.protocols.rocketmq.refusals import (
     remark,
     send_back_refused,
 )
-from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
+from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
 
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 
@@ -45,11 +45,11 @@ PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/
 class RocketmqConversation(Conversation):
     """One RocketMQ client and its broker."""
 
-    def __init__(self, circumstances: Circumstances) -> None:
-        super().__init__(circumstances)
+    def __init__(self, context: ConversationContext) -> None:
+        super().__init__(context)
         self.outstanding = Outstanding(self.endings)
         self.polls = Polls(self.outstanding)
-        self.frames = Frames(circumstances, self.polls)
+        self.frames = Frames(context, self.polls)
         self.need = self.frames.need
         self.patience_ns = PATIENCE_NS
         self.has_farewell = False
@@ -72,13 +72,13 @@ class RocketmqConversation(Conversation):
             return frames.at
         self.need = frames.need
         self.user = frames.user
-        self.begun = self.begun or len(parts) > before
+        self.handshake_done = self.handshake_done or len(parts) > before
         return position
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
     def admit(self, part: Part) -> None:
-        if self.hang_up:  # the client will take it for failed
+        if self.close_reason:  # the client will take it for failed
             if part.kind == REQUEST:
                 self.give_up(part)
             return
@@ -94,7 +94,7 @@ class RocketmqConversation(Conversation):
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             if self.waiting.queues and not part.streamed and self.waiting.goes_behind(part):
-                self.waiting.queue_behind(part, paid=not part.wait_without_slots(self.endings))
+                self.waiting.queue_behind(part, paid=not part.requeue_without_slots(self.endings))
                 self._tell()
                 return
             if not part.one_way:
@@ -102,20 +102,20 @@ class RocketmqConversation(Conversation):
                 if part.flight is not None:
                     self.outstanding.send(part.flight, part.opaques)
             else:
-                part.give_up_flight(self.endings)
-        elif isinstance(part, Errand):
+                part.release_slots(self.endings)
+        elif isinstance(part, GatewayRequest):
             if self.frames.turning_away:
                 self._turn_away(part)
             else:
-                self.errands.append(part)
-                self.news = True
-                self.under_way += 1
+                self.gateway_requests.append(part)
+                self.has_reports = True
+                self.pending_gateway_requests += 1
             return
         elif part.count:
             self.outstanding.ask(part.count)
         if not part.complete:
             self.discarding = False
-        self.onward.append(part)
+        self.outbox.append(part)
         left = 0 if part.complete else self.frames.streaming
         if left != self.frame_left:
             self.frame_left = left
@@ -132,7 +132,7 @@ class RocketmqConversation(Conversation):
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
         head.send_backs = part.send_backs
         head.order = part.order
-        part.hand_over(head)
+        part.split_into(head)
         part.opaques = part.opaques[count:]
         return head
 
@@ -147,7 +147,7 @@ class RocketmqConversation(Conversation):
             return DROPPED
         if part.send_backs:
             taken = send_back_refused(self.frames.language, self.frames.version)
-            if taken == UNHEARD and not self.hang_up:
+            if taken == UNHEARD and not self.close_reason:
                 return UNABLE
             if taken == HEARD_AS_SILENCE:
                 return REFUSED
@@ -178,7 +178,7 @@ class RocketmqConversation(Conversation):
 
     def hold(self, part: Part, due: int) -> bool:
         if isinstance(part, Poll):
-            if self.hang_up:
+            if self.close_reason:
                 return False
             self.polls.hold(part, due)
             self._tell()
@@ -190,7 +190,7 @@ class RocketmqConversation(Conversation):
 
     def _wait(self, part: Part, due: int, *, blocking: bool) -> bool:
         assert isinstance(part, Sends)
-        if part.streamed or self.hang_up:
+        if part.streamed or self.close_reason:
             return False
         self.waiting.hold(part, due, blocking=blocking)
         self._tell()
@@ -202,7 +202,7 @@ class RocketmqConversation(Conversation):
         assert key is not None
         rule = "" if part.rule is None else part.rule.name
         whose = key.text if part.level is None else part.level.whose()
-        self.hang_up = self.hang_up or f"{whose} is over its limit (rule {rule})"
+        self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
         if not part.complete:
             self.last_words = b""
             self.discarding = True
@@ -225,7 +225,7 @@ class RocketmqConversation(Conversation):
         return parts
 
     def answer(self, frames: bytes) -> None:
-        self.under_way -= 1
+        self.pending_gateway_requests -= 1
         self._say(frames)
 
     def _say(self, frames: bytes) -> None:
@@ -253,7 +253,7 @@ class RocketmqConversation(Conversation):
         broker.relay(data, out)
         if outstanding.news:
             outstanding.news = False
-            self.news = True
+            self.has_reports = True
             self.busy.extend(outstanding.busy)
             outstanding.busy = []
             self.delivered.extend(self.polls.delivered)
@@ -277,12 +277,12 @@ class RocketmqConversation(Conversation):
     def needs_ticks(self) -> bool:
         return len(self.outstanding.sends) > 0
 
-    def give_up_late(self, now: int) -> None:
+    def release_late_slots(self, now: int) -> None:
         if self.outstanding.sends:
-            self.outstanding.give_up_late(now)
+            self.outstanding.release_late_slots(now)
 
-    def give_up_flights(self) -> None:
-        self.outstanding.give_up_flights()
+    def release_all_slots(self) -> None:
+        self.outstanding.release_all_slots()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class RocketmqConversation(Conversation):
 
     def settled(self) -> bool:
         """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
-        return self.outstanding.settled() and self.under_way == 0 and self.broker.at_boundary()
+        return self.outstanding.settled() and self.pending_gateway_requests == 0 and self.broker.at_boundary()
 
     def knows_answers(self) -> bool:
         return True
@@ -317,15 +317,15 @@ class RocketmqConversation(Conversation):
             self._say(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
             words = self.take_replies()
         self.abandoned.extend(held)
-        self.news = True
+        self.has_reports = True
         self.outstanding.drop_watchers()
         self.turns_away = False
         self.frames.turning_away = True
         self._tell()
         return words
 
-    def _turn_away(self, part: Errand) -> None:
-        self.turned_away += 1
+    def _turn_away(self, part: GatewayRequest) -> None:
+        self.rejected_after_drain += 1
         if self.turns_away and not part.one_way:
             self._say(build_go_away([part.opaque]))
 
@@ -350,6 +350,6 @@ class RocketmqConversation(Conversation):
 
     def __repr__(self) -> str:
         return (
-            f"<RocketmqConversation {self.circumstances.client} {self.frames.language or '?'} held={self.waiting.messages}"
+            f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.waiting.messages}"
             f" streaming={self.frames.streaming} {self.broker}>"
         )

@@ -17,7 +17,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
@@ -35,7 +35,7 @@ from gateway.protocols.rocketmq.headers import (
 from gateway.protocols.rocketmq.origins import Origins, user_text
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
-from gateway.protocols.rocketmq.requests import Errand, Poll, Sends
+from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
 from gateway.protocols.rocketmq.size_checks import check_header, check_length
 from gateway.protocols.rocketmq.template_cache import Likenesses
 from limiter.keys import Key, Origin, rocketmq_topic
@@ -50,10 +50,10 @@ LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY
 class Frames:
     """Where one client's stream of frames stands, and what was learned from it."""
 
-    def __init__(self, circumstances: Circumstances, polls: Polls) -> None:
-        self.circumstances = circumstances
+    def __init__(self, context: ConversationContext, polls: Polls) -> None:
+        self.context = context
         self.polls = polls
-        self.origins = Origins(circumstances)
+        self.origins = Origins(context)
         self.origin: Origin = self.origins.of(b"")  # of requests that claim the access key `claimed`
         self.claimed = b""
         self.user: str | None = None  # the last access key that a request has claimed
@@ -62,10 +62,10 @@ class Frames:
         self.streaming: i64 = 0  # bytes still to come of the body of a frame that was decoded before it was complete
         self.language = ""  # of the client, as its first request says
         self.version = -1
-        self.max_frame: i64 = circumstances.max_frame
-        self.whole_frame: i64 = min(circumstances.hold_bytes, WHOLE_FRAME)
+        self.max_frame: i64 = context.max_frame
+        self.whole_frame: i64 = min(context.hold_bytes, WHOLE_FRAME)
         self.likenesses = Likenesses()
-        self.own_codes = circumstances.own_codes  # requests the gateway answers itself
+        self.own_codes = context.own_codes  # requests the gateway answers itself
         self.turning_away = False  # the gateway answers all that want an answer
         self.last_header: Header | None = None  # that `last_key` was found for
         self.last_key: Key | None = None
@@ -135,7 +135,7 @@ class Frames:
                     return at
                 run = None
                 plain = None
-                parts.append(Errand(data, at, end, header_at, header_end, header.code, opaque, False))
+                parts.append(GatewayRequest(data, at, end, header_at, header_end, header.code, opaque, False))
                 at = end
                 continue
             if not header.topic:
@@ -145,7 +145,7 @@ class Frames:
                     if end > size:
                         self.need = end - at
                         return at
-                    parts.append(Errand(data, at, end, header_at, header_end, header.code, opaque, not asks))
+                    parts.append(GatewayRequest(data, at, end, header_at, header_end, header.code, opaque, not asks))
                     plain = None
                 elif asks and header.code in POLLS:
                     if end > size:
@@ -259,7 +259,7 @@ class Frames:
             key = self._source_key(header)
             self.last_poll = header
             self.last_source = key
-        limited = self.circumstances.judge.limited(key)
+        limited = self.context.judge.limited(key)
         poll = Poll(data, at, end, header.code, opaque, key, limited=limited)
         if limited:
             word: i64 = u32(data, at + 4)
@@ -276,14 +276,14 @@ class Frames:
         topic = header.source.decode(errors="replace").encode()
         group = header.group.decode(errors="replace").encode()
         raw = topic + SEPARATOR + group + SEPARATOR
-        return self.circumstances.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "consume")
+        return self.context.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "consume")
 
     def _new_key(self, header: Header) -> Key:
         """Ask the judge. Names that are not UTF-8 (binary headers only) become what Java makes of them, so a raw key stays unambiguous."""
         topic = header.topic.decode(errors="replace").encode()
         group = header.group.decode(errors="replace").encode()
         raw = topic + SEPARATOR + group
-        return self.circumstances.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "produce")
+        return self.context.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "produce")
 
     def __repr__(self) -> str:
         return f"<Frames need={self.need} streaming={self.streaming} client={self.language or '?'} {self.version}>"

@@ -36,7 +36,7 @@ class Waiting:
 
     def hold(self, part: Sends, due: int, *, blocking: bool) -> None:
         """Keep `part` in its place among its key's; its turn comes at `due`, or when those before it have gone."""
-        part.detach()
+        part.copy_out()
         part.due = due
         part.blocking = blocking
         self._insert(part)
@@ -50,7 +50,7 @@ class Waiting:
 
     def queue_behind(self, part: Sends, *, paid: bool = True) -> None:
         """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again."""
-        part.detach()
+        part.copy_out()
         part.paid = paid
         part.due = NEVER if paid else 0
         self._insert(part)

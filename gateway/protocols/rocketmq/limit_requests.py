@@ -21,7 +21,7 @@ from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import BINARY, FIXED, decode_any
 from gateway.protocols.rocketmq.refusals import VERSION
-from gateway.protocols.rocketmq.requests import Errand
+from gateway.protocols.rocketmq.requests import GatewayRequest
 from limiter.rules.patterns import Addresses
 
 VIEW: Final = 9002  # VIEW_SEND_MESSAGE_RATE_LIMIT_V2: no fields
@@ -65,16 +65,16 @@ class LimitRequest:
 
     __slots__ = ("access_key", "code", "fault", "one_way", "opaque", "rate", "topic")
 
-    def __init__(self, errand: Errand) -> None:
-        self.code = errand.code
-        self.opaque = errand.opaque
-        self.one_way = errand.one_way  # nobody waits for the answer
+    def __init__(self, request: GatewayRequest) -> None:
+        self.code = request.code
+        self.opaque = request.opaque
+        self.one_way = request.one_way  # nobody waits for the answer
         self.access_key = ""
         self.topic = b""
         self.rate = 0.0  # messages a second
         self.fault = ""
         try:
-            fields = read_fields(errand)
+            fields = read_fields(request)
         except ProtocolError as error:
             self.fault = str(error)
             return
@@ -120,13 +120,13 @@ def number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def read_fields(errand: Errand) -> dict[str, str]:
+def read_fields(request: GatewayRequest) -> dict[str, str]:
     """The request's extFields as text. Raises ProtocolError."""
-    data = errand.data
-    if data[errand.header_at - 4] == BINARY:
-        return read_binary_fields(data, errand.header_at, errand.body_at)
+    data = request.data
+    if data[request.header_at - 4] == BINARY:
+        return read_binary_fields(data, request.header_at, request.body_at)
     try:
-        found = decode_any(data[errand.header_at : errand.body_at])
+        found = decode_any(data[request.header_at : request.body_at])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable(str(error)) from None
     extra: object = found.get("extFields") if isinstance(found, dict) else None

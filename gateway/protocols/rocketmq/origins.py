@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.conversation import ConversationContext
 
 if TYPE_CHECKING:
     from limiter.keys import Origin
@@ -26,10 +26,10 @@ LONGEST_USER: Final = 256  # bytes that are kept of an access key; Alibaba's hav
 class Origins:
     """The origins of one connection; the judge counts the connection as a session of each."""
 
-    __slots__ = ("by_user", "circumstances", "ended")
+    __slots__ = ("by_user", "context", "ended")
 
-    def __init__(self, circumstances: Circumstances) -> None:
-        self.circumstances = circumstances
+    def __init__(self, context: ConversationContext) -> None:
+        self.context = context
         self.by_user: dict[bytes, Origin] = {}  # the one used last comes last
         self.ended = False
 
@@ -38,18 +38,18 @@ class Origins:
         user = user[:LONGEST_USER]
         origin = self.by_user.pop(user, None)
         if origin is None:
-            about = self.circumstances
+            context = self.context
             if len(self.by_user) >= MOST_USERS:
-                about.judge.release(self.by_user.pop(next(iter(self.by_user))), connection_ends=False)
-            origin = about.judge.origin("rocketmq", about.listener, about.client, user_text(user), connection=about.connection)
+                context.judge.release(self.by_user.pop(next(iter(self.by_user))), connection_ends=False)
+            origin = context.judge.origin("rocketmq", context.listener, context.client, user_text(user), connection=context.connection)
         self.by_user[user] = origin
         return origin
 
     def renew(self) -> None:
         """Other rules are in force: they may tell connections apart."""
-        about = self.circumstances
+        context = self.context
         for user, origin in list(self.by_user.items()):
-            self.by_user[user] = about.judge.own(origin, about.connection)
+            self.by_user[user] = context.judge.own(origin, context.connection)
 
     def release(self) -> None:
         """The connection is over."""
@@ -57,7 +57,7 @@ class Origins:
             return
         self.ended = True
         for origin in self.by_user.values():
-            self.circumstances.judge.release(origin)
+            self.context.judge.release(origin)
 
     def __repr__(self) -> str:
         return f"<Origins {[origin.user for origin in self.by_user.values()]}>"

@@ -78,7 +78,7 @@ class Outstanding:
             else:
                 self.sends[opaque] = flight
 
-    def give_up_late(self, now: int) -> None:
+    def release_late_slots(self, now: int) -> None:
         """End the flights of sends that nobody answers."""
         late: list[int] = []
         for opaque, flight in self.sends.items():  # in the order they were forwarded
@@ -88,7 +88,7 @@ class Outstanding:
         for opaque in late:
             self._land(opaque, GIVEN_UP)
 
-    def give_up_flights(self) -> None:
+    def release_all_slots(self) -> None:
         """Nothing will be answered any more."""
         for opaque in list(self.sends):
             while opaque in self.sends:

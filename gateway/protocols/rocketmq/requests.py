@@ -58,8 +58,8 @@ class Poll(Part):
         return 0 if self.reservation is None else self.reservation.since
 
 
-class Errand(Part):
-    """A request the gateway answers itself (`Conversation.errands`); it never reaches the broker. Always complete."""
+class GatewayRequest(Part):
+    """A request the gateway answers itself (`Conversation.gateway_requests`); it never reaches the broker. Always complete."""
 
     __slots__ = ("body_at", "code", "header_at", "one_way", "opaque")
 

@@ -79,7 +79,7 @@ class Door:
         self.listener = listener
         self.arrived: list[Arrival] = []
 
-    def hand_over(self, _: Listener, arrival: Arrival) -> None:
+    def split_into(self, _: Listener, arrival: Arrival) -> None:
         self.arrived.append(arrival)
 
     async def client(self, source: str = LOOPBACK) -> trio.SocketStream:
@@ -117,7 +117,7 @@ async def door(
     one.listener.open()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.listener.accept_forever, one.hand_over)
+            nursery.start_soon(one.listener.accept_forever, one.split_into)
             yield one
             nursery.cancel_scope.cancel()
     finally:
@@ -545,7 +545,7 @@ async def test_a_client_that_comes_after_the_end_waits_for_the_next_process_wher
         listeners[1].open(following)
         async with waiting, trio.open_nursery() as nursery:
             one = Door(listeners[1])
-            nursery.start_soon(one.listener.accept_forever, one.hand_over)
+            nursery.start_soon(one.listener.accept_forever, one.split_into)
             await one.until(lambda: len(one.arrived) == 1)
             assert one.arrived[0].client.sock.recv(1 << 16) == heartbeat()
             nursery.cancel_scope.cancel()
@@ -567,7 +567,7 @@ async def test_who_is_being_dialled_for_when_accepting_ends_still_gets_in(broker
     listener.open()
     one = Door(listener)
     async with trio.open_nursery() as accepting, await one.client() as client, await one.client() as silent:
-        accepting.start_soon(listener.accept_forever, one.hand_over)
+        accepting.start_soon(listener.accept_forever, one.split_into)
         await client.send_all(heartbeat())
         await dialling.wait()
         await one.until(lambda: listener.arriving == 2)

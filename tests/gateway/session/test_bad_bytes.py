@@ -19,7 +19,7 @@ def opened(wires: Wires) -> tuple[socket.socket, socket.socket]:
     client, broker = wires.connect("amqp")
     client.sendall(OPENED)
     broker.sendall(amqp.broker_opens())
-    wires.until(lambda: wires.sweeper.sessions[max(wires.sweeper.sessions)].conversation.begun)
+    wires.until(lambda: wires.sweeper.sessions[max(wires.sweeper.sessions)].conversation.handshake_done)
     for _ in range(3):
         wires.sweeper.sweep(0)
     assert wires.received(broker) == OPENED

@@ -67,12 +67,12 @@ class Consumers:
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
-    def ask(self, method: int, lane: int, arguments: bytes) -> None:
-        """The client says one of ASKS, or basic.cancel, on channel `lane`. What does not parse is the broker's to judge."""
-        channel = self.channels.get(lane)
+    def ask(self, method: int, channel_id: int, arguments: bytes) -> None:
+        """The client says one of ASKS, or basic.cancel, on channel `channel_id`. What does not parse is the broker's to judge."""
+        channel = self.channels.get(channel_id)
         if method == CHANNEL_CLOSE:
             if channel is not None:
-                self._mark_close(channel, lane)
+                self._mark_close(channel, channel_id)
             return
         if self.kept >= self.most and method != BASIC_CANCEL:
             if channel is not None:
@@ -81,7 +81,7 @@ class Consumers:
         if channel is None:
             if method == BASIC_CANCEL:
                 return
-            channel = self.channels[lane] = ChannelConsumers()
+            channel = self.channels[channel_id] = ChannelConsumers()
         before = channel.size()
         if method == BASIC_CONSUME:
             self._ask_consume(channel, arguments)
@@ -122,10 +122,10 @@ class Consumers:
         else:
             channel.declared = None
 
-    def _mark_close(self, channel: ChannelConsumers, lane: int) -> None:
+    def _mark_close(self, channel: ChannelConsumers, channel_id: int) -> None:
         before = channel.size()
         if self.kept >= self.most:
-            del self.channels[lane]
+            del self.channels[channel_id]
             self.kept -= before
             return
         channel.mark_close()
@@ -138,20 +138,20 @@ class Consumers:
 
     # ---- what the broker answers -----------------------------------------------------------------------------------
 
-    def answer(self, method: int, lane: int, arguments: bytes) -> None:
-        """The broker says one of ANSWERS on channel `lane`."""
-        channel = self.channels.get(lane)
+    def answer(self, method: int, channel_id: int, arguments: bytes) -> None:
+        """The broker says one of ANSWERS on channel `channel_id`."""
+        channel = self.channels.get(channel_id)
         if channel is None:
             return
         before = channel.size()
         if method == CHANNEL_CLOSE:
-            del self.channels[lane]
+            del self.channels[channel_id]
             self.kept -= before
             return
         if method == CHANNEL_CLOSE_OK:
             channel.forget_closed()
             if channel.size() == 0 and channel.declared is None:
-                del self.channels[lane]
+                del self.channels[channel_id]
         elif method == BASIC_CONSUME_OK:
             tag, _ = short(arguments, 0)
             asked = channel.consumes.answer()
@@ -168,14 +168,14 @@ class Consumers:
             channel.tags.pop(tag, None)
         self.kept += channel.size() - before
 
-    def of_tag(self, lane: int, tag: bytes) -> Consumer | None:
+    def of_tag(self, channel_id: int, tag: bytes) -> Consumer | None:
         """Whom a basic.deliver with that consumer tag is for; None: nobody we know."""
-        channel = self.channels.get(lane)
+        channel = self.channels.get(channel_id)
         return None if channel is None else channel.tags.get(tag)
 
-    def delivered(self, method: int, lane: int, arguments: bytes) -> Consumer | None:
+    def delivered(self, method: int, channel_id: int, arguments: bytes) -> Consumer | None:
         """Whose the delivery is that begins with `method` (BASIC_DELIVER or BASIC_GET_OK); None: nobody's we know."""
-        channel = self.channels.get(lane)
+        channel = self.channels.get(channel_id)
         if channel is None:
             return None
         if method == BASIC_DELIVER:

@@ -44,7 +44,7 @@ class Deliveries:
     """All that has to do with the deliveries of one connection, put together."""
 
     def __init__(self, conversation: Conversation) -> None:
-        judge = conversation.circumstances.judge
+        judge = conversation.context.judge
         self.consumers = Consumers(judge)
         self.lot = ParkingLot(conversation)
         self.verdicts = DeliveryVerdicts(self.lot)

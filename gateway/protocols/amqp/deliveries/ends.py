@@ -56,7 +56,7 @@ class DeliveryEnds:
         parking.due = NEVER
         if not parking.passing:
             parking.swallows = True
-        collecting = lot.frame_left > 0 and lot.frame_lane == channel.number
+        collecting = lot.frame_left > 0 and lot.frame_channel_id == channel.number
         lot.leave_if_empty(channel, parking, within=channel.down_left != 0 or collecting)
         self.verdicts.reckon_due()
         return b"".join(pieces)

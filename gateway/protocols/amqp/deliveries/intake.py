@@ -78,7 +78,7 @@ class DeliveryIntake:
             self.lot.extend(last, found, self.count)
         return found
 
-    def _alike(self, data: bytes, pos: i64, lane: i64, limit: i64, name: bytes, only: i64) -> i64:
+    def _alike(self, data: bytes, pos: i64, channel_id: i64, limit: i64, name: bytes, only: i64) -> i64:
         """Where the whole deliveries from `pos` on end whose consumer tag is `name`. `only`: those with bodies of that size; -1: of any.
 
         Looks at what the frame loop would look at, and ends at whatever that would find wrong. Leaves `count` and `bytes`.
@@ -90,7 +90,7 @@ class DeliveryIntake:
         count: i64 = 0
         total: i64 = 0
         while pos + shortest + SMALLEST_HEADER <= end:
-            if data[pos] != METHOD or u16(data, pos + 1) != lane or u32(data, pos + 7) != BASIC_DELIVER:
+            if data[pos] != METHOD or u16(data, pos + 1) != channel_id or u32(data, pos + 7) != BASIC_DELIVER:
                 break
             header: i64 = pos + u32(data, pos + 3) + OVERHEAD
             if header - pos < shortest or header - pos - OVERHEAD > limit or header + SMALLEST_HEADER > end or data[header - 1] != END:
@@ -103,7 +103,7 @@ class DeliveryIntake:
             elif data[pos + 12 : pos + 12 + size_of_name] != name:
                 break
             body: i64 = header + u32(data, header + 3) + OVERHEAD
-            if data[header] != HEADER or u16(data, header + 1) != lane:
+            if data[header] != HEADER or u16(data, header + 1) != channel_id:
                 break
             if body - header < SMALLEST_HEADER or body - header - OVERHEAD > limit or body > end or data[body - 1] != END:
                 break
@@ -115,7 +115,7 @@ class DeliveryIntake:
                 if size < 0 or size > limit or body + 7 > end:
                     break
                 stop += size + OVERHEAD
-                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != lane or u32(data, body + 3) != size:
+                if stop > end or data[body] != BODY_FRAME or u16(data, body + 1) != channel_id or u32(data, body + 3) != size:
                     break
                 if data[stop - 1] != END:
                     break

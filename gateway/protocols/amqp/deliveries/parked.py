@@ -77,13 +77,13 @@ def extends(last: Part, key: Key, size: int, data: bytes, start: int) -> bool:
     return alike and last.data is data and last.end == start and not last.again
 
 
-def shrink(part: Part) -> None:
+def release_read_buffer(part: Part) -> None:
     """Let go of the read `part` came in where it is less than half of it; not for each delivery, it is a copy."""
     if (part.end - part.start) * 2 < len(part.data):
-        part.detach()
+        part.copy_out()
 
 
-def remark(part: Part) -> None:
+def count_shadow_and_bypass(part: Part) -> None:
     """Count what the verdict says beside passing and refusing."""
     key = part.key
     assert key is not None

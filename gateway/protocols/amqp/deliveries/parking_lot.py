@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import NEVER, REQUEST, Delivered, Part
-from gateway.protocols.amqp.channel import AmqpChannel, weight
-from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, shrink, within_message
+from gateway.protocols.amqp.channel import AmqpChannel, held_cost
+from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, release_read_buffer, within_message
 
 if TYPE_CHECKING:
     from gateway.pipeline.conversation import Conversation
@@ -30,7 +30,7 @@ class ParkingLot:
         self.loose: list[bytes] = []  # methods of channels given up, which still go to the client
         self.fresh: list[Part] = []  # parked since the read began that is looked at
         self.frame_left = 0  # bytes to come of a body frame that is taken out of the stream, its end octet included
-        self.frame_lane = 0  # its channel
+        self.frame_channel_id = 0  # its channel
 
     # ---- in --------------------------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ class ParkingLot:
     def park(self, channel: AmqpChannel, parking: Parking, part: Part, consumer: Consumer | None) -> None:
         """Put `part` behind everything that is parked on `channel`."""
         conversation = self.conversation
-        conversation.parked_bytes += weight(part)
+        conversation.parked_bytes += held_cost(part)
         if part.kind == REQUEST:
             conversation.parked_messages += part.count
             if not part.paid and parking.due == NEVER:
@@ -64,7 +64,7 @@ class ParkingLot:
     def end_read(self) -> None:
         """The read is looked at, and no part of it grows any more: those it is mostly not made of let go of it."""
         for part in self.fresh:
-            shrink(part)
+            release_read_buffer(part)
         self.fresh.clear()
 
     def set_free(self, channel: AmqpChannel, parking: Parking) -> None:
@@ -82,7 +82,7 @@ class ParkingLot:
         """Append what may leave; called where the client's stream stands between frames. Returns what it then lacks of a frame (or 0)."""
         out.extend(self.loose)
         self.loose.clear()
-        collecting = self.free.get(self.frame_lane) if self.frame_left else None
+        collecting = self.free.get(self.frame_channel_id) if self.frame_left else None
         for channel in list(self.free.values()):
             if channel is not collecting and not within_message(channel):
                 self._release(channel, out)
@@ -116,7 +116,7 @@ class ParkingLot:
 
     def unpark(self, part: Part) -> None:
         """`part` leaves, or is given up: it no longer counts as parked."""
-        self.conversation.parked_bytes -= weight(part)
+        self.conversation.parked_bytes -= held_cost(part)
         if part.kind == REQUEST:
             self.conversation.parked_messages -= part.count
 
@@ -145,7 +145,7 @@ class ParkingLot:
         """Report deliveries of `key`: received from the broker, forwarded to the client, and the bytes of the latter. None: nobody's."""
         if key is None:
             return
-        self.conversation.news = True
+        self.conversation.has_reports = True
         delivered = self.conversation.delivered
         if delivered and delivered[-1].key is key:
             last = delivered[-1]

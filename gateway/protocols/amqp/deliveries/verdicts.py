@@ -11,8 +11,8 @@ from typing import Final
 
 from gateway.pipeline.actions.holding import due
 from gateway.pipeline.parts import NEVER, REQUEST, Part
-from gateway.protocols.amqp.channel import AmqpChannel, weight
-from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, refuse, remark, shrink
+from gateway.protocols.amqp.channel import AmqpChannel, held_cost
+from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, count_shadow_and_bypass, refuse, release_read_buffer
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.refusal import publish_end
 
@@ -49,8 +49,8 @@ class DeliveryVerdicts:
     def settle(self, now: int) -> None:
         """The verdicts are there. What passes leaves with `ParkingLot.speak`."""
         self.asking = False
-        for lane, parts in self.asked.items():
-            channel = self.lot.parked[lane]
+        for channel_id, parts in self.asked.items():
+            channel = self.lot.parked[channel_id]
             parking = channel.parking
             assert parking is not None
             self._settle_channel(parking, parts, now)
@@ -76,9 +76,9 @@ class DeliveryVerdicts:
             self.reckon_due()
         self.lot.set_free(channel, parking)
 
-    def forget(self, lane: int) -> None:
-        """Channel `lane` is closed: its verdicts will change nothing."""
-        self.asked.pop(lane, None)
+    def forget(self, channel_id: int) -> None:
+        """Channel `channel_id` is closed: its verdicts will change nothing."""
+        self.asked.pop(channel_id, None)
 
     def reckon_due(self) -> None:
         """When `ask` has something to ask next."""
@@ -100,7 +100,7 @@ class DeliveryVerdicts:
                 if parcel.part is part:
                     break
                 settled.append(parcel)
-            remark(part)
+            count_shadow_and_bypass(part)
             self.lot.count(part.key, 0, 0, 0)  # so that the session notes the key
             cancelled = parcel.consumer is not None and parcel.consumer.leaving
             if cancelled or part.passed >= part.count:
@@ -109,14 +109,14 @@ class DeliveryVerdicts:
                 continue
             if part.passed > 0:
                 settled.append(Parcel(self.split(part, part.passed), parcel.consumer))
-            shrink(part)
+            release_read_buffer(part)
             settled.append(parcel)
             waits = min(waits, due(now, part.wait_ns))
             refuse(part)
         for parcel in parcels:
             if waits == NEVER and parcel.part.kind == REQUEST and not parcel.part.paid:
                 waits = now  # there was no room to ask for that one
-            shrink(parcel.part)
+            release_read_buffer(parcel.part)
         parcels.extendleft(reversed(settled))
         parking.due = waits
 
@@ -125,11 +125,11 @@ class DeliveryVerdicts:
         at = part.start
         for _ in range(count):
             at = publish_end(part.data, at, part.end)  # a delivery is built like a publish
-        head = Part(REQUEST, part.lane, part.data, part.start, at, part.key, count, 1, part.size)
+        head = Part(REQUEST, part.ordering_key, part.data, part.start, at, part.key, count, 1, part.size)
         head.paid = True
         part.start = at
         part.count -= count
-        self.lot.conversation.parked_bytes += weight(head) - (at - head.start)
+        self.lot.conversation.parked_bytes += held_cost(head) - (at - head.start)
         return head
 
     def __repr__(self) -> str:

@@ -40,7 +40,7 @@ class HeldPolls:
         assert key is not None
         poll.due = due
         if poll.order == 0:
-            poll.detach()
+            poll.copy_out()
             self.last_order += 1
             poll.order = self.last_order
         line = self.lines.get(key)

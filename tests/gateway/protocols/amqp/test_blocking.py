@@ -177,12 +177,12 @@ def test_it_is_told_within_a_message_on_another_channel() -> None:
 
 def test_memory_above_the_high_watermark_is_told_in_the_brokers_words() -> None:
     talk = talking(rule("delay", messages=1, burst=1))
-    talk.conversation.starved = True
+    talk.conversation.memory_starved = True
     talk.flush()
     assert talk.to_client == BLOCKED
     quiet(talk)
     assert talk.to_client == BLOCKED
-    talk.conversation.starved = False
+    talk.conversation.memory_starved = False
     quiet(talk)
     assert talk.to_client == BLOCKED + UNBLOCKED
 

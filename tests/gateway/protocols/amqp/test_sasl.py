@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.conversation import Circumstances
+from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.sasl import user_of
@@ -115,8 +115,8 @@ def test_other_mechanisms_are_the_brokers_to_judge(mechanism: bytes) -> None:
 
 def log_in(mechanism: str, *, certificate_user: str | None, lends: bool) -> AmqpConversation:
     judge = Judge(RuleSet(()))
-    circumstances = Circumstances(judge, "rabbit", "10.0.0.7", 40_000, 1 << 20, 1 << 20, 0, None, False, certificate_user, lends)
-    conversation = AmqpConversation(circumstances)
+    context = ConversationContext(judge, "rabbit", "10.0.0.7", 40_000, 1 << 20, 1 << 20, 0, None, False, certificate_user, lends)
+    conversation = AmqpConversation(context)
     response = "\0shop\0secret" if mechanism == "PLAIN" else ""
     data = amqp.PROTOCOL_HEADER + amqp.method(0, commands.Connection.StartOk({}, mechanism, response, "en_US"))
     conversation.decode(data, 0, 10, [])

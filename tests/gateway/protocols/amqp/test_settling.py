@@ -226,7 +226,7 @@ def test_held_parts_do_not_keep_whole_reads_alive() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2) + numbered(2, "bills", *range(1000)))
     part = talk.conversation.abandon()[0]
-    assert part.lane == 1
+    assert part.ordering_key == 1
     assert len(part.data) == len(numbered(1, "orders", 2))
 
 
@@ -268,7 +268,7 @@ def test_lines_take_turns_however_little_room_there_is() -> None:
     for _ in range(4):
         talk.now += SECOND // 5  # both are due
         parts = talk.conversation.take_due(talk.now, 1)
-        lanes.extend(part.lane for part in parts)
+        lanes.extend(part.ordering_key for part in parts)
         talk.settle(parts)
     assert lanes == [1, 2, 1, 2]
 

@@ -284,7 +284,7 @@ def test_it_says_who_the_client_is() -> None:
     one.client(ask(1))
     assert one.conversation.describe() == {"language": "JAVA", "version": 479, "unanswered": 1}
     assert isinstance(one.conversation, NameserverConversation)
-    assert one.conversation.begun
+    assert one.conversation.handshake_done
 
 
 # ---- bad bytes ---------------------------------------------------------------------------------------------------------

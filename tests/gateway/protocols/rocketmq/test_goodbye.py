@@ -33,6 +33,6 @@ def test_a_send_that_is_turned_away_was_never_judged_nor_received(binary: bool) 
     for opaque in range(2, 6):
         talk.client(send(opaque=opaque, binary=binary))
     assert [read_response(one)["code"] for one in split_frames(talk.to_client)] == [1500] * 4
-    assert talk.conversation.turned_away == 4
+    assert talk.conversation.rejected_after_drain == 4
     assert talk.requests == []
     assert len(talk.to_broker) == len(encode_request(34, None, opaque=1, binary=binary))

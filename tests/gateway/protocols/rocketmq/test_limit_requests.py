@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.protocols.rocketmq.limit_requests import LimitRequest, Permission, build_answer, number
-from gateway.protocols.rocketmq.requests import Errand
+from gateway.protocols.rocketmq.requests import GatewayRequest
 from support import rocketmq
 
 BOTH = pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
@@ -22,7 +22,7 @@ def request(
     text = header or (rocketmq.binary_header if binary else rocketmq.json_header)(code, extra, opaque=-7)
     frame = rocketmq.frame(text, b"a body that nobody reads", 1 if binary else 0)
     data = b"before" + frame + b"after"
-    return LimitRequest(Errand(data, 6, 6 + len(frame), 14, 14 + len(text), code, -7, False))
+    return LimitRequest(GatewayRequest(data, 6, 6 + len(frame), 14, 14 + len(text), code, -7, False))
 
 
 @BOTH

@@ -23,9 +23,9 @@ def test_only_what_is_late_is_given_up() -> None:
     outstanding.send(flying(2, 1000), [1, 2])
     outstanding.send(flying(1, 2000), [3])
     outstanding.send(flying(1, 0), [4])  # not forwarded yet
-    outstanding.give_up_late(1000 + LATE_NS)
+    outstanding.release_late_slots(1000 + LATE_NS)
     assert outstanding.endings == []
-    outstanding.give_up_late(1001 + LATE_NS)
+    outstanding.release_late_slots(1001 + LATE_NS)
     assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(2, GIVEN_UP)]
-    outstanding.give_up_late(10 * LATE_NS)
+    outstanding.release_late_slots(10 * LATE_NS)
     assert list(outstanding.sends) == [4]
