@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from gateway.admission import TURNED_AWAY
-from gateway.protocols.amqp.rejection import Dismissal
+from gateway.protocols.amqp.rejection import Rejection
 from gateway.transport.channel import Channel
 from gateway.transport.channel_io import read_some, write_all
 from gateway.transport.proxy_protocol import MalformedHeaderError
@@ -21,7 +21,7 @@ from gateway.transport.proxy_protocol import MalformedHeaderError
 DEADLINE_S: Final = 2.5  # clients know within 3 s (docs/design/reliability.md F22)
 LINGER_S: Final = 0.5  # for a client to read last words and close; the RST of unread bytes would overtake them
 
-DISMISSALS: Final[dict[str, Callable[[int, str], Dismissal]]] = {"amqp": Dismissal}
+DISMISSALS: Final[dict[str, Callable[[int, str], Rejection]]] = {"amqp": Rejection}
 
 
 class Exit:
@@ -76,7 +76,7 @@ class Exit:
         return f"<Exit {self.protocol} under_way={self.under_way} untold={self.untold}>"
 
 
-async def _tell(client: Channel, dismissal: Dismissal) -> None:
+async def _tell(client: Channel, dismissal: Rejection) -> None:
     while not dismissal.over:
         data = await read_some(client)
         if not data:

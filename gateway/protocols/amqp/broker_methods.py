@@ -24,46 +24,46 @@ from gateway.protocols.amqp.frames import (
     CONNECTION_UNBLOCKED,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.passthrough import Passage
-from gateway.protocols.amqp.replies import OwnWords
+from gateway.protocols.amqp.passthrough import Passthrough
+from gateway.protocols.amqp.replies import GatewayReplies
 
 
 class BrokerMethods:
     """What one broker has said about the connection and its channels."""
 
-    def __init__(self, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries, words: OwnWords) -> None:
+    def __init__(self, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries, replies: GatewayReplies) -> None:
         self.channels = channels
         self.handshake = handshake
         self.deliveries = deliveries
-        self.words = words
+        self.replies = replies
         self.closed: list[AmqpChannel] = []  # channels the broker has closed since the conversation last looked
         self.crossed: list[AmqpChannel] = []  # the same where the gateway was closing it: not told to the client, to be answered
         self.finished: list[AmqpChannel] = []  # channels whose close by the gateway the broker has answered since then
         self.connection_closed = False  # the broker has said connection.close
         self.blocked = False  # it has said connection.blocked
 
-    def on_channel(self, method: int, passage: Passage, pos: i64, stop: i64, channel: AmqpChannel) -> None:
+    def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
         """Any method on a channel but basic.deliver and confirms, whole at `pos`. What follows may find the channel gone."""
         intake = self.deliveries.intake
         if method == BASIC_RETURN:
             intake.overtake(channel)
             return
         if method == BASIC_GET_OK:
-            taken = intake.begin(channel, method, passage.data, pos, stop)
+            taken = intake.begin(channel, method, passthrough.data, pos, stop)
         else:
             channel.down_left = 0
             if method in ANSWERS:
-                self.deliveries.consumers.answer(method, channel.number, passage.data[pos + 11 : stop - 1])
+                self.deliveries.consumers.answer(method, channel.number, passthrough.data[pos + 11 : stop - 1])
             if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
                 if channel.parking is not None:
-                    passage.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
+                    passthrough.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
                 self._on_close(method, channel)
                 return
-            taken = intake.other(channel, passage.data, pos, stop)
+            taken = intake.other(channel, passthrough.data, pos, stop)
         if taken:
-            passage.take_out(pos, stop)
+            passthrough.take_out(pos, stop)
 
-    def on_connection(self, method: int, passage: Passage, pos: i64, stop: i64) -> None:
+    def on_connection(self, method: int, passthrough: Passthrough, pos: i64, stop: i64) -> None:
         """A method on channel 0."""
         if method == CONNECTION_START:
             self.handshake.started = True
@@ -73,19 +73,19 @@ class BrokerMethods:
             self.handshake.opened = True
         elif method == CONNECTION_CLOSE:
             if self.deliveries.lot.parked:
-                passage.insert(pos, self.deliveries.ends.lose_all(by_client=False))
+                passthrough.insert(pos, self.deliveries.ends.lose_all(by_client=False))
             self.connection_closed = True
             for channel in self.channels.values():
                 self._on_close(CHANNEL_CLOSE, channel)
         elif method in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
             self.blocked = method == CONNECTION_BLOCKED
-            if not self.words.notices.broker_says(blocked=self.blocked):
-                passage.take_out(pos, stop)
+            if not self.replies.notices.broker_says(blocked=self.blocked):
+                passthrough.take_out(pos, stop)
 
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be said on it."""
         channel.release_all_slots()
-        self.words.take_back(channel)
+        self.replies.take_back(channel)
         if method == CHANNEL_CLOSE:
             if not channel.broker_closed:
                 channel.broker_closed = True

@@ -44,8 +44,8 @@ from gateway.protocols.amqp.frames import (
     broker_error,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.passthrough import Passage
-from gateway.protocols.amqp.replies import OwnWords
+from gateway.protocols.amqp.passthrough import Passthrough
+from gateway.protocols.amqp.replies import GatewayReplies
 from gateway.protocols.octets import u16, u32, u64
 
 SAID: Final = BytesWriter()  # confirms in a client's own tags; one for all connections, empty between two frames
@@ -61,9 +61,9 @@ class BrokerStream:
         self.deliveries = deliveries
         self.lot = deliveries.lot
         self.intake = deliveries.intake
-        self.words = OwnWords(BlockedNotices(handshake))
-        self.methods = BrokerMethods(channels, handshake, deliveries, self.words)
-        self.passage = Passage()
+        self.replies = GatewayReplies(BlockedNotices(handshake))
+        self.methods = BrokerMethods(channels, handshake, deliveries, self.replies)
+        self.passthrough = Passthrough()
         self.opaque = False  # it does not speak 0-9-1 frames: its protocol header, and whatever follows, passes
         self.rest: list[bytes] = []  # an incomplete frame that must be seen whole, in pieces
         self.rest_size = 0
@@ -81,7 +81,7 @@ class BrokerStream:
         if channel.opened:  # else the client has said so itself
             self.deliveries.consumers.ask(CHANNEL_CLOSE, channel.number, b"")
         kept = self.deliveries.ends.lose(channel, by_client=False)
-        self.words.close(channel, kept + frame)
+        self.replies.close(channel, kept + frame)
 
     def take_replies(self) -> bytes:
         """What may be said now; b"" within a frame."""
@@ -93,11 +93,11 @@ class BrokerStream:
 
     def _may_speak(self) -> bool:
         """Whether anything of the gateway's own, or any delivery, waits for a frame boundary."""
-        return self.words.may_speak() or self.lot.may_speak()
+        return self.replies.may_speak() or self.lot.may_speak()
 
     def _speak(self, out: list[bytes]) -> None:
         """Say what may be said. Called at frame boundaries only; where a delivery leaves that is not whole, it is none any more."""
-        self.words.speak(out)
+        self.replies.speak(out)
         if self.lot.may_speak():
             self.frame_left = self.lot.speak(out)
 
@@ -118,9 +118,9 @@ class BrokerStream:
             return
         before = len(out)
         self.intake.reads += 1
-        self.passage.begin(data, out)
-        looked_at = self._walk(self.passage)
-        self.passage.end()
+        self.passthrough.begin(data, out)
+        looked_at = self._walk(self.passthrough)
+        self.passthrough.end()
         if self.lot.fresh:
             self.lot.end_read()
         if len(out) - before > MANY_PIECES:
@@ -129,22 +129,22 @@ class BrokerStream:
             self.rest.append(data[looked_at:])
             self.rest_size = len(data) - looked_at
 
-    def _walk(self, passage: Passage) -> i64:
+    def _walk(self, passthrough: Passthrough) -> i64:
         """Look at all frames of a read; returns where the incomplete one begins that must be kept (or the end)."""
-        data = passage.data
+        data = passthrough.data
         end: i64 = len(data)
         limit: i64 = self.handshake.broker_limit
         lot = self.lot
         number: i64 = -1  # of `channel`; -1: to be looked up again
         channel: AmqpChannel | None = None
         unsaid = True  # whether there may be something to say at this boundary
-        pos: i64 = self._finish_frame(passage, end)
+        pos: i64 = self._finish_frame(passthrough, end)
         while self.frame_left == 0 and lot.frame_left == 0:
             if unsaid:
                 unsaid = self._may_speak()
                 if unsaid:
-                    passage.pass_up_to(pos)
-                    self._speak(passage.out)
+                    passthrough.pass_up_to(pos)
+                    self._speak(passthrough.out)
             if end - pos < 7:
                 self.rest_need = SMALLEST
                 break
@@ -153,57 +153,57 @@ class BrokerStream:
             size: i64 = u32(data, pos + 3)
             stop: i64 = pos + size + OVERHEAD
             if size > limit or kind not in (METHOD, HEADER, BODY_FRAME, HEARTBEAT):
-                self._check_head(passage, pos, size)
+                self._check_head(passthrough, pos, size)
                 pos = end
                 break
             if stop > end and kind != BODY_FRAME:
                 self.rest_need = stop - pos
                 break
             if stop <= end and data[stop - 1] != END:
-                raise passage.wrong(pos, "a frame that does not end with 0xCE")
+                raise passthrough.wrong(pos, "a frame that does not end with 0xCE")
             if channel_id != number:
                 number = channel_id
                 channel = self.channels.get(channel_id)
             if kind == HEARTBEAT:
                 if channel_id != 0 or size != 0:
-                    raise passage.wrong(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
+                    raise passthrough.wrong(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
             elif channel is not None and channel.closing and channel.muted():
-                stop = self._skip_muted(passage, pos, stop, channel)
+                stop = self._skip_muted(passthrough, pos, stop, channel)
                 number = -1
             elif kind == BODY_FRAME:
-                stop = self._body(passage, pos, stop, channel_id, channel)
+                stop = self._body(passthrough, pos, stop, channel_id, channel)
             elif kind == HEADER:
                 if channel is not None:
                     if size < 12:
-                        raise passage.wrong(pos, f"a content header of {size} bytes")
+                        raise passthrough.wrong(pos, f"a content header of {size} bytes")
                     channel.down_left = max(u64(data, pos + 11), 0)
                     if self.intake.header(channel, data, pos, stop, channel.down_left):
-                        passage.take_out(pos, stop)
+                        passthrough.take_out(pos, stop)
             else:
                 if size < 4:
-                    raise passage.wrong(pos, f"a method of {size} bytes")
+                    raise passthrough.wrong(pos, f"a method of {size} bytes")
                 method: i64 = u32(data, pos + 7)
                 if channel is None:
                     if channel_id == 0:
-                        self.methods.on_connection(method, passage, pos, stop)
+                        self.methods.on_connection(method, passthrough, pos, stop)
                 elif method in (BASIC_ACK, BASIC_NACK):
                     if channel.confirms is not None:
-                        self._confirm(passage, pos, stop, channel.confirms)
+                        self._confirm(passthrough, pos, stop, channel.confirms)
                     pos = stop
                     continue  # no word waited for this
                 elif method == BASIC_DELIVER:
-                    stop = self._deliver(passage, pos, stop, limit, channel)
+                    stop = self._deliver(passthrough, pos, stop, limit, channel)
                 else:
-                    self.methods.on_channel(method, passage, pos, stop, channel)
+                    self.methods.on_channel(method, passthrough, pos, stop, channel)
                     number = -1
             pos = stop
             unsaid = True
-        passage.pass_up_to(pos)
+        passthrough.pass_up_to(pos)
         return pos
 
     # ---- frame by frame --------------------------------------------------------------------------------------------
 
-    def _finish_frame(self, passage: Passage, end: i64) -> i64:
+    def _finish_frame(self, passthrough: Passthrough, end: i64) -> i64:
         """More of the body frame in whose middle the read before ended, if any; returns where it ends, or `end`."""
         lot = self.lot
         left: i64 = self.frame_left
@@ -214,40 +214,40 @@ class BrokerStream:
             return 0
         pos: i64 = min(left, end)
         left -= pos
-        wrong = left == 0 and passage.data[pos - 1] != END
+        wrong = left == 0 and passthrough.data[pos - 1] != END
         if left == 0 and not wrong and self.frame_channel is not None:
             _count_body(self.frame_channel, self.frame_size)
             self.frame_channel = None
         if collected:
             lot.frame_left = left
-            passage.take_out(0, pos)
+            passthrough.take_out(0, pos)
             if not wrong:
-                self.intake.collect(self.channels.get(lot.frame_channel_id), passage.data, pos)
+                self.intake.collect(self.channels.get(lot.frame_channel_id), passthrough.data, pos)
         else:
             self.frame_left = left
             if wrong and not self.frame_muted:
                 self.frame_left = 1  # the client is left within a frame
-                passage.pass_up_to(pos - 1)
+                passthrough.pass_up_to(pos - 1)
             if self.frame_muted:
-                passage.take_out(0, pos)
+                passthrough.take_out(0, pos)
                 self.frame_muted = left > 0
         if wrong:
             raise broker_error("a body frame that does not end with 0xCE")
         return pos
 
-    def _check_head(self, passage: Passage, pos: i64, size: i64) -> None:
+    def _check_head(self, passthrough: Passthrough, pos: i64, size: i64) -> None:
         """A frame begins at `pos` as none may: wrong, but for the protocol header of a broker that speaks another version."""
-        if not self.handshake.started and passage.data.startswith(b"AMQP", pos):
+        if not self.handshake.started and passthrough.data.startswith(b"AMQP", pos):
             self.opaque = True
             return
         limit = self.handshake.broker_limit
         if size > limit:
-            raise passage.wrong(pos, f"a frame of {size} bytes, at most {limit} were agreed on")
-        raise passage.wrong(pos, f"a frame of unknown type {passage.data[pos]}")
+            raise passthrough.wrong(pos, f"a frame of {size} bytes, at most {limit} were agreed on")
+        raise passthrough.wrong(pos, f"a frame of unknown type {passthrough.data[pos]}")
 
-    def _skip_muted(self, passage: Passage, pos: i64, stop: i64, channel: AmqpChannel) -> i64:
+    def _skip_muted(self, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> i64:
         """A frame that is not for the client any more; returns where it ends, or the read."""
-        data = passage.data
+        data = passthrough.data
         end: i64 = len(data)
         if stop > end:
             self.frame_muted = True
@@ -256,12 +256,12 @@ class BrokerStream:
             stop = end
         elif data[pos] == METHOD and stop - pos >= OVERHEAD + 4:
             self.methods.on_muted(u32(data, pos + 7), channel)
-        passage.take_out(pos, stop)
+        passthrough.take_out(pos, stop)
         return stop
 
-    def _body(self, passage: Passage, pos: i64, stop: i64, channel_id: i64, channel: AmqpChannel | None) -> i64:
+    def _body(self, passthrough: Passthrough, pos: i64, stop: i64, channel_id: i64, channel: AmqpChannel | None) -> i64:
         """A body frame: passes, or is collected; what is not there yet of it flows. Returns where it ends, or the read."""
-        end: i64 = len(passage.data)
+        end: i64 = len(passthrough.data)
         left: i64 = max(stop - end, 0)
         size: i64 = stop - pos - OVERHEAD
         stop -= left
@@ -273,49 +273,49 @@ class BrokerStream:
                 _count_body(channel, size)
             if channel.parking is not None:
                 complete = left == 0 and channel.down_left == 0
-                if self.intake.body(channel, passage.data, pos, stop, complete=complete):
-                    passage.take_out(pos, stop)
+                if self.intake.body(channel, passthrough.data, pos, stop, complete=complete):
+                    passthrough.take_out(pos, stop)
                     self.lot.frame_left = left
                     self.lot.frame_channel_id = channel_id
                     return stop
         self.frame_left = left
         return stop
 
-    def _deliver(self, passage: Passage, pos: i64, stop: i64, limit: i64, channel: AmqpChannel) -> i64:
+    def _deliver(self, passthrough: Passthrough, pos: i64, stop: i64, limit: i64, channel: AmqpChannel) -> i64:
         """A basic.deliver, and where they are whole, the deliveries like it that follow; returns where that ends."""
-        found: i64 = self.intake.run(channel, passage.data, pos, stop, limit)
+        found: i64 = self.intake.run(channel, passthrough.data, pos, stop, limit)
         if found > pos:
             if channel.parking is not None:
-                passage.take_out(pos, found)
+                passthrough.take_out(pos, found)
             return found
-        if self.intake.begin(channel, BASIC_DELIVER, passage.data, pos, stop):
-            passage.take_out(pos, stop)
+        if self.intake.begin(channel, BASIC_DELIVER, passthrough.data, pos, stop):
+            passthrough.take_out(pos, stop)
         return stop
 
-    def _confirm(self, passage: Passage, pos: i64, stop: i64, confirms: Confirms) -> None:
+    def _confirm(self, passthrough: Passthrough, pos: i64, stop: i64, confirms: Confirms) -> None:
         """basic.ack or basic.nack of publishes: passes, or is said otherwise where the client's tags are other ones."""
         if stop - pos != OVERHEAD + 13:
-            raise passage.wrong(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
-        data = passage.data
+            raise passthrough.wrong(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
+        data = passthrough.data
         method: i64 = u32(data, pos + 7)
         tag = u64(data, pos + 11)
         multiple = (data[pos + 19] & 1) != 0
-        if confirms.flights is not None:
-            confirms.flights.confirm(tag, confirms.forwarded, multiple=multiple, acked=method == BASIC_ACK)
+        if confirms.slots is not None:
+            confirms.slots.confirm(tag, confirms.forwarded, multiple=multiple, acked=method == BASIC_ACK)
         try:
             stands = confirms.confirm(tag, multiple, SAID, u16(data, pos + 1), method)
         except ProtocolError:
-            passage.pass_up_to(pos)
+            passthrough.pass_up_to(pos)
             raise
         if not stands:
-            passage.take_out(pos, stop)
+            passthrough.take_out(pos, stop)
             if len(SAID) > 0:
-                passage.out.append(SAID.getvalue())
+                passthrough.out.append(SAID.getvalue())
                 SAID.truncate(0)
 
     def __repr__(self) -> str:
         place = "within a frame" if self.frame_left else "at a boundary"
-        return f"<BrokerStream {place} rest={self.rest_size} {self.words}>"
+        return f"<BrokerStream {place} rest={self.rest_size} {self.replies}>"
 
 
 def _count_body(channel: AmqpChannel, size: i64) -> None:

@@ -36,7 +36,7 @@ AWAITS_BODY: Final = 2
 PART_OVERHEAD: Final = 400  # bytes of memory a parked part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
 
 
-class Parked:
+class HeldPart:
     """A part in the line. `due` is the time (monotonic ns) to judge it again; 0: it only waits for those before it."""
 
     __slots__ = ("due", "part")
@@ -97,9 +97,9 @@ class AmqpChannel:
         self.broker_closed = False
         self.cut = False  # the gateway has closed it, and the client's close-ok is to come (`channel_close.py`)
         self.dead = False  # cut, or broker_closed while parts were parked: nothing of it may go on before close-ok
-        self.parked: deque[Parked] = deque()
+        self.parked: deque[HeldPart] = deque()
         self.taken = 0
-        self.returned: list[Parked] = []
+        self.returned: list[HeldPart] = []
         # As relayed:
         self.down_left = 0  # body bytes still to come from the broker; -1: a content header is to come
         self.replies: BytesWriter | None = None  # the gateway's own words for the client, that wait (`replies.py`)
@@ -131,8 +131,8 @@ class AmqpChannel:
     def release_all_slots(self) -> None:
         """What is not confirmed will never be."""
         confirms = self.confirms
-        if confirms is not None and confirms.flights is not None:
-            confirms.flights.lose()
+        if confirms is not None and confirms.slots is not None:
+            confirms.slots.lose()
 
     def over(self) -> bool:
         """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""

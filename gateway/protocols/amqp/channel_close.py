@@ -44,17 +44,19 @@ from gateway.protocols.amqp.frames import (
     method_frame,
     method_of,
 )
-from gateway.protocols.amqp.held_parts import Lines
+from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusal import over_limit
 
 
-class Closings:
+class ChannelCloses:
     """The channels of one connection that the gateway has closed. `cut`: the client's close-ok is to come; `closing`: the broker's."""
 
-    def __init__(self, conversation: Conversation, channels: dict[int, AmqpChannel], lines: Lines, broker_stream: BrokerStream) -> None:
+    def __init__(
+        self, conversation: Conversation, channels: dict[int, AmqpChannel], held_parts: HeldParts, broker_stream: BrokerStream
+    ) -> None:
         self.conversation = conversation
         self.channels = channels
-        self.lines = lines
+        self.held_parts = held_parts
         self.broker_stream = broker_stream
 
     def begin(self, channel: AmqpChannel, part: Part) -> None:
@@ -66,7 +68,7 @@ class Closings:
         channel.ignored = channel.opened
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)
-        for waiting in self.lines.forget(channel):
+        for waiting in self.held_parts.forget(channel):
             self.hear(channel, waiting)
 
     def hear(self, channel: AmqpChannel, part: Part) -> None:
@@ -76,7 +78,7 @@ class Closings:
             return
         method = method_of(part)
         if method == CHANNEL_CLOSE:
-            self.broker_stream.words.say_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
+            self.broker_stream.replies.say_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
         elif method == CHANNEL_CLOSE_OK:
             channel.begin()
             self._forget(channel)
@@ -86,12 +88,12 @@ class Closings:
     def cross(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` at the same time: it gets its close-ok."""
         frame = method_frame(channel.number, CHANNEL_CLOSE_OK, b"")
-        self.lines.loosen(Part(PLAIN, 0, frame, 0, len(frame)))  # on channel 0, where it waits for no channel
+        self.held_parts.loosen(Part(PLAIN, 0, frame, 0, len(frame)))  # on channel 0, where it waits for no channel
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""
         if channel.parked:
-            self.lines.release(channel)
+            self.held_parts.release(channel)
         else:
             self._forget(channel)
 
@@ -101,4 +103,4 @@ class Closings:
 
     def __repr__(self) -> str:
         busy = [channel.number for channel in self.channels.values() if channel.cut or channel.closing]
-        return f"<Closings {busy}>"
+        return f"<ChannelCloses {busy}>"

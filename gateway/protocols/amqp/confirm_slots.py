@@ -14,21 +14,21 @@ from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, 
 MOST_COUNTED: Final = 65_536  # publishes of one channel, 100 bytes each, to a broker that confirms nothing (a guess)
 
 
-class ConfirmFlights:
+class ConfirmSlots:
     """Publishes in flight, by tag; what has ended goes to `endings`."""
 
-    __slots__ = ("_endings", "_flights", "_looked_up_to")
+    __slots__ = ("_by_tag", "_endings", "_looked_up_to")
 
     def __init__(self, endings: list[Ending]) -> None:
         self._endings = endings
-        self._flights: dict[int, Flight] = {}
+        self._by_tag: dict[int, Flight] = {}
         self._looked_up_to = 0  # every tag up to this one has been confirmed by a `multiple`
 
     def forward(self, flight: Flight, first: int) -> None:
         """The next publishes go to the broker, the first with the tag `first`."""
-        count = min(flight.left, MOST_COUNTED - len(self._flights))
+        count = min(flight.left, MOST_COUNTED - len(self._by_tag))
         for tag in range(first, first + count):
-            self._flights[tag] = flight
+            self._by_tag[tag] = flight
         end(self._endings, flight, flight.left - count, GIVEN_UP)
 
     def confirm(self, tag: int, forwarded: int, *, multiple: bool, acked: bool) -> None:
@@ -44,23 +44,23 @@ class ConfirmFlights:
         self._looked_up_to = max(self._looked_up_to, tag)
 
     def _end(self, tag: int, outcome: int) -> None:
-        flight = self._flights.pop(tag, None)
+        flight = self._by_tag.pop(tag, None)
         if flight is not None:
             end(self._endings, flight, 1, outcome)
 
     def lose(self) -> None:
         """The channel is closed: nobody will confirm anything."""
-        for flight in self._flights.values():
+        for flight in self._by_tag.values():
             end(self._endings, flight, 1, GIVEN_UP)
-        self._flights.clear()
+        self._by_tag.clear()
 
     def tell_busy(self) -> None:
         """The broker takes no more publishes for now."""
         told: list[Flight] = []
-        for flight in self._flights.values():
+        for flight in self._by_tag.values():
             if not told or told[-1] is not flight:
                 told.append(flight)
         self._endings.extend([Ending(flight, 0, BUSY) for flight in told])
 
     def __repr__(self) -> str:
-        return f"<ConfirmFlights {len(self._flights)}>"
+        return f"<ConfirmSlots {len(self._by_tag)}>"

@@ -28,7 +28,7 @@ from librt.strings import BytesWriter
 from librt.vecs import append, vec
 from mypy_extensions import i64
 
-from gateway.protocols.amqp.confirm_slots import ConfirmFlights
+from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.frames import broker_error, write_confirm
 
 TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant
@@ -37,7 +37,7 @@ TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps 
 class Confirms:
     """The two counts of one channel in confirm mode, and what is outstanding."""
 
-    __slots__ = ("above", "base", "first", "firsts", "flights", "forwarded", "low", "offset", "offsets", "published")
+    __slots__ = ("above", "base", "first", "firsts", "forwarded", "low", "offset", "offsets", "published", "slots")
 
     def __init__(self) -> None:
         self.published = 0  # the client's last tag: publishes forwarded or refused
@@ -49,7 +49,7 @@ class Confirms:
         self.offsets = vec[i64]()  # ... add this; both ascending
         self.first = 0  # index of the first step not passed yet
         self.offset = 0  # of the last step
-        self.flights: ConfirmFlights | None = None  # the publishes that hold slots; None: none ever did
+        self.slots: ConfirmSlots | None = None  # the publishes that hold slots; None: none ever did
 
     def forward(self, count: int) -> None:
         """The next `count` publishes go to the broker."""

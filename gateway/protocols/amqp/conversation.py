@@ -27,8 +27,8 @@ from gateway.protocols.amqp.frames import (
     connection_close,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.held_parts import Lines
-from gateway.protocols.amqp.rejection import Dismissal
+from gateway.protocols.amqp.held_parts import HeldParts
+from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
 
 
@@ -42,12 +42,12 @@ class AmqpConversation(Conversation):
         self.deliveries = Deliveries(self)
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
-        self.lines = Lines(self)
-        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.lines)
+        self.held_parts = HeldParts(self)
+        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts)
         self._over = False
         self._counted = False  # for its user
         self._broker_heard = False  # it has answered as a broker does
-        self._dismissal: Dismissal | None = None
+        self._rejection: Rejection | None = None
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class AmqpConversation(Conversation):
 
     def take_due(self, now: int, room: int) -> list[Part]:
         stream = self.client_stream
-        return self.lines.take_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
+        return self.held_parts.take_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
 
     def ask(self, now: int) -> list[Part]:
         return self.deliveries.verdicts.ask(now)
@@ -105,11 +105,11 @@ class AmqpConversation(Conversation):
         self.deliveries.ends.end_by_client()
         parts = self.abandoned
         self.abandoned = []
-        parts.extend(self.lines.forget_all())
+        parts.extend(self.held_parts.forget_all())
         return parts
 
     def heartbeat(self) -> bytes:
-        if self.lines.frame_left or not self.handshake.tuned or self.draining:
+        if self.held_parts.frame_left or not self.handshake.tuned or self.draining:
             return b""
         return HEARTBEAT_FRAME
 
@@ -153,7 +153,7 @@ class AmqpConversation(Conversation):
             if not self.handshake_done:
                 self._notice_handshake()
                 if self.handshake_done:
-                    self.lines.wake()
+                    self.held_parts.wake()
         except ProtocolError as error:
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
             out.clear()
@@ -173,8 +173,8 @@ class AmqpConversation(Conversation):
         """The broker takes no more publishes for now: whose publishes it has not confirmed is told."""
         for channel in self.channels.values():
             confirms = channel.confirms
-            if confirms is not None and confirms.flights is not None:
-                confirms.flights.tell_busy()
+            if confirms is not None and confirms.slots is not None:
+                confirms.slots.tell_busy()
 
     def release_all_slots(self) -> None:
         for channel in self.channels.values():
@@ -187,9 +187,9 @@ class AmqpConversation(Conversation):
         for channel in said.closed:
             self.settling.lose(channel)
         for channel in said.crossed:
-            self.settling.closings.cross(channel)
+            self.settling.channel_closes.cross(channel)
         for channel in said.finished:
-            self.settling.closings.finish(channel)
+            self.settling.channel_closes.finish(channel)
         said.closed = []
         said.crossed = []
         said.finished = []
@@ -203,10 +203,10 @@ class AmqpConversation(Conversation):
         return False
 
     def needs_ticks(self) -> bool:
-        return self.broker_stream.words.notices.gateway
+        return self.broker_stream.replies.notices.gateway
 
     def tick(self) -> bool:
-        notices = self.broker_stream.words.notices
+        notices = self.broker_stream.replies.notices
         notices.tick(blocked=self.blocking > 0 or self.memory_starved)
         return notices.news
 
@@ -214,9 +214,9 @@ class AmqpConversation(Conversation):
         if self.draining:
             return b""
         if self.memory_starved:
-            self.broker_stream.words.notices.block("low on memory")
+            self.broker_stream.replies.notices.block("low on memory")
         taken = self.broker_stream.take_replies()
-        self.reply_bytes = self.broker_stream.words.reply_bytes
+        self.reply_bytes = self.broker_stream.replies.reply_bytes
         return taken
 
     # ---- the end ---------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class AmqpConversation(Conversation):
         return not self.client_stream.opaque
 
     def settled(self) -> bool:
-        if self.broker_stream.words.speaking or self.lines.waiting():
+        if self.broker_stream.replies.speaking or self.held_parts.waiting():
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
@@ -243,7 +243,7 @@ class AmqpConversation(Conversation):
         return b"" if self.broker_stream.frame_left else self.deliveries.ends.lose_all(by_client=False)
 
     def holds_close(self) -> bool:
-        return self.lines.waiting()
+        return self.held_parts.waiting()
 
     def broker_lost(self, reason: str) -> bytes:
         """For an open connection, and where the broker has not even begun: in between, clients read a bare end as the broker's answer
@@ -251,26 +251,26 @@ class AmqpConversation(Conversation):
         """
         stream = self.broker_stream
         if not self._broker_heard and not self.client_stream.opaque:
-            return self._dismiss()
+            return self._reject()
         if not self.handshake.opened or stream.frame_left or stream.methods.connection_closed or self.client_stream.closing:
             return b""
         return self.deliveries.ends.lose_all(by_client=False) + connection_close(CONNECTION_FORCED, reason)
 
-    def _dismiss(self) -> bytes:
+    def _reject(self) -> bytes:
         """Take the broker's part until the client has been told."""
         sent = "v2" if self.context.sends_proxy else "none"
         self.rejection_reason = (
             f"the broker closed before connection.start; does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?"
         )
-        self._dismissal = Dismissal(CONNECTION_FORCED, self.rejection_reason)
+        self._rejection = Rejection(CONNECTION_FORCED, self.rejection_reason)
         return self.continue_rejection(PROTOCOL_HEADER) if self.client_stream.greeted else b""
 
     def continue_rejection(self, data: bytes) -> bytes:
-        dismissal = self._dismissal
-        if dismissal is None:
+        rejection = self._rejection
+        if rejection is None:
             return b""
-        answer = dismissal.receive(data)
-        if dismissal.over:
+        answer = rejection.receive(data)
+        if rejection.over:
             self.rejection_reason = ""
         return answer
 
@@ -280,7 +280,7 @@ class AmqpConversation(Conversation):
         if self.handshake.started and stream.frame_left == 0 and not stream.methods.connection_closed:
             to_client = self.deliveries.ends.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
         to_broker = b""
-        if self.handshake.tuned and self.lines.frame_left == 0 and not self.client_stream.closing:
+        if self.handshake.tuned and self.held_parts.frame_left == 0 and not self.client_stream.closing:
             to_broker = connection_close(REPLY_SUCCESS, reason)
         self.draining = True
         return to_client, to_broker
@@ -299,7 +299,7 @@ class AmqpConversation(Conversation):
         self._over = True
 
     def waits_for(self) -> Part | None:
-        for channel in self.lines.held.values():
+        for channel in self.held_parts.held.values():
             if channel.parked and channel.parked[0].part.rule is not None:
                 return channel.parked[0].part
         for channel in self.deliveries.parked.values():
@@ -317,7 +317,7 @@ class AmqpConversation(Conversation):
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
-            "held_channels": len(self.lines.held),
+            "held_channels": len(self.held_parts.held),
             "consumers": self.deliveries.consumers.count(),
             "frame_max": handshake.frame_max,
             "heartbeat": handshake.heartbeat,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import NEVER, REQUEST, Part
-from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, Parked, held_cost
+from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
 
 
-class Lines:
+class HeldParts:
     """All lines of one connection. Parts that went to the judge again are `taken` until each is settled (`settle`) or parked anew."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -37,14 +37,14 @@ class Lines:
         if channel.taken:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
                 part.copy_out()
-            channel.returned.append(Parked(part, due))
+            channel.returned.append(HeldPart(part, due))
             return self.settle(channel)
         part.copy_out()
         conversation = self.conversation
         conversation.held_bytes += held_cost(part)
         if part.kind == REQUEST:
             conversation.held_messages += part.count * part.messages
-        channel.parked.append(Parked(part, due))
+        channel.parked.append(HeldPart(part, due))
         if len(channel.parked) == 1:
             self.held[channel.number] = channel
             if due < conversation.next_due and not self.frame_left:
@@ -196,4 +196,4 @@ class Lines:
         self.conversation.next_due = due
 
     def __repr__(self) -> str:
-        return f"<Lines held={list(self.held)} gate={len(self.gate)} taken={self.taken} frame_left={self.frame_left}>"
+        return f"<HeldParts held={list(self.held)} gate={len(self.gate)} taken={self.taken} frame_left={self.frame_left}>"

@@ -12,7 +12,7 @@ from gateway.protocols.amqp.frames import broker_error
 NOWHERE: Final[list[bytes]] = []
 
 
-class Passage:
+class Passthrough:
     """`data` on its way to `out`. Used again for every read; between two of them it holds nothing."""
 
     __slots__ = ("data", "done", "out")
@@ -55,4 +55,4 @@ class Passage:
         return broker_error(what)
 
     def __repr__(self) -> str:
-        return f"<Passage {self.done}/{len(self.data)}>"
+        return f"<Passthrough {self.done}/{len(self.data)}>"

@@ -1,4 +1,4 @@
-"""A dismissal: telling an AMQP client why it cannot connect, without a broker.
+"""A rejection: telling an AMQP client why it cannot connect, without a broker.
 
 Closing the socket at once is what clients understand least: pika shows it as IncompatibleProtocolError, others as a reset, and all of
 them redial. `connection.close` may be said from `connection.start` on; measured with eight client libraries (2026-11):
@@ -57,7 +57,7 @@ TUNE: Final = method_frame(
 )
 
 
-class Dismissal:
+class Rejection:
     """One client being told. Feed it what comes; `over` says that nothing more will be said or understood."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -112,4 +112,4 @@ class Dismissal:
 
     def __repr__(self) -> str:
         state = "over" if self.over else "closing" if self._closing else "greeted" if self._greeted else "new"
-        return f"<Dismissal {state} rest={len(self._rest)}>"
+        return f"<Rejection {state} rest={len(self._rest)}>"

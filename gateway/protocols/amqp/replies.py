@@ -20,7 +20,7 @@ from gateway.protocols.amqp.deliveries.parked import within_message
 from gateway.protocols.amqp.refusal import write_answer
 
 
-class OwnWords:
+class GatewayReplies:
     """What waits to be said to one client."""
 
     def __init__(self, notices: BlockedNotices) -> None:
@@ -93,4 +93,4 @@ class OwnWords:
         channel.last_words = b""
 
     def __repr__(self) -> str:
-        return f"<OwnWords speaking={list(self.speaking)} bytes={self.reply_bytes}>"
+        return f"<GatewayReplies speaking={list(self.speaking)} bytes={self.reply_bytes}>"

@@ -24,9 +24,9 @@ from gateway.pipeline.conversation import DROPPED, LATER, NOT_SAMPLED, REFUSED, 
 from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel
-from gateway.protocols.amqp.channel_close import Closings
+from gateway.protocols.amqp.channel_close import ChannelCloses
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
-from gateway.protocols.amqp.confirm_slots import ConfirmFlights
+from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
@@ -40,7 +40,7 @@ from gateway.protocols.amqp.frames import (
     method_of,
 )
 from gateway.protocols.amqp.handshake import Handshake
-from gateway.protocols.amqp.held_parts import Lines
+from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusal import Unanswered, over_limit, publish_end
 
 
@@ -48,15 +48,20 @@ class Settling:
     """Settles the parts of one connection. Holds what its refusals still need; everything else stands with the channels and their lines."""
 
     def __init__(
-        self, conversation: Conversation, channels: dict[int, AmqpChannel], handshake: Handshake, broker_stream: BrokerStream, lines: Lines
+        self,
+        conversation: Conversation,
+        channels: dict[int, AmqpChannel],
+        handshake: Handshake,
+        broker_stream: BrokerStream,
+        held_parts: HeldParts,
     ) -> None:
         self.conversation = conversation
         self.channels = channels
         self.handshake = handshake
-        self.words = broker_stream.words
+        self.replies = broker_stream.replies
         self.deliveries = broker_stream.deliveries
-        self.lines = lines
-        self.closings = Closings(conversation, channels, lines, broker_stream)
+        self.held_parts = held_parts
+        self.channel_closes = ChannelCloses(conversation, channels, held_parts, broker_stream)
         self.sampler = ConfirmSample()
         self._reserved = 0  # bytes of refused contents that may be kept for their return; `unanswered_bytes` are
 
@@ -78,7 +83,7 @@ class Settling:
         elif channel.closing:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
             self._park(channel, part, NEVER)
         elif channel.taken:
-            self.lines.unpark(part)
+            self.held_parts.unpark(part)
             self._pass(channel, part)
             self._settle(channel)
         else:
@@ -94,7 +99,7 @@ class Settling:
         part.split_into(head)
         channel = self.channels.get(part.ordering_key)
         if channel is not None and channel.taken:  # two parts will be settled where one was taken
-            self.lines.count_split(channel)
+            self.held_parts.count_split(channel)
         return head
 
     def refuse(self, part: Part) -> int:
@@ -112,7 +117,7 @@ class Settling:
         first = confirms.refuse(part.count)
         complete = part.count if part.complete else part.count - 1
         if complete:
-            self.words.refuse(channel, part, first, complete, self.handshake.body_frame())
+            self.replies.refuse(channel, part, first, complete, self.handshake.body_frame())
         if not part.complete:
             at = part.start
             for _ in range(complete):
@@ -128,15 +133,15 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None or channel.cut or channel.broker_closed:
             return False
-        self.lines.unblock(part)
+        self.held_parts.unblock(part)
         self._park(channel, part, due)
         return True
 
     def block(self, part: Part, due: int) -> bool:
         if not self.hold(part, due):
             return False
-        self.lines.block(part)
-        notices = self.words.notices
+        self.held_parts.block(part)
+        notices = self.replies.notices
         notices.block(notices.reason if notices.gateway else over_limit(part))
         return True
 
@@ -145,7 +150,7 @@ class Settling:
         if channel is not None and not channel.cut and not channel.broker_closed:
             if channel.waits():
                 return LATER
-            self.closings.begin(channel, part)
+            self.channel_closes.begin(channel, part)
         return self.refuse(part)
 
     def drop(self, part: Part) -> bool:
@@ -164,22 +169,22 @@ class Settling:
         if not channel.parked and channel.taken == 0:
             return
         channel.dead = True
-        for part in self.lines.forget(channel):
+        for part in self.held_parts.forget(channel):
             if part.kind == REQUEST:
                 self.conversation.give_up(part)
             elif method_of(part) == CHANNEL_CLOSE:
-                self.lines.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
+                self.held_parts.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
 
     # ---- one part --------------------------------------------------------------------------------------------------
 
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
-        lines = self.lines
-        if lines.gate or (lines.held and method_of(part) == CONNECTION_CLOSE):
-            lines.park_at_gate(part)
+        held_parts = self.held_parts
+        if held_parts.gate or (held_parts.held and method_of(part) == CONNECTION_CLOSE):
+            held_parts.park_at_gate(part)
             return
         if part.kind == BODY:
-            lines.stand(part.size)
+            held_parts.stand(part.size)
         part.release_slots(self.conversation.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.outbox.append(part)
 
@@ -199,7 +204,7 @@ class Settling:
             if channel.discarding:
                 self._discard(channel, part)
                 return
-            self.lines.stand(part.size)
+            self.held_parts.stand(part.size)
         elif part.data[part.start] == METHOD:
             self._notice(channel, part)
         self.conversation.outbox.append(part)
@@ -210,9 +215,9 @@ class Settling:
         if flight is None or confirms is None or channel.broker_closed or channel.closing:
             part.release_slots(self.conversation.endings)
             return
-        if confirms.flights is None:
-            confirms.flights = ConfirmFlights(self.conversation.endings)
-        confirms.flights.forward(flight, confirms.forwarded + 1)
+        if confirms.slots is None:
+            confirms.slots = ConfirmSlots(self.conversation.endings)
+        confirms.slots.forward(flight, confirms.forwarded + 1)
 
     def _notice(self, channel: AmqpChannel, part: Part) -> None:
         """A method goes on to the broker: what it changes for the parts behind it, and for deliveries."""
@@ -234,12 +239,12 @@ class Settling:
                 del self.channels[channel.number]
 
     def _park(self, channel: AmqpChannel, part: Part, due: int) -> None:
-        for free in self.lines.park(channel, part, due):
+        for free in self.held_parts.park(channel, part, due):
             self._pass(channel, free)
 
     def _settle(self, channel: AmqpChannel) -> None:
         """A part taken from the line is settled: what it alone kept waiting goes on."""
-        for free in self.lines.settle(channel):
+        for free in self.held_parts.settle(channel):
             self._pass(channel, free)
 
     def _discard(self, channel: AmqpChannel, part: Part) -> None:
@@ -254,7 +259,7 @@ class Settling:
         channel.discarding = False
         if unanswered is not None:
             self._forget(channel, unanswered)
-            self.words.reply(channel, unanswered.answer(self.handshake.body_frame()))
+            self.replies.reply(channel, unanswered.answer(self.handshake.body_frame()))
 
     def _forget(self, channel: AmqpChannel, unanswered: Unanswered) -> None:
         channel.unanswered = None
@@ -266,19 +271,19 @@ class Settling:
         if not part.complete:
             channel.discarding = True
         if channel.taken:
-            self.lines.unpark(part)
+            self.held_parts.unpark(part)
             self._settle(channel)
 
     def _bury(self, channel: AmqpChannel, part: Part) -> None:
         """A part of a channel that is dead. Where its broker has closed it while parts were held, only close and close-ok go on."""
         taken = channel.taken > 0
         if taken:
-            self.lines.unpark(part)
+            self.held_parts.unpark(part)
         method = method_of(part)
         if channel.cut:
-            self.closings.hear(channel, part)
+            self.channel_closes.hear(channel, part)
         elif method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
-            self.conversation.outbox.extend(self.lines.take_loose(channel.number))  # the client's own close, said before this
+            self.conversation.outbox.extend(self.held_parts.take_loose(channel.number))  # the client's own close, said before this
             self._notice(channel, part)
             self.conversation.outbox.append(part)
         elif part.kind == REQUEST:
@@ -287,4 +292,4 @@ class Settling:
             self._settle(channel)
 
     def __repr__(self) -> str:
-        return f"<Settling {self.lines} {self.closings} reserved={self._reserved}>"
+        return f"<Settling {self.held_parts} {self.channel_closes} reserved={self._reserved}>"

@@ -114,7 +114,14 @@ def test_a_frame_that_began_to_flow_ends_although_the_budget_is_full():
             got += w.received(broker)
             client.setblocking(False)
         s = w.session()
-        assert len(got) == len(data), (len(got), len(data), s.conversation.lines, s.conversation.held_bytes, s.withheld(), s.due == NEVER)
+        assert len(got) == len(data), (
+            len(got),
+            len(data),
+            s.conversation.held_parts,
+            s.conversation.held_bytes,
+            s.withheld(),
+            s.due == NEVER,
+        )
 
 
 def test_our_heartbeats_keep_no_session_alive_whose_client_has_gone():
@@ -225,7 +232,7 @@ def test_replies_waiting_for_the_broker_count_against_the_budget():
         conversation = w.session().conversation
         kept = len(conversation.channels[1].replies)
         assert 50_000 < kept < 1_000_000
-        assert conversation.broker_stream.words.reply_bytes == kept
+        assert conversation.broker_stream.replies.reply_bytes == kept
 
 
 def test_the_broker_hears_heartbeats_while_draining():

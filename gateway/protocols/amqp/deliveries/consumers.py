@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, Consumer, Declared, Question
+from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, Consumer, Declared, PendingRequest
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     BASIC_CANCEL_OK,
@@ -87,7 +87,7 @@ class Consumers:
             self._ask_consume(channel, arguments)
         elif method == BASIC_GET:
             queue, at = short(arguments, 2)
-            channel.gets.put(Question(channel.queue(queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
+            channel.gets.put(PendingRequest(channel.queue(queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
         elif method == QUEUE_DECLARE:
             queue, at = short(arguments, 2)
             declared = Declared(queue or None)
@@ -107,7 +107,7 @@ class Consumers:
         queue, at = short(arguments, 2)
         tag, at = short(arguments, at)
         bits = octet(arguments, at)
-        asked = Question(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
+        asked = PendingRequest(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
         if bits & NO_WAIT:
             self._begin(channel, tag, asked)
         else:
@@ -186,7 +186,7 @@ class Consumers:
         self.kept += len(channel.gets.kept) - before
         return None if asked is None else self._consumer(asked)
 
-    def _begin(self, channel: ChannelConsumers, tag: bytes, asked: Question) -> None:
+    def _begin(self, channel: ChannelConsumers, tag: bytes, asked: PendingRequest) -> None:
         consumer = self._consumer(asked)
         if consumer is None:
             channel.tags.pop(tag, None)
@@ -195,7 +195,7 @@ class Consumers:
         if tag in channel.fading:
             channel.fading.remove(tag)
 
-    def _consumer(self, asked: Question) -> Consumer | None:
+    def _consumer(self, asked: PendingRequest) -> Consumer | None:
         queue = None if asked.queue is None else asked.queue.name
         origin = self.origin
         if queue is None or origin is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gateway.pipeline.parts import BODY, NEVER, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
-from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, within_message
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, within_message
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 
@@ -70,7 +70,7 @@ class DeliveryEnds:
             parcel = parcels.pop()
             part = parcel.part
             if part.kind == REQUEST and part.count > 1:
-                parcels.append(Parcel(self.verdicts.split(part, part.count - 1), parcel.consumer))
+                parcels.append(ParkedPart(self.verdicts.split(part, part.count - 1), parcel.consumer))
             self.lot.unpark(part)
             if part.kind == REQUEST:
                 self.lot.give_up(part)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from limiter.keys import Key
 
 
-class Parcel:
+class ParkedPart:
     """A part that is parked, and for whom; None: it is no delivery, or nobody's we know."""
 
     __slots__ = ("consumer", "part")
@@ -29,7 +29,7 @@ class Parking:
     __slots__ = ("consumer", "due", "method", "method_end", "parcels", "passing", "read", "swallows")
 
     def __init__(self) -> None:
-        self.parcels: deque[Parcel] = deque()
+        self.parcels: deque[ParkedPart] = deque()
         self.due = NEVER  # monotonic ns when to ask the judge for what has no verdict
         self.consumer: Consumer | None = None  # of the delivery whose header is to come
         self.method = b""  # its method frame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import NEVER, REQUEST, Delivered, Part
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
-from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, release_read_buffer, within_message
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer, within_message
 
 if TYPE_CHECKING:
     from gateway.pipeline.conversation import Conversation
@@ -49,7 +49,7 @@ class ParkingLot:
             if not part.paid and parking.due == NEVER:
                 parking.due = 0
                 conversation.ask_due = 0
-        parking.parcels.append(Parcel(part, consumer))
+        parking.parcels.append(ParkedPart(part, consumer))
         self.fresh.append(part)
         if len(parking.parcels) == 1:
             self.set_free(channel, parking)

@@ -21,8 +21,8 @@ class Declared:
         self.name = name
 
 
-class Question:
-    """A basic.consume or basic.get that waits for its answer; `queue` None: a mark left by the client's channel.close."""
+class PendingRequest:
+    """A basic.consume or basic.get without an answer yet; `queue` None: a mark left by the client's channel.close."""
 
     __slots__ = ("no_ack", "queue", "tag")
 
@@ -44,23 +44,23 @@ class Consumer:
         self.leaving = False  # the client has cancelled it, and waits for cancel-ok
 
 
-class Questions:
-    """Questions of one kind on one channel, in order. Those beyond what may be kept are only counted: their answers are then unknown."""
+class PendingRequests:
+    """Those of one kind on one channel, in order. Those beyond what may be kept are only counted: their answers are then unknown."""
 
     __slots__ = ("beyond", "kept")
 
     def __init__(self) -> None:
-        self.kept: deque[Question] = deque()
+        self.kept: deque[PendingRequest] = deque()
         self.beyond = 0  # newer than all that are kept
 
-    def put(self, asked: Question) -> None:
+    def put(self, asked: PendingRequest) -> None:
         """One more question, while there is room."""
         if self.beyond:
             self.beyond += 1
         else:
             self.kept.append(asked)
 
-    def answer(self) -> Question | None:
+    def answer(self) -> PendingRequest | None:
         """The question that is answered now."""
         if self.kept:
             return self.kept.popleft()
@@ -83,8 +83,8 @@ class ChannelConsumers:
     def __init__(self) -> None:
         self.declared: Declared | None = None  # last, by the client
         self.declares: deque[Declared | None] = deque()  # not yet answered; None: the client closed the channel here
-        self.consumes = Questions()
-        self.gets = Questions()
+        self.consumes = PendingRequests()
+        self.gets = PendingRequests()
         self.tags: dict[bytes, Consumer] = {}
         self.fading: deque[bytes] = deque()
 
@@ -102,8 +102,8 @@ class ChannelConsumers:
         """The client closes the channel: what it asks for from now on is another channel's."""
         self.declared = None
         self.declares.append(None)
-        self.consumes.kept.append(Question(None, b"", no_ack=False))
-        self.gets.kept.append(Question(None, b"", no_ack=False))
+        self.consumes.kept.append(PendingRequest(None, b"", no_ack=False))
+        self.gets.kept.append(PendingRequest(None, b"", no_ack=False))
 
     def forget_closed(self) -> None:
         """The client's channel.close is answered: forget what it asked for before that."""

@@ -12,7 +12,7 @@ from typing import Final
 from gateway.pipeline.actions.holding import due
 from gateway.pipeline.parts import NEVER, REQUEST, Part
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
-from gateway.protocols.amqp.deliveries.parked import Parcel, Parking, count_shadow_and_bypass, refuse, release_read_buffer
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, count_shadow_and_bypass, refuse, release_read_buffer
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.refusal import publish_end
 
@@ -92,7 +92,7 @@ class DeliveryVerdicts:
     def _settle_channel(self, parking: Parking, parts: list[Part], now: int) -> None:
         """Mark what passes as paid, cut where a run passes in part, and set when to ask again."""
         parcels = parking.parcels
-        settled: list[Parcel] = []
+        settled: list[ParkedPart] = []
         waits = NEVER
         for part in parts:
             while True:
@@ -108,7 +108,7 @@ class DeliveryVerdicts:
                 settled.append(parcel)
                 continue
             if part.passed > 0:
-                settled.append(Parcel(self.split(part, part.passed), parcel.consumer))
+                settled.append(ParkedPart(self.split(part, part.passed), parcel.consumer))
             release_read_buffer(part)
             settled.append(parcel)
             waits = min(waits, due(now, part.wait_ns))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.amqp.confirm_slots import MOST_COUNTED, ConfirmFlights
+from gateway.protocols.amqp.confirm_slots import MOST_COUNTED, ConfirmSlots
 from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight
 
 
@@ -21,40 +21,40 @@ def ended(endings: list[Ending]) -> list[tuple[int, int]]:
 def test_each_confirm_ends_just_what_it_confirms(runs: list[tuple[int, bool]], confirms: list[tuple[int, bool, bool]]) -> None:
     """Runs that hold slots stand between others that hold none."""
     endings: list[Ending] = []
-    flights = ConfirmFlights(endings)
+    slots = ConfirmSlots(endings)
     forwarded = 0
     open_tags: dict[int, Flight] = {}
     for count, counted in runs:
         if counted:
             flight = Flight([], count)
-            flights.forward(flight, forwarded + 1)
+            slots.forward(flight, forwarded + 1)
             open_tags |= dict.fromkeys(range(forwarded + 1, forwarded + count + 1), flight)
         forwarded += count
     for tag, multiple, acked in confirms:
         endings.clear()
-        flights.confirm(tag, forwarded, multiple=multiple, acked=acked)
+        slots.confirm(tag, forwarded, multiple=multiple, acked=acked)
         said = [each for each in open_tags if (each <= tag if multiple else each == tag)] if tag <= forwarded else []
         assert sum(ending.count for ending in endings) == len(said)
         assert {ending.outcome for ending in endings} <= {ANSWERED if acked else FAILED}
         assert {id(ending.flight) for ending in endings} == {id(open_tags.pop(each)) for each in said}
     endings.clear()
-    flights.lose()
+    slots.lose()
     assert sum(ending.count for ending in endings) == len(open_tags)
     assert {ending.outcome for ending in endings} <= {GIVEN_UP}
 
 
 def test_a_blocked_broker_is_told_once_for_each_flight_and_ends_none() -> None:
     endings: list[Ending] = []
-    flights = ConfirmFlights(endings)
+    slots = ConfirmSlots(endings)
     for first, flight in ((1, Flight([], 3)), (4, Flight([], 2))):
-        flights.forward(flight, first)
-    flights.tell_busy()
+        slots.forward(flight, first)
+    slots.tell_busy()
     assert ended(endings) == [(0, BUSY), (0, BUSY)]
 
 
 def test_what_a_broker_never_confirms_is_bounded() -> None:
     endings: list[Ending] = []
-    flights = ConfirmFlights(endings)
-    flights.forward(Flight([], MOST_COUNTED - 1), 1)
-    flights.forward(Flight([], 5), MOST_COUNTED)
+    slots = ConfirmSlots(endings)
+    slots.forward(Flight([], MOST_COUNTED - 1), 1)
+    slots.forward(Flight([], 5), MOST_COUNTED)
     assert ended(endings) == [(4, GIVEN_UP)]

@@ -1,11 +1,11 @@
-"""A dismissal, read back by pamqp: the handshake up to connection.open, then the reason."""
+"""A rejection, read back by pamqp: the handshake up to connection.open, then the reason."""
 
 from __future__ import annotations
 
 import pytest
 from pamqp import commands
 
-from gateway.protocols.amqp.rejection import Dismissal
+from gateway.protocols.amqp.rejection import Rejection
 from support import amqp
 from support.conversations import bytewise, randomly
 
@@ -15,31 +15,31 @@ CLOSE_OK = amqp.method(0, commands.Connection.CloseOk())
 
 
 def test_a_client_is_led_to_open_and_told_there() -> None:
-    dismissal = Dismissal(320, TEXT)
-    (start,) = amqp.read(dismissal.receive(amqp.PROTOCOL_HEADER))
+    rejection = Rejection(320, TEXT)
+    (start,) = amqp.read(rejection.receive(amqp.PROTOCOL_HEADER))
     assert isinstance(start.value, commands.Connection.Start)
     assert (start.value.version_major, start.value.version_minor) == (0, 9)
     assert start.value.mechanisms.split() == ["PLAIN", "AMQPLAIN", "EXTERNAL"]
     assert start.value.server_properties["product"] == "sluice"
-    (tune,) = amqp.read(dismissal.receive(amqp.method(0, commands.Connection.StartOk({}, "PLAIN", "\0a\0b", "en_US"))))
+    (tune,) = amqp.read(rejection.receive(amqp.method(0, commands.Connection.StartOk({}, "PLAIN", "\0a\0b", "en_US"))))
     assert isinstance(tune.value, commands.Connection.Tune)
     assert (tune.value.channel_max, tune.value.frame_max, tune.value.heartbeat) == (2047, 131072, 60)
-    assert dismissal.receive(amqp.method(0, commands.Connection.TuneOk(2047, 131072, 60))) == b""
-    (close,) = amqp.read(dismissal.receive(amqp.HEARTBEAT + amqp.method(0, commands.Connection.Open("/"))))
+    assert rejection.receive(amqp.method(0, commands.Connection.TuneOk(2047, 131072, 60))) == b""
+    (close,) = amqp.read(rejection.receive(amqp.HEARTBEAT + amqp.method(0, commands.Connection.Open("/"))))
     assert isinstance(close.value, commands.Connection.Close)
     assert (close.value.reply_code, close.value.reply_text) == (320, f"CONNECTION_FORCED - {TEXT}")
-    assert not dismissal.over
-    assert dismissal.receive(amqp.publish(1, "q") + CLOSE_OK) == b""
-    assert dismissal.over
+    assert not rejection.over
+    assert rejection.receive(amqp.publish(1, "q") + CLOSE_OK) == b""
+    assert rejection.over
 
 
 @pytest.mark.parametrize("chunks", [[GREETING], bytewise(GREETING), randomly(GREETING, 1), randomly(GREETING, 2)])
 def test_it_is_the_same_however_the_bytes_come(chunks: list[bytes]) -> None:
-    dismissal = Dismissal(530, TEXT)
-    said = b"".join(dismissal.receive(chunk) for chunk in chunks)
+    rejection = Rejection(530, TEXT)
+    said = b"".join(rejection.receive(chunk) for chunk in chunks)
     assert amqp.names(said) == ["Connection.Start", "Connection.Tune", "Connection.Close"]
-    dismissal.receive(CLOSE_OK)
-    assert dismissal.over
+    rejection.receive(CLOSE_OK)
+    assert rejection.over
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_it_is_the_same_however_the_bytes_come(chunks: list[bytes]) -> None:
     ids=["http", "amqp 1.0", "4 GiB announced", "no end octet"],
 )
 def test_who_does_not_speak_the_protocol_is_not_waited_for(garbage: bytes) -> None:
-    dismissal = Dismissal(320, TEXT)
-    dismissal.receive(garbage)
-    assert dismissal.over
-    assert "rest=0" in repr(dismissal)
+    rejection = Rejection(320, TEXT)
+    rejection.receive(garbage)
+    assert rejection.over
+    assert "rest=0" in repr(rejection)
