@@ -29,7 +29,7 @@ import admin.ports
 from admin.ports import ReloadFailedError
 from admin.remote_admin import Desk
 from gateway import log, systemd
-from gateway.assembly import Shared
+from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import Caps
 from gateway.broker_load.lag_watch import Backlogs, follow_backlogs, logins_of
 from gateway.build import build
@@ -63,6 +63,7 @@ from gateway.listeners.listener import Arrival, Listener
 from gateway.remote_admin import RemoteAdmin
 from gateway.session.ending import dismiss
 from gateway.session.session import Session
+from gateway.session.shared import Shared
 from gateway.telemetry import exposition, metrics, status
 from gateway.telemetry.limit_events import LimitEvents
 from gateway.telemetry.refused_clients import RefusedClients
@@ -188,7 +189,7 @@ class Gateway:
         assert seat is not None
         self._numbers += 1
         try:
-            session = Session(self._numbers, client, address, upstream, listener.place, self.shared, seat)
+            session = assemble(self._numbers, client, address, upstream, listener.config, self.shared, seat)
         except Exception as error:  # let it crash: this client only
             client.close()
             upstream.close()
@@ -207,7 +208,7 @@ class Gateway:
         self.event_loop.wake()
 
     def _session_over(self, session: Session, error: BaseException | None) -> None:
-        listener = self.listening[session.place.listener]
+        listener = self.listening[session.listener_config.name]
         listener.active -= 1
         listener.count_closed(session.cause)
         now = now_ns()
@@ -216,8 +217,8 @@ class Gateway:
         session.flow.close(now)
         context = session.conversation.context
         fields = {
-            "listener": session.place.listener,
-            "protocol": session.place.protocol,
+            "listener": session.listener_config.name,
+            "protocol": session.listener_config.protocol,
             "conn": session.number,
             "client": f"{context.client}:{context.client_port}",
             "user": session.conversation.user,
@@ -270,7 +271,7 @@ class Gateway:
         return status.listeners(self)
 
     def connections(self) -> dict[int, str]:
-        return {number: session.place.protocol for number, session in self.sweeper.sessions.items()}
+        return {number: session.listener_config.protocol for number, session in self.sweeper.sessions.items()}
 
     async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
         return await joined(status.connections(self, numbers))

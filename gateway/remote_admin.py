@@ -108,7 +108,7 @@ class RemoteAdmin:
 
 def refusal(session: Session, request: LimitRequest) -> str:
     """Why the client of `session` may not send limit requests, or ""."""
-    permission = session.place.remote_admin
+    permission = session.listener_config.remote_admin
     if permission is None:
         return "this listener takes no limit requests"
     return permission.fault(session.conversation.context.client, request.access_key)

@@ -34,8 +34,8 @@ log systemd admission
 settings counting transport
 pipeline
 protocols
-assembly session
-event_loop fleet remote_admin
+session
+assembly event_loop fleet remote_admin
 listeners
 broker_load lifecycle telemetry app workers
 cli

@@ -126,8 +126,8 @@ class Caps:
             return
         for name, listener in listening.items():
             load = self._loads.get(name)
-            if load is None or load.flow is not listener.place.flow:
-                load = self._loads[name] = BrokerLoad(listener.place.flow)
+            if load is None or load.flow is not listener.config.flow:
+                load = self._loads[name] = BrokerLoad(listener.config.flow)
             for event, state in self.judge.heed(name, load.reason(now), now):
                 level = logging.WARNING if event == "tightening" else logging.INFO
                 log.event(

@@ -33,15 +33,15 @@ def count(submission: Submission) -> None:
     for batch in batches_of(submission):
         session = batch.owner
         assert isinstance(session, Session)
-        judged = session.place.judged
+        judging = session.listener_config.judging
         messages = unjudged(batch) if submission.unjudged else 0
         if messages:
-            judged.bypassed += 1
-            judged.bypassed_messages += messages
+            judging.bypassed += 1
+            judging.bypassed_messages += messages
         elif queued:
-            judged.queued += 1
+            judging.queued += 1
         else:
-            judged.inline += 1
+            judging.inline += 1
 
 
 def unjudged(batch: Batch) -> int:

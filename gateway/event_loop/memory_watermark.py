@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
-    from gateway.assembly import Shared
     from gateway.event_loop.sweeper import Sweeper
+    from gateway.session.shared import Shared
 
 FIFTHS: Final = 4  # of the mark, of five: below that publishers are read again (a guess)
 

@@ -78,7 +78,7 @@ class BrokerListeners(Routes):
         self._written_at = 0.0
         self._dismiss: dict[Broker, Callable[[], None]] = {}
         self._lines = {event: log.Seldom(SAY_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")}
-        names.place.routes = self
+        names.config.routes = self
 
     # ---- at the start and at the end -------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway import log
 from gateway.admission import Caps, Places, room_for_connections
-from gateway.assembly import Place
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.rocketmq.limit_requests import Permission
+from gateway.session.listener_config import ListenerConfig
 from gateway.settings.checks import brokers_room
 from gateway.settings.tls_files import ending, hops
 from gateway.transport.tls.certificates import TlsFileError
@@ -47,7 +47,7 @@ def open_listeners(listening: Collection[Listener], inheritance: Inheritance) ->
 
 def listener_of(entry: Entry, places: Places) -> Listener:
     """The listener that `entry` describes, not open yet. Raises TlsFileError."""
-    place = Place(
+    config = ListenerConfig(
         entry.name,
         entry.protocol,
         entry.max_frame,
@@ -57,10 +57,10 @@ def listener_of(entry: Entry, places: Places) -> Listener:
         entry.send_proxy_protocol == "v2",
     )
     remote = entry.remote_admin
-    place.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
+    config.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
     tls, upstream_tls = hops(entry)
     return Listener(
-        place,
+        config,
         entry.bind,
         Upstream(entry.name, entry.upstream, send_proxy=entry.send_proxy_protocol == "v2", tls=upstream_tls),
         caps=Caps(entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate),

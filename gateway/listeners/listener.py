@@ -22,7 +22,6 @@ import trio
 
 from gateway import log
 from gateway.admission import Admission, Caps, Places, Seat
-from gateway.assembly import Place
 from gateway.clock import now_ns
 from gateway.listeners.connection_errors import Refusal, Refusals, refusal_of
 from gateway.listeners.protocol_detection import begins_tls, check_protocol, proxy_header
@@ -30,6 +29,7 @@ from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
 from gateway.listeners.turn_away import Exit
 from gateway.listeners.upstream import OUT_OF_DESCRIPTORS, Upstream
+from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
@@ -63,7 +63,7 @@ class Listener:
 
     def __init__(
         self,
-        place: Place,
+        config: ListenerConfig,
         bind: tuple[str, int],
         upstream: Upstream,
         *,
@@ -72,9 +72,9 @@ class Listener:
         accept_proxy: bool = False,
         tls: Hop | None = None,
     ) -> None:
-        self.place = place
-        self.name = place.listener
-        self.protocol = place.protocol
+        self.config = config
+        self.name = config.name
+        self.protocol = config.protocol
         self.bind = bind
         self.upstream = upstream
         self.accept_proxy = accept_proxy
@@ -185,12 +185,12 @@ class Listener:
         sock = arrival.client.sock
         set_up(sock)
         arrival.seat = self.admission.enter(None if self.accept_proxy else arrival.address[0], now_ns())
-        with trio.fail_after(self.place.handshake_ns / 1e9):
+        with trio.fail_after(self.config.handshake_ns / 1e9):
             await self._introduce(arrival)
             if self.accept_proxy:
                 arrival.seat.take_address(arrival.address[0])
             if not arrival.protected:
-                await check_protocol(sock, self.protocol, self.place.max_frame, others=self.place.others_pass)
+                await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass)
         with trio.CancelScope(
             shield=True
         ):  # it has spoken: where accepting ends meanwhile, it still gets in and is told so in its protocol
@@ -206,7 +206,7 @@ class Listener:
         if self.tls is None or arrival.protected:
             return
         if not self.tls.permissive or await begins_tls(sock):
-            arrival.client = await protect(sock, self.tls, self.place.handshake_ns / 1e9)
+            arrival.client = await protect(sock, self.tls, self.config.handshake_ns / 1e9)
             arrival.protected = True
 
     def _lost(self, arrival: Arrival, cause: str) -> None:

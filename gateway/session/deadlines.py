@@ -56,7 +56,7 @@ def tick(session: Session, now: int) -> None:
         say_farewell(session, "the client does not read", "client_stalled", now)
     elif not session.conversation.handshake_done:
         _hasten(session, now)
-    elif session.place.idle_ns:
+    elif session.listener_config.idle_ns:
         _close_idle(session, now)
 
 
@@ -91,8 +91,8 @@ def rest(session: Session, now: int) -> int:
     ):
         return 0
     due = min(now + REST_NS, session.heartbeats.due())
-    if session.place.idle_ns:
-        due = min(due, heard_at + session.place.idle_ns)
+    if session.listener_config.idle_ns:
+        due = min(due, heard_at + session.listener_config.idle_ns)
     return due if due > now else 0
 
 
@@ -104,10 +104,10 @@ def _reads_client(session: Session) -> bool:
 def _hasten(session: Session, now: int) -> None:
     """The handshake is not over: close the session when its time is, however busily either side trickles."""
     accepted_at = session.opened_at if session.seat is None else session.seat.accepted_at
-    if session.conversation.draining or now - accepted_at <= session.place.handshake_ns:
+    if session.conversation.draining or now - accepted_at <= session.listener_config.handshake_ns:
         return
     who = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
-    reason = f"{who} within {session.place.handshake_ns / 1e9:g} s (handshake_timeout)"
+    reason = f"{who} within {session.listener_config.handshake_ns / 1e9:g} s (handshake_timeout)"
     session.detail = reason
     say_farewell(session, reason, HANDSHAKE_TIMEOUT, now)
 
@@ -119,6 +119,6 @@ def _close_idle(session: Session, now: int) -> None:
     heard_at = max(client.received_at, upstream.received_at)
     waiting = session.conversation.held_messages + session.conversation.held_polls + session.conversation.parked_messages
     busy = session.draining or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
-    if not busy and now - heard_at > session.place.idle_ns:
-        seconds = session.place.idle_ns / 1e9
+    if not busy and now - heard_at > session.listener_config.idle_ns:
+        seconds = session.listener_config.idle_ns / 1e9
         say_farewell(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle", now)

@@ -47,8 +47,8 @@ def describe(session: Session, now: int) -> dict[str, object]:
     conversation = session.conversation
     return {
         "id": session.number,
-        "listener": session.place.listener,
-        "protocol": session.place.protocol,
+        "listener": session.listener_config.name,
+        "protocol": session.listener_config.protocol,
         "client": f"{conversation.context.client}:{conversation.context.client_port}",
         "user": conversation.user,
         "state": state(session, now),

@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from gateway.assembly import Place, Shared, assemble
 from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.deliveries import LimitDeliveries
+from gateway.pipeline.handlers.decode import Decode
+from gateway.pipeline.handlers.forward import Forward
 from gateway.pipeline.parts import NEVER, REQUEST, Part
-from gateway.pipeline.pipeline import Batch
+from gateway.pipeline.pipeline import Batch, Pipeline
 from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
+from gateway.session.listener_config import ListenerConfig
+from gateway.session.shared import Shared
 from gateway.transport.channel import Channel
 from limiter.in_flight import GIVEN_UP
 
@@ -32,6 +37,19 @@ REQUESTS_DUE: Final = 256  # held requests judged again per turn
 TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at a close pika drops what it has not handed out (a guess)
 
 
+class Stages:
+    """What one session's bytes pass through; `gateway/stages.py` makes it."""
+
+    def __init__(
+        self, conversation: Conversation, decode: Decode, forward: Forward, pipeline: Pipeline, deliveries: LimitDeliveries
+    ) -> None:
+        self.conversation = conversation
+        self.decode = decode
+        self.forward = forward
+        self.pipeline = pipeline
+        self.deliveries = deliveries
+
+
 class Session:
     """One client and its broker connection. See the module's docstring for what the loop reads from it."""
 
@@ -39,23 +57,22 @@ class Session:
         self,
         number: int,
         client: Channel,
-        address: tuple[str, int],
         upstream: Channel,
-        place: Place,
+        config: ListenerConfig,
         shared: Shared,
+        stages: Stages,
         seat: Seat | None = None,
     ) -> None:
-        assembly = assemble(shared, place, number, address[0], address[1], upstream, seat, client.certificate_user)
         # What every turn looks at comes first. Compiled, attributes lie in this order, and with some hundred sessions a turn misses the
         # cache as often as what it looks at has lines of 64 bytes.
-        self.conversation = assembly.conversation
+        self.conversation = stages.conversation
         self.client = client
         self.upstream = upstream
         self.shared = shared
-        self.deliveries = assembly.deliveries
+        self.deliveries = stages.deliveries
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
         self.departure: Departure | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
-        self.forward = assembly.forward
+        self.forward = stages.forward
         self.again = False
         self.over = False
         self.queued = False  # for the loop: already on its list for this sweep
@@ -64,8 +81,8 @@ class Session:
         self.broker_dead = False
         self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
         self.fin_to_broker = False
-        self.decode = assembly.decode
-        self.pipeline = assembly.pipeline
+        self.decode = stages.decode
+        self.pipeline = stages.pipeline
         self.freed = 0  # requests in flight that have ended since something held was judged again: there may be room for it now
         self.due = NEVER
         self.timed = NEVER  # for the loop: the `due` it has a timer for
@@ -76,14 +93,14 @@ class Session:
         self.resting_bytes = 0  # what `buffered` said when it came to rest
         self.seat = seat
         self.number = number
-        self.place = place
+        self.listener_config = config
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total
         self.detail = ""  # one line for the log
         self.opened_at = 0
         self.farewell_due = NEVER  # when to say farewell for the reason in `detail`, see `session_end.dismiss`
         self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
-        self.flow = FlowWatch(place.flow, self.conversation, upstream)
+        self.flow = FlowWatch(config.flow, self.conversation, upstream)
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
@@ -387,4 +404,4 @@ class Session:
 
     def __repr__(self) -> str:
         state = "over" if self.over else "draining" if self.draining else "open"
-        return f"<Session {self.number} {state} {self.place.protocol} client={self.client} upstream={self.upstream}>"
+        return f"<Session {self.number} {state} {self.listener_config.protocol} client={self.client} upstream={self.upstream}>"

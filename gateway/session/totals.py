@@ -45,7 +45,7 @@ def sum_up(sessions: dict[int, Session], now: int) -> SessionSums:
     """All sessions as they are `now` (monotonic ns)."""
     sums = SessionSums()
     for session in sessions.values():
-        listener = session.place.listener
+        listener = session.listener_config.name
         flow = sums.flows.get(listener)
         if flow is None:
             flow = sums.flows[listener] = FlowSums()

@@ -94,7 +94,7 @@ def memory_lines(gateway: Gateway) -> Iterator[str]:
 
 def remote_admin_samples(gateway: Gateway) -> list[exposition.Sample]:
     """By what was asked and answered; with what is asked nowhere but could be, where a listener has remote admin."""
-    permissions = [listener.place.remote_admin for listener in gateway.listening.values()]
+    permissions = [listener.config.remote_admin for listener in gateway.listening.values()]
     codes = {code for permission in permissions if permission is not None for code in permission.codes}
     counts = {**dict.fromkeys(product(sorted(codes), ANSWERS), 0), **gateway.remote_admin.counts}
     return [((("code", str(asked)), ("answer", str(answered))), count) for (asked, answered), count in counts.items()]
@@ -193,7 +193,7 @@ def broker_flow_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
     """The brokers' own flow control, by listener: of connections that are over and of those that are open (`sums`)."""
     parts: list[Iterator[str]] = []
     family = exposition.family
-    flows = [(name, listener.place.flow, sums.flow(name)) for name, listener in gateway.listening.items()]
+    flows = [(name, listener.config.flow, sums.flow(name)) for name, listener in gateway.listening.items()]
     blocked = {name: now.blocked for name, _, now in flows}
     blocked_ns = {name: over.blocked_ns + now.blocked_ns for name, over, now in flows}
     send_blocked_ns = {name: over.send_blocked_ns + now.send_blocked_ns for name, over, now in flows}
@@ -223,7 +223,7 @@ def broker_flow_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
         exposition.histogram(
             "sluice_confirm_latency_seconds",
             "From forwarding a publish to the broker's confirm; at most one is sampled at a time per connection.",
-            *(((("listener", x.name),), x.place.flow.confirm_latency) for x in gateway.listening.values() if x.protocol == "amqp"),
+            *(((("listener", x.name),), x.config.flow.confirm_latency) for x in gateway.listening.values() if x.protocol == "amqp"),
         )
     )
     rocketmq = [listener for listener in gateway.listening.values() if listener.protocol == "rocketmq"]
@@ -232,14 +232,14 @@ def broker_flow_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
             "sluice_broker_busy_total",
             "counter",
             "Answers by which a RocketMQ broker said that it is overloaded; they pass unaltered.",
-            (((("listener", x.name), ("reason", reason)), x.place.flow.busy.get(reason, 0)) for x in rocketmq for reason in BUSY_REASONS),
+            (((("listener", x.name), ("reason", reason)), x.config.flow.busy.get(reason, 0)) for x in rocketmq for reason in BUSY_REASONS),
         )
     )
     parts.append(
         exposition.histogram(
             "sluice_broker_queue_period_seconds",
             "How long a request that the broker gave up had waited in its queue, as it says.",
-            *(((("listener", x.name),), x.place.flow.queue_period) for x in rocketmq),
+            *(((("listener", x.name),), x.config.flow.queue_period) for x in rocketmq),
         )
     )
     return chain.from_iterable(parts)
@@ -346,7 +346,7 @@ def limiter_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
         family("sluice_credit_blocked_seconds_total", "counter", "Time a stage waited for credit, summed over connections.", seconds)
     )
     executor = gateway.executor
-    judged = {name: listener.place.judged for name, listener in gateway.listening.items()}
+    judged = {name: listener.config.judging for name, listener in gateway.listening.items()}
     parts.append(
         family(
             "sluice_limiter_batches_total",

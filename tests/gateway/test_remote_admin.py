@@ -16,10 +16,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.admission import Places
 from gateway.app import Gateway
-from gateway.assembly import Place
 from gateway.listeners.factory import listener_of
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
 from gateway.remote_admin import LONGEST_QUEUE, RemoteAdmin
+from gateway.session.listener_config import ListenerConfig
 from gateway.settings.addresses import Address
 from gateway.settings.types import Listener
 from gateway.settings.types import RemoteAdmin as RemoteAdminSettings
@@ -67,9 +67,9 @@ class Console:
         self.desk = desk
         self.remote = RemoteAdmin(desk, wires.sweeper.wake)
         wires.shared.take_gateway_request = self.remote.take
-        self.place = Place("rocket", "rocketmq", 1 << 24, 10_000_000_000)
-        self.place.remote_admin = permission
-        self.client, self.broker = wires.connect("rocketmq", place=self.place)
+        self.config = ListenerConfig("rocket", "rocketmq", 1 << 24, 10_000_000_000)
+        self.config.remote_admin = permission
+        self.client, self.broker = wires.connect("rocketmq", config=self.config)
 
     async def ask(self, *requests: bytes) -> list[tuple[int, int, str, bytes]]:
         """(opaque, code, remark, body) of each answer that is there when nothing goes on any more."""
@@ -161,9 +161,9 @@ async def test_the_older_codes_are_the_brokers_unless_the_listener_says_so(legac
 @pytest.mark.parametrize(("legacy", "series"), [(None, 1), (False, 8), (True, 16)])
 def test_counts_begin_at_0_where_a_listener_has_remote_admin(legacy: bool | None, series: int) -> None:
     """Of a series that begins with its first event no `rate()` sees that one."""
-    place = SimpleNamespace(remote_admin=None if legacy is None else Permission(("::1",), (), legacy))
+    config = SimpleNamespace(remote_admin=None if legacy is None else Permission(("::1",), (), legacy))
     gateway = SimpleNamespace(
-        listening={"r": SimpleNamespace(place=place)}, remote_admin=SimpleNamespace(counts={(9002, NO_PERMISSION): 5})
+        listening={"r": SimpleNamespace(config=config)}, remote_admin=SimpleNamespace(counts={(9002, NO_PERMISSION): 5})
     )
     samples = dict(remote_admin_samples(cast(Gateway, gateway)))
     assert len(samples) == series
@@ -173,9 +173,9 @@ def test_counts_begin_at_0_where_a_listener_has_remote_admin(legacy: bool | None
 
 def test_a_listener_has_what_its_settings_say() -> None:
     entry = Listener("r", "rocketmq", Address("127.0.0.1", 1), Address("127.0.0.1", 2))
-    assert listener_of(entry, Places.unbounded()).place.remote_admin is None
+    assert listener_of(entry, Places.unbounded()).config.remote_admin is None
     allowed = replace(entry, remote_admin=RemoteAdminSettings(("10.0.0.0/8",), ("mqcloud",), legacy_codes=True))
-    permission = listener_of(allowed, Places.unbounded()).place.remote_admin
+    permission = listener_of(allowed, Places.unbounded()).config.remote_admin
     assert permission is not None
     assert permission.codes == {9002, 9003, 329, 330}
     assert permission.fault("10.0.0.1", "mqcloud") == ""
@@ -236,11 +236,11 @@ async def test_strangers_leave_room_for_those_who_may() -> None:
     async with console() as talk:
         talk.desk.open = trio.Event()
         await talk.ask(view(opaque=1))  # under way: the others wait for it
-        allowed = talk.place.remote_admin
-        talk.place.remote_admin = Permission(("192.168.0.0/16",), (), legacy_codes=False)
+        allowed = talk.config.remote_admin
+        talk.config.remote_admin = Permission(("192.168.0.0/16",), (), legacy_codes=False)
         got = await talk.ask(*(view(opaque=number) for number in range(2, 2 * LONGEST_QUEUE)))
         assert {code for _, code, _, _ in got} == {NO_PERMISSION}, "at once: more than may wait"
-        talk.place.remote_admin = allowed
+        talk.config.remote_admin = allowed
         talk.client.sendall(change(opaque=1000))
         talk.wires.run()
         assert talk.wires.received(talk.client) == b"", "not refused: it waits for its turn"

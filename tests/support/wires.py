@@ -13,13 +13,15 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gateway.admission import Seat
-from gateway.assembly import Place, Shared
+from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.counting.histogram import Histogram
 from gateway.event_loop.batch_routing import by_session
 from gateway.event_loop.sweeper import Sweeper
+from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
+from gateway.session.shared import Shared
 from gateway.transport.channel import Channel
 from limiter.bypass import Bypass, Share
 from limiter.executor import Executor
@@ -59,7 +61,7 @@ class Wires:
         self._ahead = 0  # ns by which the sessions' clock is ahead of the real one
 
     def connect(
-        self, protocol: str, address: str = "10.0.0.7", *, place: Place | None = None, seat: Seat | None = None
+        self, protocol: str, address: str = "10.0.0.7", *, config: ListenerConfig | None = None, seat: Seat | None = None
     ) -> tuple[socket.socket, socket.socket]:
         """A new session: (the client's end, the broker's end)."""
         client, ours_client = socket.socketpair()
@@ -67,7 +69,7 @@ class Wires:
         for end in (client, broker):
             end.settimeout(5)
         self._sockets += [client, broker]
-        self.join(protocol, Channel(ours_client), Channel(ours_upstream), address, place=place, seat=seat)
+        self.join(protocol, Channel(ours_client), Channel(ours_upstream), address, config=config, seat=seat)
         return client, broker
 
     def join(
@@ -77,13 +79,13 @@ class Wires:
         upstream: Channel,
         address: str = "10.0.0.7",
         *,
-        place: Place | None = None,
+        config: ListenerConfig | None = None,
         seat: Seat | None = None,
     ) -> None:
         """A new session over these two channels."""
         self._number += 1
-        place = place or Place("here", protocol, 1 << 24, 10_000_000_000)
-        session = Session(self._number, client, (address, 1), upstream, place, self.shared, seat)
+        config = config or ListenerConfig("here", protocol, 1 << 24, 10_000_000_000)
+        session = assemble(self._number, client, (address, 1), upstream, config, self.shared, seat)
         self.sweeper.add(session, self.now())
 
     def tcp_pair(self) -> tuple[socket.socket, socket.socket]:

@@ -127,7 +127,7 @@ class Gate:
         ask(self.judge, key_of(self.judge, "a"), BEGIN)
         self.flow = BrokerFlow()
         self.caps = Caps(self.judge)
-        self.listening = cast(Any, {"l": SimpleNamespace(place=SimpleNamespace(flow=self.flow))})
+        self.listening = cast(Any, {"l": SimpleNamespace(config=SimpleNamespace(flow=self.flow))})
         self.now = BEGIN
 
     def tick(self, times: int = 1) -> None:
@@ -224,9 +224,9 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(gateway: Gateway) -> None:
-    gateway.listening["rocket"].place.flow.busy["overload"] = 0
+    gateway.listening["rocket"].config.flow.busy["overload"] = 0
     periodic_tasks.tick(gateway)
-    gateway.listening["rocket"].place.flow.busy["overload"] = 3
+    gateway.listening["rocket"].config.flow.busy["overload"] = 3
     periodic_tasks.tick(gateway)
     lines = "".join(gateway.metrics())
     assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="messages"} 500\n' in lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from gateway.assembly import Place
+from gateway.session.listener_config import ListenerConfig
 from limiter.bypass import Share
 from limiter.limits import Limit, Rate
 from limiter.request import Request
@@ -38,15 +38,15 @@ class Stuck:
         return judge
 
 
-def place(name: str) -> Place:
-    return Place(name, "rocketmq", 1 << 24, 10 * SECOND)
+def config(name: str) -> ListenerConfig:
+    return ListenerConfig(name, "rocketmq", 1 << 24, 10 * SECOND)
 
 
 def test_a_flood_that_fills_its_threads_queue_leaves_the_other_threads_sessions_judged() -> None:
     stuck = Stuck("slow")
     with Wires(ten_each(), threads=2, queue=1, wrap=stuck) as wires:
-        flood, calm = place("flood"), place("calm")
-        clients = {number: wires.connect("rocketmq", place=calm if number == 1 else flood) for number in range(1, 7)}
+        flood, calm = config("flood"), config("calm")
+        clients = {number: wires.connect("rocketmq", config=calm if number == 1 else flood) for number in range(1, 7)}
         wires.run(0.003)
 
         def say(number: int, topic: str, messages: int = 1) -> None:
@@ -64,16 +64,16 @@ def test_a_flood_that_fills_its_threads_queue_leaves_the_other_threads_sessions_
         assert len(split_frames(wires.received(clients[1][1]))) == 10
         stuck.gate.set()
         wires.until(lambda: wires.session(2).upstream.sent > 0 and wires.session(4).upstream.sent > 0)
-        assert calm.judged.describe() == {"queued": 1, "inline": 0, "bypassed": 0, "bypassed_messages": 0}
-        assert flood.judged.describe() == {"queued": 2, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
-        assert repr(flood.judged) == "<Judged queued=2 inline=0 bypassed=1>"
+        assert calm.judging.describe() == {"queued": 1, "inline": 0, "bypassed": 0, "bypassed_messages": 0}
+        assert flood.judging.describe() == {"queued": 2, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
+        assert repr(flood.judging) == "<JudgingCounts queued=2 inline=0 bypassed=1>"
 
 
 def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
     stuck = Stuck("slow")
     with Wires(ten_each(), threads=1, queue=1, max_bypass=Share(100_000, 10 * SECOND), wrap=stuck) as wires:
-        one = place("one")
-        clients = [wires.connect("rocketmq", place=one) for _ in range(4)]
+        one = config("one")
+        clients = [wires.connect("rocketmq", config=one) for _ in range(4)]
         wires.run(0.003)
         clients[0][0].sendall(send("slow"))
         wires.until(lambda: wires.session(1).batch is not None and wires.executor.depth == 0)
@@ -84,11 +84,11 @@ def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
         assert len(split_frames(wires.received(clients[2][1]))) == 10, "judged on the loop: nothing else was judged lately"
         clients[3][0].sendall(b"".join(send("more", opaque=each) for each in range(5)))
         wires.until(lambda: wires.session(4).upstream.sent > 0)
-        assert one.judged.describe() == {"queued": 0, "inline": 1, "bypassed": 1, "bypassed_messages": 5}, "5 of the 55 settled lately"
+        assert one.judging.describe() == {"queued": 0, "inline": 1, "bypassed": 1, "bypassed_messages": 5}, "5 of the 55 settled lately"
         assert wires.totals("rocketmq", "more")["bypassed"] == 5
         stuck.gate.set()
         wires.until(lambda: wires.session(2).upstream.sent > 0)
-        assert one.judged.queued == 2
+        assert one.judging.queued == 2
 
 
 def test_what_a_failing_judge_lets_pass_is_its_listeners() -> None:
@@ -99,9 +99,9 @@ def test_what_a_failing_judge_lets_pass_is_its_listeners() -> None:
         return judge
 
     with Wires(ten_each(), threads=0, wrap=failing) as wires:
-        one = place("one")
-        client, broker = wires.connect("rocketmq", place=one)
+        one = config("one")
+        client, broker = wires.connect("rocketmq", config=one)
         client.sendall(b"".join(send("flood", opaque=each) for each in range(50)))
         wires.until(lambda: wires.session().upstream.sent > 0)
         assert len(split_frames(wires.received(broker))) == 50
-        assert one.judged.describe() == {"queued": 0, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
+        assert one.judging.describe() == {"queued": 0, "inline": 0, "bypassed": 1, "bypassed_messages": 50}

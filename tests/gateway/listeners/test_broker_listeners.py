@@ -141,8 +141,8 @@ def test_settings_are_those_of_the_name_servers_listener(house: Callable[..., Ho
     listener, names = one.listening["names/broker-a/0"], one.listening["names"]
     assert listener.admission.caps == names.admission.caps
     assert listener.admission.places is names.admission.places
-    assert (listener.place.handshake_ns, listener.place.idle_ns, listener.place.max_frame) == (2_000_000_000, 300_000_000_000, 1 << 20)
-    assert (listener.accept_proxy, listener.upstream.send_proxy, listener.place.sends_proxy) == (True, True, True)
+    assert (listener.config.handshake_ns, listener.config.idle_ns, listener.config.max_frame) == (2_000_000_000, 300_000_000_000, 1 << 20)
+    assert (listener.accept_proxy, listener.upstream.send_proxy, listener.config.sends_proxy) == (True, True, True)
 
 
 def test_advertise_is_what_routes_say(house: Callable[..., House]) -> None:

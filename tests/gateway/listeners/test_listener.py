@@ -17,11 +17,11 @@ import trio
 from pamqp import commands
 
 from gateway.admission import TURNED_AWAY, Caps, Places
-from gateway.assembly import Place
 from gateway.listeners import turn_away
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.turn_away import DEADLINE_S
 from gateway.listeners.upstream import UnreachableError, Upstream
+from gateway.session.listener_config import ListenerConfig
 from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
@@ -112,8 +112,8 @@ async def door(
     send_proxy: bool = False,
     **more: object,
 ) -> AsyncIterator[Door]:
-    place = Place("rabbit", protocol, 1 << 20, int(handshake_s * S), 0, others_pass)
-    one = Door(Listener(place, (LOOPBACK, 0), Upstream("rabbit", upstream, send_proxy=send_proxy), **more))  # type: ignore[arg-type]
+    config = ListenerConfig("rabbit", protocol, 1 << 20, int(handshake_s * S), 0, others_pass)
+    one = Door(Listener(config, (LOOPBACK, 0), Upstream("rabbit", upstream, send_proxy=send_proxy), **more))  # type: ignore[arg-type]
     one.listener.open()
     try:
         async with trio.open_nursery() as nursery:
@@ -533,7 +533,8 @@ async def test_a_listener_that_is_opened_with_the_last_descriptor_serves_all_the
 async def test_a_client_that_comes_after_the_end_waits_for_the_next_process_where_the_socket_is_inherited(broker: Broker) -> None:
     with socket.create_server((LOOPBACK, 0)) as held:
         listeners = [
-            Listener(Place("rocket", "rocketmq", 1 << 20, S, 0), held.getsockname(), Upstream("rocket", broker.address)) for _ in "ab"
+            Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, S, 0), held.getsockname(), Upstream("rocket", broker.address))
+            for _ in "ab"
         ]
         listeners[0].open(held.dup())
         assert (listeners[0].inherited, listeners[0].address) == (True, held.getsockname())
@@ -563,7 +564,7 @@ async def test_who_is_being_dialled_for_when_accepting_ends_still_gets_in(broker
         return Channel(socket.create_connection(upstream.address))
 
     monkeypatch.setattr(Upstream, "dial", dial)
-    listener = Listener(Place("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), Upstream("rocket", broker.address))
+    listener = Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), Upstream("rocket", broker.address))
     listener.open()
     one = Door(listener)
     async with trio.open_nursery() as accepting, await one.client() as client, await one.client() as silent:

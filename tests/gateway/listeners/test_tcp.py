@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from gateway.assembly import Place
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.tcp import set_up
 from gateway.listeners.upstream import Upstream
+from gateway.session.listener_config import ListenerConfig
 from support import amqp
 
 
@@ -45,7 +45,7 @@ async def test_both_sockets_of_a_client_are_set_up() -> None:
     arrived: list[Arrival] = []
     with socket.create_server(("127.0.0.1", 0)) as broker:
         upstream = Upstream("rabbit", broker.getsockname()[:2])
-        listener = Listener(Place("rabbit", "amqp", 1 << 20, 5_000_000_000, 0), ("127.0.0.1", 0), upstream)
+        listener = Listener(ListenerConfig("rabbit", "amqp", 1 << 20, 5_000_000_000, 0), ("127.0.0.1", 0), upstream)
         listener.open()
         assert listener.sock is not None
         listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, other_than_reno())  # which who is accepted inherits

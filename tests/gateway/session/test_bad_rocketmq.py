@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from gateway.assembly import Place
 from gateway.close_causes import OWN
+from gateway.session.listener_config import ListenerConfig
 from support.bad_rocketmq import BAD, OF_SENDS
 from support.conversations import MAX_FRAME, Ports
 from support.rocketmq import encode_request, heartbeat, response, send
@@ -19,9 +19,9 @@ ROUTE = encode_request(105, {"topic": "orders"}, opaque=5)
 
 
 def connect(wires: Wires, protocol: str) -> tuple[socket.socket, socket.socket]:
-    place = Place("here", protocol, MAX_FRAME, 10_000_000_000)
-    place.routes = Ports()
-    return wires.connect(protocol, place=place)
+    config = ListenerConfig("here", protocol, MAX_FRAME, 10_000_000_000)
+    config.routes = Ports()
+    return wires.connect(protocol, config=config)
 
 
 def sweep(wires: Wires, times: int = 5) -> None:

@@ -56,7 +56,7 @@ def stages(link: Link) -> list[dict[str, Any]]:
 
 def latency(link: Link) -> tuple[int, float]:
     """How many confirms were timed, and the sum in seconds."""
-    histogram = link.session.place.flow.confirm_latency
+    histogram = link.session.listener_config.flow.confirm_latency
     return sum(histogram.counts), histogram.sum
 
 
@@ -68,7 +68,7 @@ def test_a_blocked_broker_is_seen_timed_and_named(wires: Wires) -> None:
     link.answer(BLOCKED)
     wires.elapse(30)
     item = shown(link)
-    flow = link.session.place.flow
+    flow = link.session.listener_config.flow
     assert flow.blocked_now == 1
     assert (item["state"], item["bottleneck"], item["broker_blocked"]) == ("blocked", "broker_blocked", True)
     assert seconds(item, "broker_blocked_seconds") == pytest.approx(30, abs=1)
@@ -84,7 +84,7 @@ def test_when_a_connection_is_over_its_times_are_its_listeners(wires: Wires) -> 
     link = Link(wires)
     link.answer(BLOCKED)
     wires.elapse(5)
-    flow = link.session.place.flow
+    flow = link.session.listener_config.flow
     assert (flow.blocked_ns, flow.blocked_now) == (0, 1)
     link.session.flow.close(wires.now())
     assert flow.blocked_ns == pytest.approx(5e9, abs=1e9)
@@ -230,7 +230,7 @@ def test_a_new_listener_has_seen_nothing() -> None:
 
 def test_busy_answers_are_counted_by_reason_and_told_once_in_ten_seconds(wires: Wires) -> None:
     session = Link(wires).session
-    flow, told = session.place.flow, session.conversation.busy
+    flow, told = session.listener_config.flow, session.conversation.busy
     told += [BusySignal("timeout_clean_queue", 231, 17), BusySignal("timeout_clean_queue", 90, 3), BusySignal("overload", -1, -1)]
     session.flow.look(5)
     assert (session.conversation.busy, flow.busy) == ([], {"timeout_clean_queue": 2, "overload": 1})

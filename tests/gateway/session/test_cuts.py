@@ -11,9 +11,9 @@ import struct
 
 import pytest
 
-from gateway.assembly import Place
+from gateway.assembly import assemble
 from gateway.clock import now_ns
-from gateway.session.session import Session
+from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from limiter.rules.rule import Rule
 from support import amqp
@@ -35,8 +35,8 @@ class Pair:
         self.wires = wires
         self.client, ours = wires.tcp_pair()
         self.broker, theirs = wires.tcp_pair()
-        self.session = Session(
-            1, Channel(ours), ("10.0.0.7", 1), Channel(theirs), Place("here", "amqp", 1 << 24, 10_000_000_000), wires.shared
+        self.session = assemble(
+            1, Channel(ours), ("10.0.0.7", 1), Channel(theirs), ListenerConfig("here", "amqp", 1 << 24, 10_000_000_000), wires.shared
         )
         wires.sweeper.add(self.session, now_ns())
         self.client.sendall(GREETING)

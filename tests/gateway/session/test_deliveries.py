@@ -8,12 +8,12 @@ import threading
 import pytest
 from pamqp import commands
 
-from gateway.assembly import Place
 from gateway.clock import now_ns
 from gateway.counting.access_log import AccessLog, Rolling
 from gateway.counting.access_log_lines import text_of
 from gateway.session import description
 from gateway.session.ending import dismiss, say_farewell
+from gateway.session.listener_config import ListenerConfig
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -28,10 +28,10 @@ def limit(rate: int = 1, burst: int = 5) -> Rule:
 
 
 def consuming(
-    wires: Wires, queue: str = "jobs", *, confirms: tuple[int, ...] = (), no_ack: bool = False, place: Place | None = None
+    wires: Wires, queue: str = "jobs", *, confirms: tuple[int, ...] = (), no_ack: bool = False, config: ListenerConfig | None = None
 ) -> tuple[socket.socket, socket.socket]:
-    client, broker = wires.connect("amqp", place=place)
-    client.sendall(amqp.greeting(channels=(1,), confirms=confirms, heartbeat=0 if place else 2))
+    client, broker = wires.connect("amqp", config=config)
+    client.sendall(amqp.greeting(channels=(1,), confirms=confirms, heartbeat=0 if config else 2))
     broker.sendall(amqp.broker_start() + amqp.method(0, commands.Connection.OpenOk()))
     client.sendall(amqp.method(1, commands.Basic.Consume(queue=queue, consumer_tag="c", nowait=True, no_ack=no_ack)))
     wires.run()
@@ -281,9 +281,9 @@ def test_what_a_farewell_does_not_pass_is_abandoned() -> None:
 
 
 def test_what_waits_is_no_idleness() -> None:
-    place = Place("here", "amqp", 1 << 24, 10_000_000_000, idle_ns=2_000_000_000)
+    config = ListenerConfig("here", "amqp", 1 << 24, 10_000_000_000, idle_ns=2_000_000_000)
     with Wires(limit(rate=0)) as wires:
-        client, broker = consuming(wires, place=place)
+        client, broker = consuming(wires, config=config)
         broker.sendall(deliveries(1, 3))
         wires.run()
         wires.elapse(5)

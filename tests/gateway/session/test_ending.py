@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 from pamqp import commands
 
-from gateway.assembly import Place
+from gateway.assembly import assemble
 from gateway.session.ending import say_farewell
-from gateway.session.session import Session
+from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
 from limiter.request import Request
@@ -57,8 +57,8 @@ def over_tcp(wires: Wires, **more: object) -> Link:
 
     def connect(protocol: str) -> tuple[socket.socket, socket.socket]:
         (client, ours_client), (broker, ours_upstream) = wires.tcp_pair(), wires.tcp_pair()
-        place = Place("here", protocol, 1 << 24, 10_000_000_000)
-        session = Session(99, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), place, wires.shared)
+        config = ListenerConfig("here", protocol, 1 << 24, 10_000_000_000)
+        session = assemble(99, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), config, wires.shared)
         wires.sweeper.add(session, wires.now())
         ends.append(session)
         return client, broker
@@ -129,8 +129,8 @@ def test_a_broker_that_does_not_even_begin_is_told_to_the_client_with_the_likely
 ) -> None:
     """RabbitMQ with proxy_protocol closes without a word where no PROXY header comes; without, it answers one with its own header."""
     (client, ours_client), (broker, ours_upstream) = wires.tcp_pair(), wires.tcp_pair()
-    place = Place("here", "amqp", 1 << 24, 10_000_000_000, sends_proxy=sends_proxy)
-    wires.sweeper.add(Session(1, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), place, wires.shared), wires.now())
+    config = ListenerConfig("here", "amqp", 1 << 24, 10_000_000_000, sends_proxy=sends_proxy)
+    wires.sweeper.add(assemble(1, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), config, wires.shared), wires.now())
     client.sendall(amqp.PROTOCOL_HEADER)
     wires.run()
     broker.recv(100)

@@ -15,12 +15,13 @@ import time
 import pytest
 
 from gateway.admission import Admission, Caps, Places, Seat
-from gateway.assembly import Place
+from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstream import Upstream
 from gateway.pipeline.parts import NEVER
 from gateway.session.ending import say_farewell
+from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
@@ -149,7 +150,7 @@ def test_a_client_that_goes_while_it_is_not_read_is_noticed(how):
     with Wires(rule("never", 0, protocol="amqp"), threads=0, hold_bytes=5_000) as w:
         client, ours = w.tcp_pair()
         broker, ours_b = w.tcp_pair()
-        s = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
+        s = assemble(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), ListenerConfig("here", "amqp", 1 << 24, 10 * S), w.shared)
         w.sweeper.add(s, now_ns())
         client.sendall(amqp.greeting(heartbeat=60, channels=(1,)) + amqp.publish(1, "never", b"x" * 100) * 100)
         broker.sendall(amqp.broker_opens())
@@ -258,7 +259,7 @@ def over_tcp(w):
     """A session over TCP, which knows RST, with channel 1 open: the session and our ends."""
     client, ours = w.tcp_pair()
     broker, ours_b = w.tcp_pair()
-    session = Session(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), Place("here", "amqp", 1 << 24, 10 * S), w.shared)
+    session = assemble(1, Channel(ours), ("10.0.0.7", 1), Channel(ours_b), ListenerConfig("here", "amqp", 1 << 24, 10 * S), w.shared)
     w.sweeper.add(session, now_ns())
     client.sendall(amqp.greeting(channels=(1,)))
     broker.sendall(amqp.broker_opens())
@@ -291,7 +292,7 @@ def test_farewell_reaches_a_client_that_is_still_sending():
 
 
 def test_a_client_that_is_turned_away_is_counted_as_opened_and_closed():
-    listener = Listener(Place("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstream("x", ("127.0.0.1", 1)))
+    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstream("x", ("127.0.0.1", 1)))
     listener.open()
     client = socket.create_connection(listener.address)
     reserve = listener._shed(os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
@@ -352,7 +353,7 @@ def test_a_failing_add_does_not_reach_the_accept_nursery():
     with Wires(threads=0) as w:
         a, b = w.tcp_pair()
         c, d = w.tcp_pair()
-        s = Session(1, Channel(a), ("x", 1), Channel(c), Place("here", "amqp", 1 << 24, S), w.shared)
+        s = assemble(1, Channel(a), ("x", 1), Channel(c), ListenerConfig("here", "amqp", 1 << 24, S), w.shared)
         a.close()  # any failing epoll_ctl: ENOSPC (max_user_watches), ENOMEM
         try:
             w.sweeper.add(s, now_ns())

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from gateway.assembly import Place
 from gateway.session import description
 from gateway.session.ending import dismiss
 from gateway.session.graceful_close import PATIENCE_NS, TELLING_NS, begin_departure, depart
+from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
@@ -372,10 +372,10 @@ def test_nobody_is_waited_for_for_ever() -> None:
 
 
 def test_a_name_servers_client_gets_its_route_before_the_end() -> None:
-    place = Place("names", "rocketmq-nameserver", 1 << 24, 10 * S)
-    place.routes = Ports()
+    config = ListenerConfig("names", "rocketmq-nameserver", 1 << 24, 10 * S)
+    config.routes = Ports()
     with Wires() as wires:
-        client, broker = wires.connect("rocketmq-nameserver", place=place)
+        client, broker = wires.connect("rocketmq-nameserver", config=config)
         client.sendall(encode_request(105, {"topic": "orders"}, opaque=1))
         wires.run()
         leave(wires)

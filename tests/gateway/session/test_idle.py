@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pamqp import commands
 
-from gateway.assembly import Place
 from gateway.event_loop.memory_watermark import MemoryWatch
+from gateway.session.listener_config import ListenerConfig
 from limiter.limits import Limit
 from limiter.rules.rule_set import Rule
 from support import amqp, rocketmq
@@ -153,7 +153,7 @@ def test_a_silent_broker_is_dead_on_time_although_the_session_rests(wires: Wires
 
 
 def test_an_idle_connection_ends_on_time_although_it_rests(wires: Wires) -> None:
-    client, broker = wires.connect("amqp", place=Place("here", "amqp", 1 << 24, 10 * S, idle_ns=5 * S + S // 10))
+    client, broker = wires.connect("amqp", config=ListenerConfig("here", "amqp", 1 << 24, 10 * S, idle_ns=5 * S + S // 10))
     client.sendall(amqp.greeting(channels=(1,)))
     wires.run(0.003)
     broker.sendall(amqp.broker_opens())

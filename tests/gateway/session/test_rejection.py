@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from gateway.admission import UNKNOWN_USER, Admission, Caps, Places, Seat
-from gateway.assembly import Place
+from gateway.session.listener_config import ListenerConfig
 from support import amqp
 from support.rocketmq import heartbeat, send
 from support.wires import Wires
@@ -29,9 +29,9 @@ def admission(**caps: int) -> Admission:
 class Pair:
     """A client and its broker, handshaking step by step."""
 
-    def __init__(self, wires: Wires, seat: Seat | None = None, place: Place | None = None) -> None:
+    def __init__(self, wires: Wires, seat: Seat | None = None, config: ListenerConfig | None = None) -> None:
         self.wires = wires
-        self.client, self.broker = wires.connect("amqp", place=place, seat=seat)
+        self.client, self.broker = wires.connect("amqp", config=config, seat=seat)
 
     def step(self, sender: socket.socket, data: bytes) -> None:
         sender.sendall(data)
@@ -185,13 +185,13 @@ def test_an_open_connection_and_one_with_a_whole_request_have_no_such_deadline()
         assert len(wires.sweeper.sessions) == 2
 
 
-def idle_place(protocol: str) -> Place:
-    return Place("here", protocol, 1 << 24, 10 * S, 30 * S)
+def idle_config(protocol: str) -> ListenerConfig:
+    return ListenerConfig("here", protocol, 1 << 24, 10 * S, 30 * S)
 
 
 def test_an_idle_connection_is_closed_in_its_protocol_and_any_byte_of_either_side_keeps_it() -> None:
     with Wires() as wires:
-        pair = Pair(wires, place=idle_place("amqp"))
+        pair = Pair(wires, config=idle_config("amqp"))
         pair.open()
         for sender in (pair.client, pair.broker, pair.client):
             wires.elapse(25)
@@ -210,7 +210,7 @@ def test_an_idle_connection_is_closed_in_its_protocol_and_any_byte_of_either_sid
 
 def test_an_idle_rocketmq_connection_is_closed() -> None:
     with Wires() as wires:
-        client, _ = wires.connect("rocketmq", place=idle_place("rocketmq"))
+        client, _ = wires.connect("rocketmq", config=idle_config("rocketmq"))
         client.sendall(send("orders"))
         wires.run()
         wires.elapse(31)
@@ -222,7 +222,7 @@ def test_an_idle_rocketmq_connection_is_closed() -> None:
 
 def test_another_version_passes_both_ways_as_it_is_and_knows_no_deadline_of_ours() -> None:
     with Wires() as wires:
-        pair = Pair(wires, place=Place("here", "amqp", 1 << 24, 10 * S, 0, True))
+        pair = Pair(wires, config=ListenerConfig("here", "amqp", 1 << 24, 10 * S, 0, True))
         pair.step(pair.client, AMQP_1_0[:5])
         assert wires.received(pair.broker) == b""
         pair.step(pair.client, AMQP_1_0[5:] + b"\x00\x00\x00\x20" * 3)
@@ -249,7 +249,7 @@ def test_without_that_another_version_is_told_ours_and_closed() -> None:
 
 def test_opaque_connections_drain_when_the_broker_is_quiet() -> None:
     with Wires() as wires:
-        pair = Pair(wires, place=Place("here", "amqp", 1 << 24, 10 * S, 0, True))
+        pair = Pair(wires, config=ListenerConfig("here", "amqp", 1 << 24, 10 * S, 0, True))
         pair.step(pair.client, AMQP_1_0)
         session = wires.session()
         session.begin_drain()

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from gateway.assembly import Place
 from gateway.protocols.rocketmq.broker_stream import LONGEST_HEAD
+from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from support.conversations import randomly, rule
 from support.rocketmq import encode_request, frame, heartbeat, json_header, response, send, split_frames
@@ -352,7 +352,7 @@ def test_what_is_no_frame_ends_the_connection_and_is_the_brokers_fault(words: by
 def test_a_broker_that_stops_within_a_frame_does_not_let_refusals_pile_up() -> None:
     """The refusals wait for the frame's end and count as held; at the budget the client is not read any more."""
     with Wires(rule(messages=0, protocol="rocketmq", topic="orders"), hold_bytes=32_768) as wires:
-        client, broker = wires.connect("rocketmq", place=Place("here", "rocketmq", 1 << 24, 10_000_000_000))
+        client, broker = wires.connect("rocketmq", config=ListenerConfig("here", "rocketmq", 1 << 24, 10_000_000_000))
         broker.sendall(response(1, body=b"x" * 100)[:-1])
         sweep(wires)
         client.setblocking(False)

@@ -12,7 +12,7 @@ from pamqp import commands
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
-from gateway.assembly import Place
+from gateway.session.listener_config import ListenerConfig
 from gateway.session.totals import SessionSums, sum_up
 from gateway.telemetry.metrics import broker_flow_lines, limiter_lines
 from limiter.rules.rule_set import RuleSet
@@ -29,12 +29,12 @@ def wires() -> Iterator[Wires]:
         yield made
 
 
-def place(listener: str) -> Place:
-    return Place(listener, "amqp", 1 << 24, 10_000_000_000)
+def config(listener: str) -> ListenerConfig:
+    return ListenerConfig(listener, "amqp", 1 << 24, 10_000_000_000)
 
 
-def link(wires: Wires, at: Place) -> Link:
-    return Link(wires, connect=partial(wires.connect, place=at))
+def link(wires: Wires, at: ListenerConfig) -> Link:
+    return Link(wires, connect=partial(wires.connect, config=at))
 
 
 def sums(wires: Wires) -> SessionSums:
@@ -58,7 +58,7 @@ def test_nothing_is_summed_of_no_sessions() -> None:
 
 
 def test_brokers_that_say_they_are_blocked_are_told_by_listener(wires: Wires) -> None:
-    first, second = place("first"), place("second")
+    first, second = config("first"), config("second")
     links = [link(wires, first), link(wires, second), link(wires, first), link(wires, first)]
     for each in links[:3]:
         each.answer(BLOCKED)
@@ -70,7 +70,7 @@ def test_brokers_that_say_they_are_blocked_are_told_by_listener(wires: Wires) ->
 
 
 def test_time_that_sends_and_stages_wait_is_summed_and_goes_on(wires: Wires) -> None:
-    links = [link(wires, place("first")) for _ in range(2)]
+    links = [link(wires, config("first")) for _ in range(2)]
     for each in links:
         each.flood(each.client, amqp.publish(1, "free", b"x" * 3000))
     wires.elapse(10)
@@ -83,7 +83,7 @@ def test_time_that_sends_and_stages_wait_is_summed_and_goes_on(wires: Wires) -> 
 
 
 def test_each_stage_has_its_own_time(wires: Wires) -> None:
-    one, other = link(wires, place("first")).session, link(wires, place("first")).session
+    one, other = link(wires, config("first")).session, link(wires, config("first")).session
     now = wires.now()
     one.decode.credit.spend(400, now - 5_000_000_000)
     other.decode.credit.spend(400, now - 2_000_000_000)
@@ -93,10 +93,12 @@ def test_each_stage_has_its_own_time(wires: Wires) -> None:
 
 
 def test_the_brokers_times_do_not_go_back_when_a_connection_ends(wires: Wires) -> None:
-    first = place("first")
+    first = config("first")
     blocked = link(wires, first)
     link(wires, first)
-    listening = {name: SimpleNamespace(name=name, place=at, protocol="amqp") for name, at in (("first", first), ("other", place("other")))}
+    listening = {
+        name: SimpleNamespace(name=name, config=at, protocol="amqp") for name, at in (("first", first), ("other", config("other")))
+    }
     gateway = cast(Gateway, SimpleNamespace(listening=listening))
     wires.at_end = lambda session, _: session.flow.close(wires.now())  # as the gateway does
     blocked.answer(BLOCKED)

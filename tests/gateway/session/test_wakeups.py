@@ -60,7 +60,7 @@ def test_an_announced_frame_is_bounded_by_the_listener_whatever_the_client_says_
         session = wires.session()
         client.sendall(b"\x01\x00\x00" + (1 << 30).to_bytes(4, "big") + bytes(10_000))
         wires.run()
-        assert session.decode.undecoded() <= session.place.max_frame
+        assert session.decode.undecoded() <= session.listener_config.max_frame
         (close,) = [frame for frame in amqp.read(wires.received(client)) if frame.name == "Connection.Close"]
         assert isinstance(close.value, commands.Connection.Close)
         assert close.value.reply_code == 501

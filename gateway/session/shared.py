@@ -1,0 +1,30 @@
+"""What all sessions of a gateway share: the judge, the accounts, and the configuration's numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.counting.accounts import Accounts
+from limiter.judge import Judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.pipeline.parts import Part
+
+
+class Shared:
+    """What all sessions of a gateway share. Bytes and nanoseconds."""
+
+    def __init__(
+        self, judge: Judge, accounts: Accounts, credit_initial: int, credit_more_after: int, hold_bytes: int, backlog_bytes: int
+    ) -> None:
+        self.judge = judge
+        self.accounts = accounts
+        self.credit_initial = credit_initial
+        self.credit_more_after = credit_more_after
+        self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
+        self.backlog_bytes = backlog_bytes  # above this the other side is not read
+        # Called with (session, request) for requests the gateway answers itself; None: no listener takes any.
+        self.take_gateway_request: Callable[[object, Part], None] | None = None
+        self.memory_full = False  # the gateway as a whole is above memory.high_watermark: a connection that holds something is not read
