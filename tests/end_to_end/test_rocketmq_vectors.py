@@ -10,7 +10,7 @@ import pytest
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
-from gateway.protocols.rocketmq.template_cache import Likenesses
+from gateway.protocols.rocketmq.template_cache import TemplateCache
 from support.hostile_headers import Hostile
 from support.java import MavenUnreachableError
 from support.remoting import JARS, disagreement, frames_file, headers_file, read_frames, read_headers, write_frames
@@ -62,10 +62,10 @@ def test_hostile_headers_mean_to_us_what_they_mean_to_the_broker_or_are_refused(
 
 def our_readings(headers: list[tuple[int, bytes]]) -> list[Header | None]:
     """As one connection reads them; None where it would be closed."""
-    likenesses = Likenesses()
+    templates = TemplateCache()
     found: list[Header | None] = []
     for kind, header in headers:
-        known = likenesses.recognise(header, 0, len(header)) if kind == 0 else None
+        known = templates.match(header, 0, len(header)) if kind == 0 else None
         if known is not None:
             found.append(known)
             continue
@@ -75,6 +75,6 @@ def our_readings(headers: list[tuple[int, bytes]]) -> list[Header | None]:
             found.append(None)
             continue
         if kind == 0 and read.topic:
-            likenesses.learn(header, read)
+            templates.learn(header, read)
         found.append(read)
     return found

@@ -11,8 +11,8 @@ from fuzz.scripts import LARGEST_HELD, Script, check_memory, cut
 from gateway.pipeline.conversation import RouteError
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.nameserver.rewriting import rewrite
-from gateway.protocols.rocketmq.headers import LONG_NAMES, LONGEST_NAME, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
-from gateway.protocols.rocketmq.template_cache import Likenesses
+from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
+from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.rules.rule import Limit, Match, Rate, Rule
 from support import rocketmq
 from support.conversations import Ports, Talk, rule
@@ -43,7 +43,7 @@ def meaning_of(read: Read) -> tuple[str, str, bool]:
         topic = f"%RETRY%{ext['group']}" if ext.get("group") else ""
     if topic.startswith("%RETRY%"):
         group = topic.removeprefix("%RETRY%")
-    return topic[:LONGEST_NAME], group[:LONGEST_NAME], batch
+    return topic[:MAX_NAME_BYTES], group[:MAX_NAME_BYTES], batch
 
 
 def check_header(header: Header, read: Read) -> None:
@@ -69,15 +69,15 @@ HONEST = [rocketmq.send(topic, opaque=opaque, born=1795247411000 + opaque)[8:-20
 HONEST += [rocketmq.send(topic, opaque=opaque, code=10)[8:-200] for topic in ("r", "free") for opaque in (4, 55)]
 
 
-LEARNED = Likenesses()
+LEARNED = TemplateCache()
 for _text in HONEST:
     LEARNED.learn(_text, read_json(_text))
 
 
-def rocketmq_likeness(data: bytes) -> None:
+def rocketmq_template(data: bytes) -> None:
     """Headers made from honest ones by cutting and pasting: one that is recognised means what the parser, or the slow decoder, reads."""
-    likenesses = Likenesses()
-    likenesses.shapes = LEARNED.shapes[:]
+    templates = TemplateCache()
+    templates.templates = LEARNED.templates[:]
     script = Script(data)
     text = HONEST[script.byte() % len(HONEST)]
     for _ in range(8):
@@ -85,10 +85,10 @@ def rocketmq_likeness(data: bytes) -> None:
             break
         at = (script.byte() * 256 + script.byte()) % (len(text) + 1)
         text = text[:at] + script.take(script.byte() % 24) + text[at + script.byte() % 24 :]
-    known = likenesses.recognise(text, 0, len(text))
+    known = templates.match(text, 0, len(text))
     if known is None:
         return
-    opaque = likenesses.opaque
+    opaque = templates.opaque
     with suppress(ProtocolError):
         read = read_json(text)
         found = (known.topic, known.group, known.batch, known.flag, opaque)
@@ -302,5 +302,5 @@ def nameserver_talk(data: bytes) -> None:
 
 
 ROCKETMQ_TARGETS = (
-    rocketmq_header, rocketmq_likeness, rocketmq_client, rocketmq_broker, rocketmq_talk, nameserver_route, nameserver_talk,
+    rocketmq_header, rocketmq_template, rocketmq_client, rocketmq_broker, rocketmq_talk, nameserver_route, nameserver_talk,
 )  # fmt: skip

@@ -52,8 +52,8 @@ def rocketmq_seeds() -> Iterator[tuple[str, bytes]]:
     yield "rocketmq_broker", b"\x01" + b"".join(rocketmq.response(opaque, body=b"z" * opaque) for opaque in range(8))
     for number in range(24):
         yield "rocketmq_talk", bytes((11 * number + 41 * at * at) % 256 for at in range(12 + number * 4))
-        yield "rocketmq_likeness", bytes((5 * number + 3 * at) % 256 for at in range(4 + number))
-    yield "rocketmq_likeness", b'\x00\x00\x60\x08","b":"c\x00'
+        yield "rocketmq_template", bytes((5 * number + 3 * at) % 256 for at in range(4 + number))
+    yield "rocketmq_template", b'\x00\x00\x60\x08","b":"c\x00'
     route = {
         "brokerDatas": [{"brokerAddrs": {"0": "10.0.0.1:10911", "1": "10.0.0.2:10911"}, "brokerName": "a", "cluster": "c"}],
         "queueDatas": [],

@@ -20,7 +20,7 @@ def packet(kind: int, payload: bytes) -> bytes:
 
 # ---- other protocols: known by their first bytes -------------------------------------------------------------------------
 
-STRANGERS: dict[str, tuple[bytes, str, str]] = {
+OTHER_PROTOCOLS: dict[str, tuple[bytes, str, str]] = {
     "HTTP GET": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "wrong_protocol", "HTTP request"),
     "HTTP POST": (b"POST /v1 HTTP/1.1\r\n\r\n", "wrong_protocol", "HTTP request"),
     "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "wrong_protocol", "gRPC client on the remoting port"),
@@ -40,7 +40,7 @@ OF_SENDS = {"binary remark of 4 GiB", "binary value of 4 GiB", "topic 1.5"}  # w
 
 # ---- known by more than that ---------------------------------------------------------------------------------------------
 
-BAD: dict[str, tuple[bytes, str, str]] = STRANGERS | {
+BAD: dict[str, tuple[bytes, str, str]] = OTHER_PROTOCOLS | {
     "Kafka": (struct.pack(">I", len(KAFKA_CLIENT)) + KAFKA_CLIENT, "wrong_protocol", "Kafka"),
     "Kafka, metadata first": (struct.pack(">IhhihI", 17, 3, 0, 1, 3, 0), "wrong_protocol", "Kafka"),
     "PostgreSQL": (struct.pack(">II", 8, 80_877_103), "bad_header", "serialize type 4"),

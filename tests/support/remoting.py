@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.protocols.rocketmq.headers import CONSUMES, LONGEST_NAME, ONE_WAY, RESPONSE, SEND_BACK, Header
+from gateway.protocols.rocketmq.headers import CONSUMES, MAX_NAME_BYTES, ONE_WAY, RESPONSE, SEND_BACK, Header
 from support.java import ROOT, compiled, java
 from support.rocketmq import frame
 
@@ -55,7 +55,7 @@ def disagreement(header: Header, read: dict[str, Any] | None) -> str:
         return ""
     ext = read["ext"] or {}
     if read["code"] in CONSUMES:
-        theirs = ((ext.get("topic") or "")[:LONGEST_NAME], (ext.get("consumerGroup") or "")[:LONGEST_NAME])
+        theirs = ((ext.get("topic") or "")[:MAX_NAME_BYTES], (ext.get("consumerGroup") or "")[:MAX_NAME_BYTES])
         ours = (header.source.decode(errors="replace"), header.group.decode(errors="replace"))
         return "" if ours == theirs else f"we read {ours}, the broker {theirs}"
     send = read.get("send")
@@ -68,7 +68,7 @@ def disagreement(header: Header, read: dict[str, Any] | None) -> str:
         group = topic.removeprefix("%RETRY%")  # whatever producer group it says (`headers.Header`)
     if not topic and not header.topic:
         return ""
-    topic, group = topic[:LONGEST_NAME], group[:LONGEST_NAME]
+    topic, group = topic[:MAX_NAME_BYTES], group[:MAX_NAME_BYTES]
     they = (topic, group, send["batch"], read["flag"] & ONE_WAY)
     we = (header.topic.decode(errors="replace"), header.group.decode(errors="replace"), header.batch, header.flag & ONE_WAY)
     return "" if we == they else f"we read {we}, the broker {they}"

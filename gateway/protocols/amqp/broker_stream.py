@@ -39,8 +39,8 @@ from gateway.protocols.amqp.frames import (
     HEADER,
     HEARTBEAT,
     METHOD,
+    MIN_FRAME_BYTES,
     OVERHEAD,
-    SMALLEST,
     broker_error,
 )
 from gateway.protocols.amqp.handshake import Handshake
@@ -49,7 +49,7 @@ from gateway.protocols.amqp.replies import GatewayReplies
 from gateway.protocols.octets import u16, u32, u64
 
 SAID: Final = BytesWriter()  # confirms in a client's own tags; one for all connections, empty between two frames
-MANY_PIECES: Final = 16  # more pieces than this of one read are joined: a copy costs less than so many buffers (a guess)
+JOIN_ABOVE_PIECES: Final = 16  # more pieces than this of one read are joined: a copy costs less than so many buffers (a guess)
 
 
 class BrokerStream:
@@ -123,7 +123,7 @@ class BrokerStream:
         self.passthrough.end()
         if self.lot.fresh:
             self.lot.end_read()
-        if len(out) - before > MANY_PIECES:
+        if len(out) - before > JOIN_ABOVE_PIECES:
             out[before:] = [b"".join(out[before:])]
         if looked_at < len(data):
             self.rest.append(data[looked_at:])
@@ -146,7 +146,7 @@ class BrokerStream:
                     passthrough.pass_up_to(pos)
                     self._speak(passthrough.out)
             if end - pos < 7:
-                self.rest_need = SMALLEST
+                self.rest_need = MIN_FRAME_BYTES
                 break
             kind: i64 = data[pos]
             channel_id: i64 = u16(data, pos + 1)

@@ -5,8 +5,9 @@ Frames of one kind that follow one another on one channel make one part.
 
 A publish is offered to the judge as soon as its header is there, because then its cost is known; a small body is waited for, so that a
 stream of small messages does not fall into halves at the end of each read. A method whose header does not follow at once (frames of
-other channels come in between) is kept at its channel and joined with the header later. Body frames pass whole up to WHOLE_FRAME bytes,
-so that the upstream stands at a frame boundary (heartbeats!) even when the client is not read; larger ones flow through as they come.
+other channels come in between) is kept at its channel and joined with the header later. Body frames pass whole up to WHOLE_FRAME_BYTES
+bytes, so that the upstream stands at a frame boundary (heartbeats!) even when the client is not read; larger ones flow through as they
+come.
 
 Holds at most one incomplete frame (in the caller's hands) and one publish method per channel. An announced size is only ever compared.
 """
@@ -38,8 +39,8 @@ from gateway.protocols.amqp.frames import (
     HEADER,
     HEARTBEAT,
     METHOD,
+    MIN_FRAME_BYTES,
     OVERHEAD,
-    SMALLEST,
     SYNTAX_ERROR,
     TX_SELECT,
     UNEXPECTED_FRAME,
@@ -49,8 +50,8 @@ from gateway.protocols.amqp.handshake import Handshake, greeting, other_version
 from gateway.protocols.amqp.publishes import Publishes, too_large
 from gateway.protocols.octets import u16, u32
 
-WHOLE_FRAME: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
-FRAMES_PER_CALL: Final = 8192  # fairness: a read full of 8-byte frames is not decoded in one go (interpreted, about 8 ms)
+WHOLE_FRAME_BYTES: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
+MAX_FRAMES_PER_CALL: Final = 8192  # fairness: a read full of 8-byte frames is not decoded in one go (interpreted, about 8 ms)
 WATCHED: Final = frozenset(
     {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, BASIC_CANCEL, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
 )  # settling looks at them: each is a part of its own, so that it is found at a part's beginning
@@ -96,11 +97,11 @@ class ClientStream:
         last: Part | None = None  # grows while frames of its kind and channel follow one another
         channel: AmqpChannel | None = None
         channel_number: i64 = -1
-        frames: i64 = FRAMES_PER_CALL
+        frames: i64 = MAX_FRAMES_PER_CALL
         self.need = 1
         while pos < end and publishes.room > 0 and frames > 0:
             if end - pos < 7:
-                self.need = SMALLEST
+                self.need = MIN_FRAME_BYTES
                 break
             frames -= 1
             kind: i64 = data[pos]
@@ -110,7 +111,7 @@ class ClientStream:
             if size > limit:
                 raise too_large(size, channel_id, limit)
             stop: i64 = pos + size + OVERHEAD
-            if stop > end and (kind != BODY_FRAME or size <= WHOLE_FRAME):
+            if stop > end and (kind != BODY_FRAME or size <= WHOLE_FRAME_BYTES):
                 self._check_kind(kind, channel_id, size)
                 self.need = stop - pos
                 break

@@ -1,7 +1,7 @@
 """The publishes of one AMQP channel that hold slots until their confirm comes (`limiter/in_flight.py`).
 
-By the broker's delivery tag, one entry for each, at most MOST_COUNTED: what is beyond holds no slot. On a channel without such a limit
-nothing is kept and nothing is looked at. What a `multiple` confirms is found by counting from the tag up to which all was confirmed
+By the broker's delivery tag, one entry for each, at most MAX_PUBLISHES_COUNTED: what is beyond holds no slot. On a channel without such a
+limit nothing is kept and nothing is looked at. What a `multiple` confirms is found by counting from the tag up to which all was confirmed
 before, so each tag is looked at once.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
 
-MOST_COUNTED: Final = 65_536  # publishes of one channel, 100 bytes each, to a broker that confirms nothing (a guess)
+MAX_PUBLISHES_COUNTED: Final = 65_536  # publishes of one channel, 100 bytes each, to a broker that confirms nothing (a guess)
 
 
 class ConfirmSlots:
@@ -26,7 +26,7 @@ class ConfirmSlots:
 
     def forward(self, flight: Flight, first: int) -> None:
         """The next publishes go to the broker, the first with the tag `first`."""
-        count = min(flight.left, MOST_COUNTED - len(self._by_tag))
+        count = min(flight.left, MAX_PUBLISHES_COUNTED - len(self._by_tag))
         for tag in range(first, first + count):
             self._by_tag[tag] = flight
         end(self._endings, flight, flight.left - count, GIVEN_UP)

@@ -31,7 +31,7 @@ from mypy_extensions import i64
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.frames import broker_error, write_confirm
 
-TRIM: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant
+TRIM_AFTER_STEPS: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant
 
 
 class Confirms:
@@ -181,7 +181,7 @@ class Confirms:
         oldest: i64 = self.low + 1
         while first < steps and firsts[first] <= oldest:
             first += 1
-        if first >= TRIM and first * 2 >= steps:
+        if first >= TRIM_AFTER_STEPS and first * 2 >= steps:
             self.base = self.offsets[first - 1]
             self.firsts = firsts[first:]
             self.offsets = self.offsets[first:]

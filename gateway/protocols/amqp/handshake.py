@@ -18,15 +18,17 @@ from gateway.pipeline.parts import NEVER, ProtocolError
 from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error
 from gateway.protocols.amqp.sasl import user_of
 
-EARLY_FRAME: Final = 131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides
-DEFAULT_FRAME: Final = 131072  # RabbitMQ's offer; what we cut our own bodies to where frame_max is unlimited
+MAX_EARLY_FRAME_BYTES: Final = (
+    131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides
+)
+DEFAULT_FRAME_BYTES: Final = 131072  # RabbitMQ's offer; what we cut our own bodies to where frame_max is unlimited
 DEFAULT_CHANNEL_MAX: Final = 2047  # RabbitMQ's offer, 3.10 and 4.x
-LARGEST_CHANNEL: Final = 65535  # a u16; channel_max 0 means no limit but this
-SMALLEST_FRAME_MAX: Final = 4096  # the specification's frame-min-size
+MAX_CHANNEL_NUMBER: Final = 65535  # a u16; channel_max 0 means no limit but this
+MIN_FRAME_MAX_BYTES: Final = 4096  # the specification's frame-min-size
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # the second: RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
-SHOWN: Final = ("product", "version", "platform", "connection_name")  # client properties worth showing
-LARGEST_TABLE: Final = 16384  # bytes; pamqp copies the rest of the table for each entry, so a larger one could cost more than 50 ms
-SHOWN_CHARACTERS: Final = 256  # of each; clients choose them
+SHOWN_PROPERTIES: Final = ("product", "version", "platform", "connection_name")  # client properties worth showing
+MAX_TABLE_BYTES: Final = 16384  # bytes; pamqp copies the rest of the table for each entry, so a larger one could cost more than 50 ms
+MAX_SHOWN_CHARACTERS: Final = 256  # of each; clients choose them
 
 OTHER_PROTOCOLS: Final = (
     (b"GET ", "http"),
@@ -67,7 +69,7 @@ class Handshake:
         self.frame_max = 0
         self.channel_max = 0
         self.heartbeat = 0  # seconds; 0: none
-        self.limit = min(EARLY_FRAME, max_frame)
+        self.limit = min(MAX_EARLY_FRAME_BYTES, max_frame)
         self.broker_limit = self.limit  # the same for what the broker sends
 
     def start_ok(self, arguments: bytes) -> None:
@@ -86,7 +88,7 @@ class Handshake:
         else:
             self.user = user_of(mechanism, arguments[at + 4 : response_end])
         told = _table(arguments[:table_end])
-        self.properties = {name: str(told[name])[:SHOWN_CHARACTERS] for name in SHOWN if name in told}
+        self.properties = {name: str(told[name])[:MAX_SHOWN_CHARACTERS] for name in SHOWN_PROPERTIES if name in told}
         capabilities = told.get("capabilities")
         self.takes_blocked = isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True
 
@@ -110,7 +112,7 @@ class Handshake:
         self.tuned = True
         # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
         # The client's word alone: whatever it says, no frame is larger than the listener allows.
-        self.limit = min(max(self.frame_max, SMALLEST_FRAME_MAX), self.max_frame) if self.frame_max else self.max_frame
+        self.limit = min(max(self.frame_max, MIN_FRAME_MAX_BYTES), self.max_frame) if self.frame_max else self.max_frame
         self.broker_limit = self.limit
 
     def open(self, arguments: bytes) -> bytes:
@@ -120,7 +122,7 @@ class Handshake:
 
     def most_channels(self) -> int:
         """How many channels the client may open. Until the broker has let it in, no more than brokers offer by default."""
-        agreed = self.channel_max or LARGEST_CHANNEL
+        agreed = self.channel_max or MAX_CHANNEL_NUMBER
         return agreed if self.opened else min(agreed, DEFAULT_CHANNEL_MAX)
 
     def heartbeat_interval_ns(self) -> int:
@@ -129,7 +131,7 @@ class Handshake:
 
     def body_frame(self) -> int:
         """The largest body payload for frames of the gateway's own."""
-        return (self.frame_max or DEFAULT_FRAME) - 8
+        return (self.frame_max or DEFAULT_FRAME_BYTES) - 8
 
     def __repr__(self) -> str:
         return f"<Handshake {'tuned' if self.tuned else 'early'} user={self.user} vhost={self.vhost!r} frame_max={self.frame_max}>"
@@ -185,7 +187,7 @@ def _short(data: bytes, at: int) -> tuple[bytes, int]:
 
 def _table(table: bytes) -> dict[str, object]:
     """The client's properties. They are decoration: a table pamqp cannot read is the broker's to judge, not ours."""
-    if len(table) > LARGEST_TABLE:
+    if len(table) > MAX_TABLE_BYTES:
         return {}
     try:
         _, properties = pamqp.decode.field_table(table)

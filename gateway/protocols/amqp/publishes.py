@@ -27,8 +27,8 @@ from gateway.protocols.amqp.frames import (
     FRAME_ERROR,
     HEADER,
     METHOD,
+    MIN_FRAME_BYTES,
     OVERHEAD,
-    SMALLEST,
     SYNTAX_ERROR,
     UNEXPECTED_FRAME,
     client_error,
@@ -37,11 +37,13 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.octets import alike, begins, u16, u32, u64
 from limiter.keys import Key, Origin, amqp_topic
 
-SMALL_BODY: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
+SMALL_BODY_BYTES: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
 
-NAMES_MET: Final = 16  # remembered for each connection that publishes to several; 8 KiB at most, if their names are as long as can be
+MAX_RECENT_NAMES: Final = (
+    16  # remembered for each connection that publishes to several; 8 KiB at most, if their names are as long as can be
+)
 
-LARGEST_BODY: Final = 1 << 62  # bytes: what adds up without overflow in the compiled build; no broker takes more than 512 MiB
+MAX_BODY_BYTES: Final = 1 << 62  # bytes: what adds up without overflow in the compiled build; no broker takes more than 512 MiB
 
 
 def too_large(size: int, channel_id: int, limit: int) -> ProtocolError:
@@ -150,7 +152,7 @@ class Publishes:
         """The publish at `pos`, its method frame whole (up to `stop`), the rest perhaps not. Returns `pos` when it must wait (`need`)."""
         self._names(data, pos, stop)  # raises where they do not fit
         if end - stop < 7:
-            self.need = stop - pos + SMALLEST
+            self.need = stop - pos + MIN_FRAME_BYTES
             return pos
         if data[stop] != HEADER or u16(data, stop + 1) != channel.number:
             channel.method = data[pos:stop]
@@ -168,9 +170,9 @@ class Publishes:
         if data[stop - 1] != END:
             raise client_error(FRAME_ERROR, f"a frame on channel {channel.number} does not end with 0xCE")
         body_size = self._body_size(data, header, size, channel)
-        if 0 < body_size <= SMALL_BODY:
+        if 0 < body_size <= SMALL_BODY_BYTES:
             if end - stop < 7:
-                self.need = stop - pos + SMALLEST
+                self.need = stop - pos + MIN_FRAME_BYTES
                 return pos
             if data[stop] == BODY_FRAME and u16(data, stop + 1) == channel.number and u32(data, stop + 3) == body_size:
                 whole: i64 = stop + body_size + OVERHEAD
@@ -210,7 +212,7 @@ class Publishes:
     def _key(self, origin: Origin, data: bytes, start: i64, end: i64) -> Key:
         """The key for exlen|exchange|rklen|routing key, which is `data[start:end]`."""
         last: i64 = u32(data, end - 4)
-        place: i64 = (last ^ last >> 8 ^ last >> 16) & (NAMES_MET - 1)
+        place: i64 = (last ^ last >> 8 ^ last >> 16) & (MAX_RECENT_NAMES - 1)
         names = self._met
         if names:
             met = names[place]
@@ -225,8 +227,8 @@ class Publishes:
         if not names:
             if len(origin.keys) == 1:
                 return key
-            names = self._met = [b""] * NAMES_MET
-            self._met_keys = [None] * NAMES_MET
+            names = self._met = [b""] * MAX_RECENT_NAMES
+            self._met_keys = [None] * MAX_RECENT_NAMES
         names[place] = raw
         self._met_keys[place] = key
         return key
@@ -259,7 +261,7 @@ class Publishes:
         if u32(data, pos + 7) != CONTENT_OF_BASIC:
             raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel.number} that is not of class 60, weight 0")
         body_size = u64(data, pos + 11)
-        if body_size < 0 or body_size > LARGEST_BODY:
+        if body_size < 0 or body_size > MAX_BODY_BYTES:
             raise client_error(SYNTAX_ERROR, f"a body of more than 2**62 bytes on channel {channel.number}")
         return body_size
 

@@ -34,9 +34,9 @@ from limiter.limits import Limit
 from limiter.units import format_byte_rate, format_rate
 
 RATE_LIMITED: Final = "RATE_LIMITED - "
-LONGEST_TEXT: Final = 255 - len("RESOURCE_ERROR - ")  # bytes; a reply text is a short string
-LONGEST_NAME: Final = 64  # bytes of a rule's name in a reply text (a guess: longer ones leave no room for the key)
-FRAMING: Final = 4096  # bytes around a body that is kept, beside an eighth of it: enough for frames of 64 bytes and more (a guess)
+MAX_TEXT_BYTES: Final = 255 - len("RESOURCE_ERROR - ")  # bytes; a reply text is a short string
+MAX_NAME_BYTES: Final = 64  # bytes of a rule's name in a reply text (a guess: longer ones leave no room for the key)
+FRAMING_BYTES: Final = 4096  # bytes around a body that is kept, beside an eighth of it: enough for frames of 64 bytes and more (a guess)
 
 
 def publish_end(data: bytes, at: i64, end: i64) -> i64:
@@ -97,12 +97,12 @@ def over_limit(part: Part) -> str:
     if rule is not None:
         shared = level is not None and level.effective.per == "rule"  # then the rule is named already
         what = "limit" if level is None or not is_shared(level) else "share of the cap"
-        over = f" is over its {what} of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, LONGEST_NAME)}")
+        over = f" is over its {what} of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, MAX_NAME_BYTES)}")
     wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
-    room = LONGEST_TEXT - len(RATE_LIMITED) - len(over.encode()) - len(wait)
+    room = MAX_TEXT_BYTES - len(RATE_LIMITED) - len(over.encode()) - len(wait)
     if level is None or level.whose() == topic or is_shared(level):
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
-    whose = cut(level.whose(), LONGEST_NAME)
+    whose = cut(level.whose(), MAX_NAME_BYTES)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
 
 
@@ -165,7 +165,7 @@ class Unanswered:
         self.content = b""  # method, header, and the body frames there are
         if is_mandatory(data, at):
             size = u64(data, at + u32(data, at + 3) + OVERHEAD + 11)
-            reserved = self.kept + size + size // 8 + FRAMING
+            reserved = self.kept + size + size // 8 + FRAMING_BYTES
             if size >= 0 and reserved <= room:
                 self.reserved = reserved
                 self.content = data[at : part.end]

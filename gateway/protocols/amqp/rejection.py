@@ -32,7 +32,7 @@ from gateway.protocols.amqp.frames import (
     connection_close,
     method_frame,
 )
-from gateway.protocols.amqp.handshake import ACCEPTED_HEADERS, EARLY_FRAME
+from gateway.protocols.amqp.handshake import ACCEPTED_HEADERS, MAX_EARLY_FRAME_BYTES
 
 CHANNEL_MAX: Final = 2047  # what RabbitMQ offers; nothing will come of it
 FRAME_MAX: Final = 131072
@@ -84,7 +84,7 @@ class Rejection:
             at = 8
         while not self.over and len(data) - at >= OVERHEAD:
             size = int.from_bytes(data[at + 3 : at + 7], "big")
-            if size > EARLY_FRAME:
+            if size > MAX_EARLY_FRAME_BYTES:
                 self.over = True
                 break
             stop = at + size + OVERHEAD

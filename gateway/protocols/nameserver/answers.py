@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.conversation import RouteError, Routes
 from gateway.pipeline.parts import ProtocolError
-from gateway.protocols.nameserver.questions import Questions
+from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.headers import BINARY, JSON, RESPONSE, signed32
@@ -21,11 +21,11 @@ from gateway.protocols.rocketmq.outstanding import decode_head
 from gateway.protocols.rocketmq.refusals import build_refusals
 
 SYSTEM_ERROR: Final = 1  # to every client: this request has failed, with a remark to show
-LONGEST: Final = 0x7FFF_FFFF
-SHORTEST: Final = 4
+MAX_FRAME_LENGTH: Final = 0x7FFF_FFFF  # a Java int
+MIN_FRAME_LENGTH: Final = 4  # the header's own length word
 LENGTH: Final = 4  # bytes that say how long a frame is
 PREFIX: Final = 8  # bytes before the header
-LONGEST_HEADER: Final = 1 << 20  # bytes
+MAX_HEADER_BYTES: Final = 1 << 20  # bytes; of an answer: a guess
 FIXED: Final = 13  # bytes of a binary header up to and with its flag
 INCOMPLETE: Final = -1
 
@@ -34,12 +34,12 @@ class Answers:
     """Knows where the name server's frames end; keeps those that hold routes until they are whole."""
 
     __slots__ = (
-        "client", "kept", "kept_bytes", "left", "max_frame", "need", "opaque", "questions", "route", "routes", "skip", "waiting",
+        "client", "kept", "kept_bytes", "left", "max_frame", "need", "opaque", "pending_requests", "route", "routes", "skip", "waiting",
         "waiting_bytes",
     )  # fmt: skip
 
-    def __init__(self, questions: Questions, routes: Routes, client: str, max_frame: int) -> None:
-        self.questions = questions
+    def __init__(self, pending_requests: PendingRequests, routes: Routes, client: str, max_frame: int) -> None:
+        self.pending_requests = pending_requests
         self.routes = routes
         self.client = client
         self.max_frame = max_frame
@@ -137,14 +137,14 @@ class Answers:
         if size - at < LENGTH:
             return INCOMPLETE
         length: i64 = u32(data, at)
-        if length < SHORTEST or length > LONGEST:
+        if length < MIN_FRAME_LENGTH or length > MAX_FRAME_LENGTH:
             raise broken(f"a frame of {length} bytes")
         self.need = PREFIX
         if size - at < PREFIX:
             return INCOMPLETE
         word: i64 = u32(data, at + 4)
         header: i64 = word & 0xFFFFFF
-        if word >> 24 > BINARY or header > length - 4 or header > LONGEST_HEADER:
+        if word >> 24 > BINARY or header > length - 4 or header > MAX_HEADER_BYTES:
             raise broken(f"a header of {header} bytes, type {word >> 24}, in a frame of {length + 4}")
         self.need = PREFIX + header
         return at + self.need if size - at >= self.need else INCOMPLETE
@@ -165,7 +165,7 @@ class Answers:
             code = u16(data, start)
             self.opaque = signed32(u32(data, start + 5))
             flag = signed32(u32(data, start + 9))
-        self.route = flag & RESPONSE != 0 and self.questions.answer(self.opaque) and code == 0
+        self.route = flag & RESPONSE != 0 and self.pending_requests.answer(self.opaque) and code == 0
 
     def _rewritten(self, data: bytes, start: i64, body: i64, end: i64) -> bytes:
         """The frame `data[start:end]`, whose body begins at `body`, with its routes leading here; an error where they cannot."""

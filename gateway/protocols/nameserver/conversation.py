@@ -4,7 +4,7 @@ Clients ask a name server where a topic's brokers are and then dial them. Here t
 are opened as brokers become known (`ConversationContext.routes`), so clients need nothing but this name server's address.
 
     client's bytes ── Requests ──► parts ──► outbox            what brokers say (registrations): answered here, never passed on
-                          │ Questions: opaque → may its answer hold a route?
+                          │ PendingRequests: opaque → may its answer hold a route?
     client ◄────────── Answers ◄────────────── name server's bytes
 
 Nothing is limited here: what a name server is asked costs it little, and is asked every 30 s. So no part is a request to the judge, and
@@ -18,7 +18,7 @@ from typing import Final
 from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.parts import Part, ProtocolError
 from gateway.protocols.nameserver.answers import Answers
-from gateway.protocols.nameserver.questions import MOST_OPEN, Questions
+from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS, PendingRequests
 from gateway.protocols.nameserver.requests import REGISTRATIONS, Requests
 from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY, build_refusals
 
@@ -26,7 +26,9 @@ NO_PERMISSION: Final = 16
 NOT_HERE: Final = (
     "sluice: brokers cannot register through a rewriting name server listener; set namesrvAddr of the broker to the name server itself"
 )
-TOO_MANY: Final = f"sluice: {MOST_OPEN} requests of this connection wait for the name server's answer; ask again when some are answered"
+TOO_MANY: Final = (
+    f"sluice: {MAX_PENDING_REQUESTS} requests of this connection wait for the name server's answer; ask again when some are answered"
+)
 
 
 class NameserverConversation(Conversation):
@@ -38,9 +40,9 @@ class NameserverConversation(Conversation):
         assert routes is not None, "a name server's listener has ports for its brokers"
         self.routes = routes
         self.address = f"{context.client}:{context.client_port}"
-        self.questions = Questions()
-        self.requests = Requests(self.questions, context.max_frame)
-        self.answers = Answers(self.questions, routes, self.address, context.max_frame)
+        self.pending_requests = PendingRequests()
+        self.requests = Requests(self.pending_requests, context.max_frame)
+        self.answers = Answers(self.pending_requests, routes, self.address, context.max_frame)
         self.need = self.requests.need
         self.has_farewell = False  # as in `rocketmq/conversation.py`
 
@@ -103,7 +105,7 @@ class NameserverConversation(Conversation):
         """No rule is for what is said here."""
 
     def settled(self) -> bool:
-        return not self.questions.open and self.answers.at_boundary()
+        return not self.pending_requests.open and self.answers.at_boundary()
 
     def knows_answers(self) -> bool:
         return True
@@ -119,8 +121,8 @@ class NameserverConversation(Conversation):
         return {
             "language": self.requests.language or None,
             "version": self.requests.version if self.requests.version >= 0 else None,
-            "unanswered": len(self.questions.open),
+            "unanswered": len(self.pending_requests.open),
         }
 
     def __repr__(self) -> str:
-        return f"<NameserverConversation {self.context.client} {self.requests.language or '?'} {self.questions} {self.answers}>"
+        return f"<NameserverConversation {self.context.client} {self.requests.language or '?'} {self.pending_requests} {self.answers}>"

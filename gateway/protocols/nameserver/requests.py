@@ -12,7 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.pipeline.parts import PLAIN, Part
-from gateway.protocols.nameserver.questions import Questions
+from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_fields, signed32
@@ -31,8 +31,8 @@ REGISTRATIONS: Final[dict[int, str]] = {
 class Requests:
     """Where one client's stream of frames stands."""
 
-    def __init__(self, questions: Questions, max_frame: int) -> None:
-        self.questions = questions
+    def __init__(self, pending_requests: PendingRequests, max_frame: int) -> None:
+        self.pending_requests = pending_requests
         self.max_frame = max_frame
         self.need = 4  # bytes that must be there from the first undecoded one to get further
         self.at: i64 = 0  # index of the frame being decoded
@@ -124,11 +124,11 @@ class Requests:
         one_way = flag & ONE_WAY != 0
         if code in REGISTRATIONS:
             self.refused.append(code)
-        elif one_way or self.questions.ask(opaque, code):
+        elif one_way or self.pending_requests.ask(opaque, code):
             return True
         if not one_way:
             self.unanswered.append((opaque, code))
         return False
 
     def __repr__(self) -> str:
-        return f"<Requests need={self.need} streaming={self.streaming} swallowing={self.swallowing} {self.questions}>"
+        return f"<Requests need={self.need} streaming={self.streaming} swallowing={self.swallowing} {self.pending_requests}>"

@@ -24,7 +24,7 @@ ADDRESS: Final = "brokerAddr"  # of TopicList (304): any broker, to be asked the
 NAMELESS: Final = -1  # broker id of such an address
 ADDRESSES: Final = "brokerAddrs"  # of BrokerData (105, 106) and BrokerMemberGroup (901): broker id -> address
 NAME: Final = "brokerName"
-LONGEST_NUMBER: Final = 20  # characters of a broker id, a Java long
+MAX_NUMBER_CHARACTERS: Final = 20  # characters of a broker id, a Java long
 
 
 class Level:
@@ -132,7 +132,7 @@ def by_place(found: tuple[str, int, str, int, int]) -> int:
 
 def address_of(key: str | None, token: bytes, at: int) -> tuple[int, str, int, int]:
     """One entry of `brokerAddrs`: its key and the token of its value, which stands at `at`."""
-    if key is None or len(key) > LONGEST_NUMBER or not key.isascii() or not key.isdecimal() or not token.startswith(b'"'):
+    if key is None or len(key) > MAX_NUMBER_CHARACTERS or not key.isascii() or not key.isdecimal() or not token.startswith(b'"'):
         raise unreadable(at)
     return int(key), text_of(token, at), at + 1, at + len(token) - 1
 

@@ -3,7 +3,7 @@
 Nothing of the broker's is kept back or altered: its bytes pass at once. On the way the head of each frame is looked at (`Outstanding`
 hears of every answer), and where a frame ends, because there, and only there, a reply of the gateway may stand.
 
-A head that comes in pieces is copied until it is whole, so at most LONGEST_HEAD bytes are kept, and only while it is incomplete.
+A head that comes in pieces is copied until it is whole, so at most MAX_HEAD_BYTES bytes are kept, and only while it is incomplete.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.outstanding import Outstanding
 
-LONGEST: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1). A first letter (`HTTP`, `AMQP`) is more
-SHORTEST: Final = 4  # the header's own length word
+MAX_FRAME_LENGTH: Final = (
+    0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1). A first letter (`HTTP`, `AMQP`) is more
+)
+MIN_FRAME_LENGTH: Final = 4  # the header's own length word
 PREFIX: Final = 8  # bytes before the header
-LONGEST_HEAD: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped. A longer one passes unseen
+MAX_HEAD_BYTES: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped. A longer one passes unseen
 
 
 class BrokerStream:
@@ -111,7 +113,7 @@ class BrokerStream:
             header: i64 = u32(head, 4) & 0xFFFFFF
             if header + 4 > length:
                 raise broken(f"a header of {header} bytes in a frame of {length + 4}")
-            if self.head_size == PREFIX and 0 < header <= LONGEST_HEAD:
+            if self.head_size == PREFIX and 0 < header <= MAX_HEAD_BYTES:
                 self.head_size = PREFIX + header
                 continue
             self.head = bytearray()
@@ -125,7 +127,7 @@ class BrokerStream:
             return at
 
     def _checked(self, length: i64) -> i64:
-        if length < SHORTEST or length > LONGEST:
+        if length < MIN_FRAME_LENGTH or length > MAX_FRAME_LENGTH:
             raise broken(f"a frame of {length} bytes{hint(length)}")
         return length
 

@@ -4,7 +4,7 @@ Requests and answers are matched by `opaque`, not by order. So there is one orde
 refused, or wait, while the others pass.
 
     client's bytes ── Frames ──► parts ──► (verdicts) ──► outbox ── Outstanding
-                                            │ hold: Waiting, Polls    refuse: build_refusals, empty_answer
+                                            │ hold: HeldSends, Polls    refuse: build_refusals, empty_answer
     client ◄──────────── BrokerStream ◄─────┴───────────────────── broker's bytes
 
 * Sends and consumer send-backs become `Sends`, one part per run of like ones; pulls and pops become `Poll` (`polls.py` tells their story).
@@ -25,7 +25,7 @@ from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
-from gateway.protocols.rocketmq.held_sends import Waiting
+from gateway.protocols.rocketmq.held_sends import HeldSends
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.refusals import (
@@ -55,7 +55,7 @@ class RocketmqConversation(Conversation):
         self.has_farewell = False
         self.discarding = False  # what still comes of a large frame is thrown away
         self.last_words = b""  # reply to be given when the last of it is in
-        self.waiting = Waiting()
+        self.held_sends = HeldSends()
         self.broker = BrokerStream(self.outstanding)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
@@ -93,8 +93,8 @@ class RocketmqConversation(Conversation):
             self._tell()
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
-            if self.waiting.queues and not part.streamed and self.waiting.goes_behind(part):
-                self.waiting.queue_behind(part, paid=not part.requeue_without_slots(self.endings))
+            if self.held_sends.queues and not part.streamed and self.held_sends.goes_behind(part):
+                self.held_sends.queue_behind(part, paid=not part.requeue_without_slots(self.endings))
                 self._tell()
                 return
             if not part.one_way:
@@ -192,7 +192,7 @@ class RocketmqConversation(Conversation):
         assert isinstance(part, Sends)
         if part.streamed or self.close_reason:
             return False
-        self.waiting.hold(part, due, blocking=blocking)
+        self.held_sends.hold(part, due, blocking=blocking)
         self._tell()
         return True
 
@@ -212,14 +212,14 @@ class RocketmqConversation(Conversation):
         """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
         if self.frame_left:
             return []
-        taken: list[Part] = list(self.waiting.take_due(now, room))
+        taken: list[Part] = list(self.held_sends.take_due(now, room))
         if self.polls.held.next_due <= now:
             taken.extend(self.polls.take_due(now, room))
         self._tell()
         return taken
 
     def abandon(self) -> list[Part]:
-        parts: list[Part] = list(self.waiting.abandon())
+        parts: list[Part] = list(self.held_sends.abandon())
         parts.extend(self.polls.held.abandon())
         self._tell()
         return parts
@@ -235,14 +235,14 @@ class RocketmqConversation(Conversation):
 
     def _tell(self) -> None:
         """Keep the numbers others read. Replies that wait for the end of a broker's frame count as held, or a client could pile them up."""
-        waiting = self.waiting
+        held_sends = self.held_sends
         polls = self.polls
-        self.held_bytes = waiting.bytes + polls.held.bytes + self.broker.waiting_bytes
+        self.held_bytes = held_sends.bytes + polls.held.bytes + self.broker.waiting_bytes
         self.held_polls = polls.held.count
         self.ask_due = polls.ask_due
-        self.held_messages = waiting.messages
-        self.blocking = waiting.blocking + (1 if self.held_back else 0)
-        self.next_due = NEVER if self.frame_left else min(waiting.next_due, polls.held.next_due)
+        self.held_messages = held_sends.messages
+        self.blocking = held_sends.blocking + (1 if self.held_back else 0)
+        self.next_due = NEVER if self.frame_left else min(held_sends.next_due, polls.held.next_due)
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class RocketmqConversation(Conversation):
         self.frames.origins.release()
 
     def waits_for(self) -> Part | None:
-        for queue in self.waiting.queues.values():
+        for queue in self.held_sends.queues.values():
             if queue[0].rule is not None:
                 return queue[0]
         return self.polls.held.longest()
@@ -342,7 +342,7 @@ class RocketmqConversation(Conversation):
         return {
             "language": self.frames.language or None,
             "version": self.frames.version if self.frames.version >= 0 else None,
-            "held": self.waiting.messages,
+            "held": self.held_sends.messages,
             "held_polls": self.polls.held.count,
             "limited_polls": self.polls.limited,
             "empty_polls": self.polls.empty,
@@ -350,6 +350,6 @@ class RocketmqConversation(Conversation):
 
     def __repr__(self) -> str:
         return (
-            f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.waiting.messages}"
+            f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.held_sends.messages}"
             f" streaming={self.frames.streaming} {self.broker}>"
         )

@@ -37,11 +37,11 @@ from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
 from gateway.protocols.rocketmq.size_checks import check_header, check_length
-from gateway.protocols.rocketmq.template_cache import Likenesses
+from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.keys import Key, Origin, rocketmq_topic
 
 PREFIX: Final = 8  # bytes before the header
-WHOLE_FRAME: Final = 1 << 20  # bytes; a guess: above it a frame is not worth keeping. The broker's own limit of a message is 4 MiB
+WHOLE_FRAME_BYTES: Final = 1 << 20  # bytes; a guess: above it a frame is not worth keeping. The broker's own limit of a message is 4 MiB
 SEPARATOR: Final = b"\xff"  # between topic and group in a raw key: no byte of UTF-8
 
 LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
@@ -63,8 +63,8 @@ class Frames:
         self.language = ""  # of the client, as its first request says
         self.version = -1
         self.max_frame: i64 = context.max_frame
-        self.whole_frame: i64 = min(context.hold_bytes, WHOLE_FRAME)
-        self.likenesses = Likenesses()
+        self.whole_frame: i64 = min(context.hold_bytes, WHOLE_FRAME_BYTES)
+        self.templates = TemplateCache()
         self.own_codes = context.own_codes  # requests the gateway answers itself
         self.turning_away = False  # the gateway answers all that want an answer
         self.last_header: Header | None = None  # that `last_key` was found for
@@ -114,10 +114,10 @@ class Frames:
                     self.need = header_end - at
                     return at
             if kind == JSON:
-                known = self.likenesses.recognise(data, header_at, header_end)
+                known = self.templates.match(data, header_at, header_end)
                 if known is not None:
                     header = known
-                    opaque = self.likenesses.opaque
+                    opaque = self.templates.opaque
                 else:
                     text = data[header_at:header_end]
                     header = read_json(text)
@@ -209,9 +209,9 @@ class Frames:
         return end
 
     def _meet(self, text: bytes, header: Header) -> None:
-        """A header that had to be parsed: remember its shape; the first one says who the client is."""
+        """A header that had to be parsed: remember its template; the first one says who the client is."""
         if header.topic or header.source:
-            self.likenesses.learn(text, header)
+            self.templates.learn(text, header)
         if header.user and header.user != self.claimed:
             self.user = user_text(header.user)
         if self.version < 0:

@@ -20,8 +20,8 @@ from mypy_extensions import i64
 from gateway.pipeline.parts import ProtocolError
 
 NAMES: Final = frozenset(("code", "extFields", "flag", "language", "opaque", "remark", "serializeTypeCurrentRPC", "version"))
-MOST_UNKNOWN: Final = 16  # names that are not the protocol's, per header; a guess. No client has any
-LONGEST_UNKNOWN: Final = 64  # characters of one
+MAX_UNKNOWN_FIELDS: Final = 16  # names that are not the protocol's, per header; a guess. No client has any
+MAX_UNKNOWN_CHARACTERS: Final = 64  # characters of one
 
 decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -58,12 +58,12 @@ def refuse_ambiguous(text: bytes) -> None:
     unknown = 0
     for name, _ in members:
         if name in seen:
-            raise unreadable(f"field {name[:LONGEST_UNKNOWN]!r} is said twice")
+            raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is said twice")
         seen.add(name)
         if name not in NAMES:
             unknown += 1
-            if unknown > MOST_UNKNOWN or len(name) > LONGEST_UNKNOWN or could_be_taken(name):
-                raise unreadable(f"field {name[:LONGEST_UNKNOWN]!r} is almost one of the protocol's")
+            if unknown > MAX_UNKNOWN_FIELDS or len(name) > MAX_UNKNOWN_CHARACTERS or could_be_taken(name):
+                raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is almost one of the protocol's")
 
 
 def could_be_taken(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Shapes: a JSON header taken apart into what stays and what varies, so that others like it need no parser.
+"""Header templates: a JSON header taken apart into what stays and what varies, so that others like it need no parser.
 
 The naive way parses each header: 0.75 µs for the 343 bytes a Java producer sends (msgspec, 2026-11, 2 cores, Python 3.11), most of it
 spent on stepping over values nobody wants. But a producer's headers differ from one another only in `opaque` and in the text of a few
@@ -8,16 +8,16 @@ stays and what varies, and compare::
     {"code":310,"extFields":{"a":"g","b":"orders",…,"e":" 2 ","f":"0","g":" 1795247411000 ","h":"0","i":" … "},…,"opaque": 7 ,"version":479}
     └──────────────────── same ────────────────────────┘ └┘ └── same ──┘ └───────────┘ └── same ──┘ └┘ └─ same ──────────┘ └┘ └── same ────┘
 
-This must never find a likeness where the broker would read another topic. The argument: a varying stretch is a row of digits, or the
+A template must never match a header in which the broker would read another topic. The argument: a varying field is a row of digits, or the
 inside of a JSON string, that is the value of a key without meaning for us. Digits vary into digits. Text varies into text without a quote
 and, in the last five bytes before the closing quote, without a backslash or a byte of 0x80 and above: no escape (`\\"`, `\\uXXXX`, `\\xXX`)
 and no multi-byte character can then swallow that quote, in any parser, however forgiving. So the new header has the tokens of the old one,
-in the same order, with other values in places that do not matter; all that matters is compared byte by byte. Whatever is not provably
+in the same order, with other values in places that do not matter; all that matters is compared byte by byte. What is not provably
 alike is parsed.
 
-The topic matters, but may vary too: from when a second one is met, the shape of the first serves both, and any other. Its text then is
-cut out and put into a copy of the shape's meaning. It must be the only value with its key, and the parser must have said what it means:
-with another text put in its place, the header must mean that text and nothing else than before (`name_is_free`). So the stretch is where
+The topic matters, but may vary too: once a second one is met, the template of the first serves both, and any other. Its text then is
+cut out and put into a copy of the template's meaning. It must be the only value with its key, and the parser must have said what it means:
+with another text put in its place, the header must mean that text and nothing else than before (`name_is_free`). So the field is where
 the topic is read from, whatever nested or doubled members are around it. Only printable ASCII without quote and backslash is taken for a
 topic: every parser reads these as they stand.
 
@@ -34,13 +34,13 @@ from mypy_extensions import i64
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.octets import begins, lacks
-from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, LONGEST_NAME, RETRY, SHORT_NAMES, Header, read_json
+from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, MAX_NAME_BYTES, RETRY, SHORT_NAMES, Header, read_json
 
 TAIL: Final = 0xFF_FFFF_FFFF  # five bytes; the longest escape that can swallow a quote is `\\uXXX"`: backslash, u, three digits
 BACKSLASHES: Final = 0x5C_5C5C_5C5C
 LOW_BITS: Final = 0x7F_7F7F_7F7F
 HIGH_BITS: Final = 0x80_8080_8080
-LARGEST_OPAQUE: Final = 0x7FFF_FFFF  # a Java int
+MAX_OPAQUE: Final = 0x7FFF_FFFF  # a Java int
 QUOTE: Final = 34
 BACKSLASH: Final = 92
 
@@ -57,7 +57,7 @@ NAME: Final = 3  # of the topic
 PROBE: Final = b"probe-0"  # a topic to ask the parser with; "-0" because it refuses some headers in which that stands anywhere
 
 
-class Stretch:
+class VaryingField:
     """A value that may vary: where it stands in the header it was found in."""
 
     __slots__ = ("end", "key", "kind", "start")
@@ -76,9 +76,9 @@ def key_of_topic(code: int) -> bytes:
     return b"topic" if code in LONG_NAMES or code in CONSUMES else b""
 
 
-def find_stretches(text: bytes, opaque: int, key_of_name: bytes) -> list[Stretch] | None:
+def find_varying_fields(text: bytes, opaque: int, key_of_name: bytes) -> list[VaryingField] | None:
     """All that may vary in the header `text`, in order; None where its opaque cannot be found again. `text` is known to be JSON."""
-    found: list[Stretch] = []
+    found: list[VaryingField] = []
     opaques = 0
     for member in MEMBER.finditer(text):
         key = member.group(1)
@@ -87,17 +87,17 @@ def find_stretches(text: bytes, opaque: int, key_of_name: bytes) -> list[Stretch
             if digits != b"%d" % opaque:
                 return None
             opaques += 1
-            found.append(Stretch(key, OPAQUE, *member.span(3)))
+            found.append(VaryingField(key, OPAQUE, *member.span(3)))
         elif key == key_of_name and digits is None:
-            found.append(Stretch(key, NAME, *member.span(2)))
+            found.append(VaryingField(key, NAME, *member.span(2)))
         elif key not in MEANINGFUL:
-            found.append(Stretch(key, DIGITS, *member.span(3)) if digits is not None else Stretch(key, TEXT, *member.span(2)))
+            found.append(VaryingField(key, DIGITS, *member.span(3)) if digits is not None else VaryingField(key, TEXT, *member.span(2)))
     return found if opaques == 1 else None
 
 
-def name_is_free(text: bytes, header: Header, stretches: list[Stretch]) -> bool:
+def name_is_free(text: bytes, header: Header, fields: list[VaryingField]) -> bool:
     """Whether another topic may stand in the header `text`: the parser must read it from there, and all else as before."""
-    names = [stretch for stretch in stretches if stretch.kind == NAME]
+    names = [field for field in fields if field.kind == NAME]
     if len(names) != 1:
         return False
     name = names[0]
@@ -127,21 +127,21 @@ def means_the_same(one: Header, other: Header) -> bool:
     )
 
 
-SEGMENTS_SHARED: Final = 1024  # by all connections, of LONGEST_SHARED bytes at most: what many clients of one kind say is kept once
-LONGEST_SHARED: Final = 512
+MAX_SHARED_SEGMENTS: Final = 1024  # by all connections; what many clients of one kind send is kept once: a guess
+MAX_SHARED_BYTES: Final = 512  # of one shared segment: a guess
 shared: Final[dict[bytes, bytes]] = {}
 
 
 def share(segment: bytes) -> bytes:
-    """`segment`, or the very object another shape has that is equal: less memory, and what all compare with stays in the cache."""
-    if len(segment) > LONGEST_SHARED:
+    """`segment`, or the very object another template has that is equal: less memory, and what all compare with stays in the cache."""
+    if len(segment) > MAX_SHARED_BYTES:
         return segment
-    if len(shared) >= SEGMENTS_SHARED:
-        shared.clear()  # who has them keeps them
+    if len(shared) >= MAX_SHARED_SEGMENTS:
+        shared.clear()  # templates keep theirs
     return shared.setdefault(segment, segment)
 
 
-class Shape:
+class HeaderTemplate:
     """One header taken apart: `same[0] varying[0] same[1] varying[1] … same[n]`.
 
     `header` is what it means; where the topic varies, what the header that matched last means. The header itself is not kept:
@@ -150,18 +150,18 @@ class Shape:
 
     __slots__ = ("header", "kinds", "name", "same", "size", "widths")
 
-    def __init__(self, text: bytes, header: Header, varying: list[Stretch]) -> None:
+    def __init__(self, text: bytes, header: Header, varying: list[VaryingField]) -> None:
         self.size = len(text)
         self.header = header
         self.name = header.source or header.topic
-        self.kinds = bytes([stretch.kind for stretch in varying])
-        self.widths = [stretch.end - stretch.start for stretch in varying]  # of the texts that matched last
-        starts = [0, *[stretch.end for stretch in varying]]
-        ends = [*[stretch.start for stretch in varying], len(text)]
+        self.kinds = bytes([field.kind for field in varying])
+        self.widths = [field.end - field.start for field in varying]  # of the texts that matched last
+        starts = [0, *[field.end for field in varying]]
+        ends = [*[field.start for field in varying], len(text)]
         self.same = [share(text[start:end]) for start, end in zip(starts, ends, strict=True)]
 
     def specimen(self) -> tuple[bytes, set[int]]:
-        """A header like this one, with opaque 0, and where in it the varying stretches begin."""
+        """A header like this one, with opaque 0, and where in it the varying fields begin."""
         text = self.same[0]
         places: set[int] = set()
         for index, kind in enumerate(self.kinds):
@@ -217,7 +217,7 @@ class Shape:
                     return -1
                 if kind == OPAQUE:
                     first: i64 = data[after]
-                    if number > LARGEST_OPAQUE or (first == 48 and at - after > 1):
+                    if number > MAX_OPAQUE or (first == 48 and at - after > 1):
                         return -1
                     opaque = number
             index += 1
@@ -251,13 +251,13 @@ class Shape:
         return True
 
     def __repr__(self) -> str:
-        return f"<Shape {self.header} like={self.specimen()[0]!r}>"
+        return f"<HeaderTemplate {self.header} like={self.specimen()[0]!r}>"
 
 
 def end_of_name(data: bytes, start: i64, end: i64) -> i64:
     """Where the quote stands that closes the topic beginning at `start`, or -1 where it is not one that every parser reads alike."""
     at: i64 = start
-    furthest: i64 = start + LONGEST_NAME + 1
+    furthest: i64 = start + MAX_NAME_BYTES + 1
     furthest = min(furthest, end)
     while at < furthest:
         octet: i64 = data[at]

@@ -35,7 +35,7 @@ SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<gr
 LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAGE, RECALL_MESSAGE: topic, producerGroup, batch
 SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
 RETRY: Final = b"%RETRY%"
-LONGEST_NAME: Final = 255  # bytes of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
+MAX_NAME_BYTES: Final = 255  # bytes of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
 ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocketmq.md` 4.6); C++ clients always send it, empty
 
 # PULL_MESSAGE, LITE_PULL_MESSAGE, POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION: the broker may keep these until there is a message
@@ -70,9 +70,9 @@ class Header:
         self.flag = flag
         self.opaque = opaque
         self.batch = batch
-        self.topic = topic if len(topic) <= LONGEST_NAME else topic[:LONGEST_NAME]
-        self.group = group if len(group) <= LONGEST_NAME else group[:LONGEST_NAME]
-        self.source = source if len(source) <= LONGEST_NAME else source[:LONGEST_NAME]
+        self.topic = topic if len(topic) <= MAX_NAME_BYTES else topic[:MAX_NAME_BYTES]
+        self.group = group if len(group) <= MAX_NAME_BYTES else group[:MAX_NAME_BYTES]
+        self.source = source if len(source) <= MAX_NAME_BYTES else source[:MAX_NAME_BYTES]
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""Waiting: held requests of one connection.
+"""Held sends: requests of one connection that wait for their limit.
 
 Only the request that was refused waits; other keys on the connection pass it by. Within a key first come, first served: a later send
 that the judge lets pass queues behind the held ones, already paid for, or an asynchronous producer would see its messages swapped.
@@ -21,7 +21,7 @@ from limiter.keys import Key
 PART_OVERHEAD: Final = 640  # bytes: part 180, opaques 100, bytes object 33, list 90, two dictionary entries 170, heap entry 70 (getsizeof)
 
 
-class Waiting:
+class HeldSends:
     """Parts that wait, per key in order; `next_due` says when the first may be judged again."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Waiting:
             self.blocking += sign
 
     def __repr__(self) -> str:
-        return f"<Waiting {self.messages} messages, {self.bytes} bytes, {len(self.queues)} keys>"
+        return f"<HeldSends {self.messages} messages, {self.bytes} bytes, {len(self.queues)} keys>"
 
 
 def order_of(part: Sends) -> int:

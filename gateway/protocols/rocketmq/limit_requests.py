@@ -38,7 +38,7 @@ NO_PERMISSION: Final = 16
 
 # A number as Double.parseDouble takes it and Double.toString writes it; its hexadecimal form nobody sends
 DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
-LONGEST: Final = 64  # characters of a number, of what a remark quotes, and of an access key that is kept
+MAX_TEXT_CHARACTERS: Final = 64  # characters of a number, of what a remark quotes, and of an access key that is kept
 
 
 class Permission:
@@ -56,7 +56,7 @@ class Permission:
         if not any(addresses.matches(client) for addresses in self._addresses):
             return f"{client} is not in this listener's remote_admin.allow"
         if self._access_keys and access_key not in self._access_keys:
-            return f"access key {access_key[:LONGEST]!r} is not in this listener's remote_admin.access_keys"
+            return f"access key {access_key[:MAX_TEXT_CHARACTERS]!r} is not in this listener's remote_admin.access_keys"
         return ""
 
 
@@ -78,7 +78,7 @@ class LimitRequest:
         except ProtocolError as error:
             self.fault = str(error)
             return
-        self.access_key = fields.get("AccessKey", "")[:LONGEST]
+        self.access_key = fields.get("AccessKey", "")[:MAX_TEXT_CHARACTERS]
         if self.changes():
             self.fault = self._read(fields)
 
@@ -100,10 +100,10 @@ class LimitRequest:
             return "topicLimitQps is missing: say how many messages a second, 0 to refuse all"
         rate = number(text)
         if rate is None:
-            return f"topicLimitQps {text[:LONGEST]!r} is no number: say how many messages a second, 0 to refuse all"
+            return f"topicLimitQps {text[:MAX_TEXT_CHARACTERS]!r} is no number: say how many messages a second, 0 to refuse all"
         if rate < 0:
-            way_out = f"sluice limits unset rocketmq {topic[:LONGEST]!r} returns to the rules"
-            return f"topicLimitQps {text[:LONGEST]} is negative: 0 refuses all; {way_out}"
+            way_out = f"sluice limits unset rocketmq {topic[:MAX_TEXT_CHARACTERS]!r} returns to the rules"
+            return f"topicLimitQps {text[:MAX_TEXT_CHARACTERS]} is negative: 0 refuses all; {way_out}"
         self.rate = rate
         return ""
 
@@ -114,7 +114,7 @@ class LimitRequest:
 def number(text: str) -> float | None:
     """The finite number `text` is, as Java reads it; None where it is none."""
     text = text.strip()
-    if len(text) > LONGEST or DOUBLE.fullmatch(text) is None:
+    if len(text) > MAX_TEXT_CHARACTERS or DOUBLE.fullmatch(text) is None:
         return None
     value = float(text.rstrip("fFdD"))
     return value if math.isfinite(value) else None

@@ -7,7 +7,7 @@ The gateway does not have the secrets, so it cannot verify a signature: whoever 
 broker then refuses the request. Where clients may be hostile a rule names their addresses too (`match: {user: …, client: …}`), which cannot
 be claimed; and a limit of a user is no more than a limit on those who are honest about their key.
 
-What it costs a client to make up keys: nothing; so at most MOST_USERS of a connection are kept, the one used last the longest.
+What it costs a client to make up keys: nothing; so at most MAX_USERS of a connection are kept, the one used last the longest.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gateway.pipeline.conversation import ConversationContext
 if TYPE_CHECKING:
     from limiter.keys import Origin
 
-MOST_USERS: Final = 64  # a guess: a client has one, a relay on behalf of many perhaps dozens
-LONGEST_USER: Final = 256  # bytes that are kept of an access key; Alibaba's have 24, RocketMQ's own at least 6
+MAX_USERS: Final = 64  # a guess: a client has one, a relay on behalf of many perhaps dozens
+MAX_USER_BYTES: Final = 256  # bytes that are kept of an access key; Alibaba's have 24, RocketMQ's own at least 6
 
 
 class Origins:
@@ -35,11 +35,11 @@ class Origins:
 
     def of(self, user: bytes) -> Origin:
         """The origin of requests that claim the access key `user`; b"": none."""
-        user = user[:LONGEST_USER]
+        user = user[:MAX_USER_BYTES]
         origin = self.by_user.pop(user, None)
         if origin is None:
             context = self.context
-            if len(self.by_user) >= MOST_USERS:
+            if len(self.by_user) >= MAX_USERS:
                 context.judge.release(self.by_user.pop(next(iter(self.by_user))), connection_ends=False)
             origin = context.judge.origin("rocketmq", context.listener, context.client, user_text(user), connection=context.connection)
         self.by_user[user] = origin
@@ -65,4 +65,4 @@ class Origins:
 
 def user_text(user: bytes) -> str | None:
     """An access key as rules, logs and operators see it; bytes that are not UTF-8 (binary headers) are replaced, as in Java."""
-    return user[:LONGEST_USER].decode(errors="replace") or None
+    return user[:MAX_USER_BYTES].decode(errors="replace") or None

@@ -22,9 +22,9 @@ from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, 
 
 SUCCESS: Final = b'{"code":0,'  # how a broker's JSON begins that says so (fastjson sorts the names); the broker asks nothing with code 0
 OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # within a JSON string the first quote would have a backslash before it
-MOST_REMEMBERED: Final = 8192  # polls of one connection, 300 bytes each; a client has one per queue. Beyond it they only count: a guess
+MAX_POLLS_TRACKED: Final = 8192  # polls of one connection, 300 bytes each; a client has one per queue. Beyond it they only count: a guess
 STORED: Final[tuple[int, ...]] = (0, 10, 11, 12)  # what a broker says of a send that it has stored: success, or a disk or replica was slow
-MOST_COUNTED: Final = 65_536  # sends of one connection, 100 bytes each, to a broker that answers nothing; beyond it they hold no slot
+MAX_SENDS_COUNTED: Final = 65_536  # sends of one connection, 100 bytes each, to a broker that answers nothing; beyond it they hold no slot
 LATE_NS: Final = 10_000_000_000  # no answer comes later: clients give up after 3 s; not every one-way send says that it is one
 
 
@@ -71,7 +71,7 @@ class Outstanding:
     def send(self, flight: Flight, opaques: list[int]) -> None:
         """Of the requests that go to the broker those with `opaques` hold slots until they are answered."""
         for opaque in opaques[: flight.left]:
-            if len(self.sends) >= MOST_COUNTED:
+            if len(self.sends) >= MAX_SENDS_COUNTED:
                 end(self.endings, flight, 1, GIVEN_UP)
             elif opaque in self.sends:
                 self.again.setdefault(opaque, []).append(flight)
@@ -108,7 +108,7 @@ class Outstanding:
 
     def poll(self, opaque: int, who: Watched | None) -> bool:
         """A request goes to the broker that it may keep for long; `who` is told of the answer. False: it is not, the answer only counts."""
-        if len(self.polls) >= MOST_REMEMBERED or opaque in self.polls:
+        if len(self.polls) >= MAX_POLLS_TRACKED or opaque in self.polls:
             self.asked += 1
             return False
         self.polls[opaque] = who

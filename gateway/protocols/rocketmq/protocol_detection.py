@@ -14,7 +14,7 @@ from gateway.pipeline.parts import ProtocolError
 HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API and the dashboard listen elsewhere (`admin: bind:`)"
 PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"
 
-STRANGERS: Final[tuple[tuple[bytes, str], ...]] = (
+OTHER_PROTOCOLS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x16\x03", "TLS on a plain port; set `tls:` on the listener, or `tls.enable=false` in the client"),
     (b"PRI ", "an HTTP/2 preface: a gRPC client on the remoting port; use the address of a RocketMQ proxy, or a remoting client"),
     (b"PROX", PROXY),
@@ -35,7 +35,7 @@ def opening(first: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: F
 
 def too_large(first: bytes, length: int, max_frame: int) -> ProtocolError:
     """The error for a frame that begins with the four bytes `first` and announces `length` bytes after them."""
-    for prefix, what in STRANGERS:
+    for prefix, what in OTHER_PROTOCOLS:
         if first.startswith(prefix):
             return ProtocolError(f"not a RocketMQ frame: this is {what}", cause="wrong_protocol")
     # CONNECT, a remaining length of one or two bytes, then a protocol name behind its length, which is below 256

@@ -11,7 +11,7 @@ from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.headers import BINARY
 from gateway.protocols.rocketmq.protocol_detection import looks_like_kafka, too_large
 
-LONGEST_HEADER: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped: a guess with room
+MAX_HEADER_BYTES: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped: a guess with room
 
 
 def check_length(data: bytes, at: i64, max_frame: i64) -> i64:
@@ -26,12 +26,12 @@ def check_length(data: bytes, at: i64, max_frame: i64) -> i64:
 
 def check_header(kind: i64, size: i64, length: i64) -> None:
     """Raise ProtocolError unless a header of `size` bytes, of this serialize type, can be in a frame that announces `length`."""
-    if kind <= BINARY and size <= length - 4 and size <= LONGEST_HEADER:
+    if kind <= BINARY and size <= length - 4 and size <= MAX_HEADER_BYTES:
         return
     if kind > BINARY:
         raise ProtocolError(f"serialize type {kind} is neither JSON (0) nor ROCKETMQ (1)", cause="bad_header")
     if size <= length - 4:
-        raise ProtocolError(f"a header of {size} bytes; more than {LONGEST_HEADER} are not taken", cause="frame_too_large")
+        raise ProtocolError(f"a header of {size} bytes; more than {MAX_HEADER_BYTES} are not taken", cause="frame_too_large")
     if looks_like_kafka(kind << 24 | size):
         raise ProtocolError("not a RocketMQ frame: this may be a Kafka client on the RocketMQ port", cause="wrong_protocol")
     raise ProtocolError(f"a header of {size} bytes in a frame of {length + 4}", cause="bad_header")

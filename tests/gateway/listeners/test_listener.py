@@ -27,7 +27,7 @@ from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import client_hop, upstream_hop
 from support import amqp
-from support.bad_rocketmq import STRANGERS
+from support.bad_rocketmq import OTHER_PROTOCOLS
 from support.rocketmq import heartbeat
 from support.tls import Authority
 
@@ -181,7 +181,7 @@ async def test_a_stranger_is_answered_and_closed_without_a_dial(
 
 
 @pytest.mark.parametrize("protocol", ["rocketmq", "rocketmq-nameserver"])
-@pytest.mark.parametrize(("data", "cause", "words"), STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize(("data", "cause", "words"), OTHER_PROTOCOLS.values(), ids=OTHER_PROTOCOLS)
 async def test_one_line_says_what_speaks_on_a_rocketmq_port_by_its_first_four_bytes(
     broker: Broker, protocol: str, data: bytes, cause: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from gateway.protocols.rocketmq.broker_stream import LONGEST_HEAD
+from gateway.protocols.rocketmq.broker_stream import MAX_HEAD_BYTES
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from support.conversations import randomly, rule
@@ -299,8 +299,8 @@ def test_whatever_a_broker_answers_passes_as_it_is_and_harms_nobody_else(words: 
 
 @pytest.mark.parametrize("piece", [1, 3, 4096], ids=lambda size: f"{size} bytes a piece")
 def test_a_header_that_never_ends_costs_little_and_passes(piece: int) -> None:
-    size = LONGEST_HEAD - 100 if piece > 100 else 8_000
-    start = struct.pack(">II", LARGEST - 4, LONGEST_HEAD) + b'{"code":0,"remark":"'
+    size = MAX_HEAD_BYTES - 100 if piece > 100 else 8_000
+    start = struct.pack(">II", LARGEST - 4, MAX_HEAD_BYTES) + b'{"code":0,"remark":"'
     data = start + b"x" * (size - len(start))
     with Wires() as wires:
         client, broker = wires.connect("rocketmq")

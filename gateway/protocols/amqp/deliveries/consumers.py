@@ -9,12 +9,13 @@
 * basic.get: get-ok and get-empty come in order.
 * an empty queue name is the one declared last on that channel; where the broker made that name, it comes with declare-ok.
 * basic.cancel, heard when it goes on to the broker: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept
-  for a while (`FADING`).
+  for a while (`MAX_CANCELLED_TAGS`).
 
 The answers of each kind come in their own order only: RabbitMQ sends a consume-ok by way of the queue, behind a get-ok asked for later.
 Closing a channel forgets all of it; a close-ok forgets what was asked before the close, because a client may already have asked for more.
 
-Names are bytes. At most KEPT things are remembered per connection; a consumer beyond that is not known, and what is not known passes.
+Names are bytes. At most MAX_REMEMBERED things are remembered per connection; a consumer beyond that is not known, and what is not known
+passes.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.keys import Key, Origin
 
-KEPT: Final = 16_384  # consumers and questions of one connection, at about 300 bytes each (a guess: more than any client has)
-FADING: Final = 16  # tags cancelled without an answer, per channel: what is on its way for them is still limited (a guess)
+MAX_REMEMBERED: Final = 16_384  # consumers and questions of one connection, at about 300 bytes each (a guess: more than any client has)
+MAX_CANCELLED_TAGS: Final = 16  # tags cancelled without an answer, per channel: what is on its way for them is still limited (a guess)
 
 ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
 ANSWERS: Final = frozenset(
@@ -63,7 +64,7 @@ class Consumers:
         self.origin: Origin | None = None  # known from connection.open on
         self.channels: dict[int, ChannelConsumers] = {}
         self.kept = 0  # things remembered, of all channels
-        self.most = KEPT
+        self.most = MAX_REMEMBERED
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class Consumers:
 
     def _fade(self, channel: ChannelConsumers, tag: bytes) -> None:
         channel.fading.append(tag)
-        if len(channel.fading) > FADING:
+        if len(channel.fading) > MAX_CANCELLED_TAGS:
             channel.tags.pop(channel.fading.popleft(), None)
 
     # ---- what the broker answers -----------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from gateway.protocols.octets import same, u16, u32, u64
 if TYPE_CHECKING:
     from limiter.judge import Judge
 
-SMALLEST_DELIVER: Final = 24  # bytes of a basic.deliver with empty names
-SMALLEST_HEADER: Final = 20  # bytes of a content header frame that ends with the body size
-AT_A_GLANCE: Final = 16  # bytes of consumer tags compared where they lie; longer ones are cut out, which costs the same for any length
+MIN_DELIVER_BYTES: Final = 24  # bytes of a basic.deliver with empty names
+MIN_HEADER_BYTES: Final = 20  # bytes of a content header frame that ends with the body size
+SHORT_TAG_BYTES: Final = 16  # bytes of consumer tags compared where they lie; longer ones are cut out, which costs the same for any length
 
 
 class DeliveryIntake:
@@ -50,8 +50,8 @@ class DeliveryIntake:
         Returns where that ends, or `pos`: then they are not for this way. Where the channel has a parking they join what is parked last.
         """
         end: i64 = len(data)
-        tag: i64 = data[pos + 11] if stop - pos >= SMALLEST_DELIVER else 255
-        if pos + 12 + tag >= stop or stop + SMALLEST_HEADER > end or u64(data, stop + 11) > min(end - stop, limit):
+        tag: i64 = data[pos + 11] if stop - pos >= MIN_DELIVER_BYTES else 255
+        if pos + 12 + tag >= stop or stop + MIN_HEADER_BYTES > end or u64(data, stop + 11) > min(end - stop, limit):
             return pos
         parking = channel.parking
         name = data[pos + 12 : pos + 12 + tag]
@@ -86,18 +86,18 @@ class DeliveryIntake:
         end: i64 = len(data)
         first: i64 = pos + 12  # its consumer tag; behind the length
         size_of_name: i64 = len(name)
-        shortest: i64 = SMALLEST_DELIVER + size_of_name
+        shortest: i64 = MIN_DELIVER_BYTES + size_of_name
         count: i64 = 0
         total: i64 = 0
-        while pos + shortest + SMALLEST_HEADER <= end:
+        while pos + shortest + MIN_HEADER_BYTES <= end:
             if data[pos] != METHOD or u16(data, pos + 1) != channel_id or u32(data, pos + 7) != BASIC_DELIVER:
                 break
             header: i64 = pos + u32(data, pos + 3) + OVERHEAD
-            if header - pos < shortest or header - pos - OVERHEAD > limit or header + SMALLEST_HEADER > end or data[header - 1] != END:
+            if header - pos < shortest or header - pos - OVERHEAD > limit or header + MIN_HEADER_BYTES > end or data[header - 1] != END:
                 break
             if data[pos + 11] != size_of_name:
                 break
-            if size_of_name <= AT_A_GLANCE:
+            if size_of_name <= SHORT_TAG_BYTES:
                 if count > 0 and not same(data, first, pos + 12, size_of_name):
                     break
             elif data[pos + 12 : pos + 12 + size_of_name] != name:
@@ -105,7 +105,7 @@ class DeliveryIntake:
             body: i64 = header + u32(data, header + 3) + OVERHEAD
             if data[header] != HEADER or u16(data, header + 1) != channel_id:
                 break
-            if body - header < SMALLEST_HEADER or body - header - OVERHEAD > limit or body > end or data[body - 1] != END:
+            if body - header < MIN_HEADER_BYTES or body - header - OVERHEAD > limit or body > end or data[body - 1] != END:
                 break
             size: i64 = u64(data, header + 11)
             if only not in (-1, size):

@@ -16,7 +16,7 @@ from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, count_
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.refusal import publish_end
 
-DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's REQUESTS_PER_TURN
+MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's REQUESTS_PER_TURN
 
 
 class DeliveryVerdicts:
@@ -30,7 +30,7 @@ class DeliveryVerdicts:
     def ask(self, now: int) -> list[Part]:
         """Runs of deliveries that need a verdict now, in order. `settle` follows; nothing is read from the broker in between."""
         found: list[Part] = []
-        room = DELIVERIES_ASKED
+        room = MAX_DELIVERIES_ASKED
         for channel in self.lot.parked.values():
             parking = channel.parking
             assert parking is not None

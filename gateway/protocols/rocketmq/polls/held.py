@@ -1,11 +1,11 @@
 """Polls that a rule keeps here for a while.
 
-They are not `Waiting`: a send waits behind those of its key until it passes or is refused at the head; a poll has a client that goes away
+They are no `HeldSends`: a send waits behind those of its key until it passes or is refused at the head; a poll has a client that goes away
 at a time of its own, wherever in the line it stands. Of a key's polls only the one that has waited longest asks the judge, however many
 queues the client has; it asks at least every 100 ms (`gateway/pipeline/actions/holding.py`), and those behind it whose time is over are
 taken with it. Who asks again for a queue for which it was answered empty-handed keeps its place (`Reservation.since`).
 
-What it costs: POLL_OVERHEAD beside the request's own bytes, counted in `bytes`. Bound: as for `Waiting`.
+What it costs: POLL_OVERHEAD beside the request's own bytes, counted in `bytes`. Bound: as for `HeldSends`.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Final
 
 from limiter.keys import Key
 
-MOST_BYTES: Final = 262_144  # an answer of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
+MAX_ANSWER_BYTES: Final = 262_144  # an answer of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
 PARKED_NS: Final = 1_000_000_000  # a broker that has something answers within milliseconds; a second if it is busy
-MOST_QUEUES: Final = 4096  # of one client; a guess. Beyond it what is known is forgotten, all at once
+MAX_QUEUES: Final = 4096  # of one client; a guess. Beyond it what is known is forgotten, all at once
 
 
 class PollQueue:
@@ -58,7 +58,7 @@ class PollQueues:
         """The queue of that number; -1: any, of a pop."""
         queue = self.queues.get((key, number))
         if queue is None:
-            if len(self.queues) >= MOST_QUEUES:
+            if len(self.queues) >= MAX_QUEUES:
                 self.queues.clear()
                 self.topics.clear()
             queue = PollQueue(-1, -1)
@@ -71,7 +71,7 @@ class PollQueues:
             return min(queue.messages, most), queue.size
         topic = self.topics.get(key)
         if topic is None:
-            return most, MOST_BYTES
+            return most, MAX_ANSWER_BYTES
         return min(topic.messages, most), topic.size
 
     def learn(self, key: Key, queue: PollQueue, messages: int, size: int) -> None:

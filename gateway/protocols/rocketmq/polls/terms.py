@@ -7,7 +7,7 @@ How long a pull may be kept (`docs/design/rocketmq.md` 3.3). Its client waits fo
 pull allows it and up to 5 s more (PullRequestHoldService looks every 5 s), and a second is left for the way: 9 s with 15 s (Java push, C++,
 ali-ons), 4 s with 20 s (Go, Java lite pull). A pull that may not be suspended has a client that waits 10 s: it is kept for half of that. A
 pop must be with the broker within `pollTime` of its birth, or it is answered empty-handed (`PopMessageRequestHeader.isTimeoutTooMuch`); its
-client waits 10 s longer. Nothing is answered sooner than SHORTEST_NS, whatever the request says: most clients ask again at once.
+client waits 10 s longer. Nothing is answered sooner than MIN_HOLD_NS, whatever the request says: most clients ask again at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CLIENT_WAITS_NS: Final = 30_000 * MS  # consumerTimeoutMillisWhenSuspend of Java
 BROKER_LOOKS_NS: Final = 5_000 * MS
 WAY_NS: Final = 1_000 * MS
 NOT_SUSPENDED_NS: Final = 5_000 * MS  # of the 10 s of consumerPullTimeoutMillis
-LONGEST_NS: Final = 14_000 * MS  # a pop with Java's 15 s of pollTime
-LONGEST_PULL_NS: Final = 9_000 * MS  # a pull that allows the broker less than 15 s may have a client that waits for less than 30 s
-SHORTEST_NS: Final = 1_000 * MS
-MOST_MESSAGES: Final = 1024  # asked for at once; the broker gives less (maxTransferCountOnMessageInMemory: 32). A guess
+MAX_POP_HOLD_NS: Final = 14_000 * MS  # a pop with Java's 15 s of pollTime
+MAX_PULL_HOLD_NS: Final = 9_000 * MS  # a pull that allows the broker less than 15 s may have a client that waits for less than 30 s
+MIN_HOLD_NS: Final = 1_000 * MS
+MAX_MESSAGES_ASKED: Final = 1024  # asked for at once; the broker gives less (maxTransferCountOnMessageInMemory: 32). A guess
 
 NAMES: Final = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "pollTime")
 PollFields: Final[Any] = msgspec.defstruct("PollFields", [(name, Any, None) for name in NAMES], gc=False)
@@ -59,17 +59,17 @@ def read_terms(data: bytes, start: i64, end: i64, kind: int, code: int) -> PollT
     """The terms in the header `data[start:end]` of serialize type `kind`, which has been read before."""
     values = json_values(data[start:end]) if kind == JSON else binary_values(data, start, end)
     most = number(values[2], 32)
-    return PollTerms(number(values[0], -1), number(values[1], 0), min(max(most, 1), MOST_MESSAGES), patience(code, values))
+    return PollTerms(number(values[0], -1), number(values[1], 0), min(max(most, 1), MAX_MESSAGES_ASKED), patience(code, values))
 
 
 def patience(code: int, values: list[object]) -> int:
     if code in {POP_MESSAGE, NOTIFICATION}:
         kept = number(values[5], 0) * MS - WAY_NS
-        return min(max(kept, SHORTEST_NS), LONGEST_NS)
+        return min(max(kept, MIN_HOLD_NS), MAX_POP_HOLD_NS)
     if not number(values[3], 0) & SUSPEND:
         return NOT_SUSPENDED_NS
     kept = CLIENT_WAITS_NS - number(values[4], 0) * MS - BROKER_LOOKS_NS - WAY_NS
-    return min(max(kept, SHORTEST_NS), LONGEST_PULL_NS)
+    return min(max(kept, MIN_HOLD_NS), MAX_PULL_HOLD_NS)
 
 
 def json_values(text: bytes) -> list[object]:

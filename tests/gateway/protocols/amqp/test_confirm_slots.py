@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.amqp.confirm_slots import MOST_COUNTED, ConfirmSlots
+from gateway.protocols.amqp.confirm_slots import MAX_PUBLISHES_COUNTED, ConfirmSlots
 from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight
 
 
@@ -55,6 +55,6 @@ def test_a_blocked_broker_is_told_once_for_each_flight_and_ends_none() -> None:
 def test_what_a_broker_never_confirms_is_bounded() -> None:
     endings: list[Ending] = []
     slots = ConfirmSlots(endings)
-    slots.forward(Flight([], MOST_COUNTED - 1), 1)
-    slots.forward(Flight([], 5), MOST_COUNTED)
+    slots.forward(Flight([], MAX_PUBLISHES_COUNTED - 1), 1)
+    slots.forward(Flight([], 5), MAX_PUBLISHES_COUNTED)
     assert ended(endings) == [(4, GIVEN_UP)]

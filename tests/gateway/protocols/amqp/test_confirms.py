@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from gateway.pipeline.parts import ProtocolError
-from gateway.protocols.amqp.confirms import TRIM, Confirms
+from gateway.protocols.amqp.confirms import TRIM_AFTER_STEPS, Confirms
 from gateway.protocols.amqp.frames import BASIC_ACK
 from support.builds import build_of
 
@@ -165,7 +165,7 @@ def test_a_translated_multiple_is_one_confirm_for_each_stretch_between_refusals(
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 6)), max_size=400))
 def test_no_more_is_remembered_than_the_outstanding_runs_of_refusals(rounds: list[tuple[int, int, int]]) -> None:
-    """Steps, and beside them what was confirmed out of order; `TRIM` passed steps may linger, or as many as there are."""
+    """Steps, and beside them what was confirmed out of order; `TRIM_AFTER_STEPS` passed steps may linger, or as many as there are."""
     confirms = Confirms()
     runs: list[int] = []  # for each run of refusals, how many had been forwarded before it
     for forwarded, refused, confirmed in rounds:
@@ -178,7 +178,7 @@ def test_no_more_is_remembered_than_the_outstanding_runs_of_refusals(rounds: lis
             confirm(confirms, tag, False)
         outstanding = [before for before in runs if before > confirms.low]
         assert len(confirms.firsts) - confirms.first <= len(outstanding)
-        assert len(confirms.firsts) <= max(TRIM, 2 * len(outstanding)) + 1
+        assert len(confirms.firsts) <= max(TRIM_AFTER_STEPS, 2 * len(outstanding)) + 1
         assert len(confirms.above) == 0
 
 

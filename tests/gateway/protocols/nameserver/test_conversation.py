@@ -9,7 +9,7 @@ import pytest
 from gateway.pipeline.conversation import RouteError
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.nameserver.conversation import NameserverConversation
-from gateway.protocols.nameserver.questions import MOST_OPEN
+from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from support import rocketmq
 from support.conversations import Ports, Talk, bytewise, randomly
@@ -247,16 +247,16 @@ def test_what_operators_write_passes() -> None:
 
 def test_too_many_unanswered_requests_are_answered_so_and_the_others_go_on() -> None:
     one = talk()
-    for opaque in range(MOST_OPEN):
+    for opaque in range(MAX_PENDING_REQUESTS):
         one.client(ask(opaque))
-    one.client(ask(MOST_OPEN))
+    one.client(ask(MAX_PENDING_REQUESTS))
     fields = rocketmq.read_response(one.to_client)
-    assert (fields["code"], fields["opaque"]) == (2, MOST_OPEN)
-    assert len(one.to_broker) == sum(len(ask(opaque)) for opaque in range(MOST_OPEN))
+    assert (fields["code"], fields["opaque"]) == (2, MAX_PENDING_REQUESTS)
+    assert len(one.to_broker) == sum(len(ask(opaque)) for opaque in range(MAX_PENDING_REQUESTS))
     one.broker(answer(0))
     assert one.to_client.endswith(answer(0, LED))
-    one.client(ask(MOST_OPEN))
-    assert one.to_broker.endswith(ask(MOST_OPEN))
+    one.client(ask(MAX_PENDING_REQUESTS))
+    assert one.to_broker.endswith(ask(MAX_PENDING_REQUESTS))
 
 
 def test_it_is_settled_when_everything_is_answered_and_one_way_requests_count_for_nothing() -> None:

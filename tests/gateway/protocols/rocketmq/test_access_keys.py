@@ -6,8 +6,8 @@ import pytest
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
-from gateway.protocols.rocketmq.origins import LONGEST_USER, MOST_USERS
-from gateway.protocols.rocketmq.template_cache import Likenesses
+from gateway.protocols.rocketmq.origins import MAX_USER_BYTES, MAX_USERS
+from gateway.protocols.rocketmq.template_cache import TemplateCache
 from gateway.session.description import describe
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -82,16 +82,16 @@ def test_send_backs_and_sends_to_the_retry_topic_are_one_key(per: str, binary: b
 
 def test_a_signature_varies_and_an_access_key_does_not() -> None:
     """A header is recognised although its signature is new; one with another access key is not taken for it."""
-    likenesses = Likenesses()
+    templates = TemplateCache()
     for opaque in (1, 2, 3):
         text = signed(opaque, "AK")[8:-4]
-        likenesses.learn(text, read_json(text))
+        templates.learn(text, read_json(text))
     same = signed(77, "AK")[8:-4]
-    found = likenesses.recognise(same, 0, len(same))
+    found = templates.match(same, 0, len(same))
     assert found is not None
-    assert (found.user, likenesses.opaque) == (b"AK", 77)
+    assert (found.user, templates.opaque) == (b"AK", 77)
     other = signed(78, "BK")[8:-4]
-    assert likenesses.recognise(other, 0, len(other)) is None
+    assert templates.match(other, 0, len(other)) is None
 
 
 @BOTH
@@ -117,11 +117,11 @@ def test_a_rule_names_an_access_key_and_the_addresses_it_may_be_claimed_from() -
 def test_who_makes_up_access_keys_costs_little_and_gets_no_second_bucket_of_its_connection() -> None:
     with Wires(PER_CONNECTION) as wires:
         client, broker = wires.connect("rocketmq")
-        for first in range(0, 3 * MOST_USERS, MOST_USERS // 2):
-            client.sendall(b"".join(signed(number, f"made up {number}") for number in range(first, first + MOST_USERS // 2)))
+        for first in range(0, 3 * MAX_USERS, MAX_USERS // 2):
+            client.sendall(b"".join(signed(number, f"made up {number}") for number in range(first, first + MAX_USERS // 2)))
             wires.run()
         assert len(rocketmq.split_frames(wires.received(broker))) == 5
-        assert wires.judge.usage()["origins"] == MOST_USERS
+        assert wires.judge.usage()["origins"] == MAX_USERS
         client.close()
         broker.close()
         wires.run()
@@ -144,8 +144,8 @@ def test_connections_of_several_access_keys_are_told_apart_when_a_rule_comes_tha
 def test_an_endless_access_key_is_cut() -> None:
     talk = Talk("rocketmq", PER_USER)
     talk.client(signed(1, "k" * 10_000) + signed(2, "k" * 20_000))
-    assert [len(state.thing) for state in talk.judge.states(talk.now)] == [LONGEST_USER]
-    assert talk.conversation.user == "k" * LONGEST_USER
+    assert [len(state.thing) for state in talk.judge.states(talk.now)] == [MAX_USER_BYTES]
+    assert talk.conversation.user == "k" * MAX_USER_BYTES
 
 
 def test_operators_see_the_access_key_of_a_connection() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.pipeline.parts import Part, ProtocolError
-from support.bad_rocketmq import BAD, STRANGERS
+from support.bad_rocketmq import BAD, OTHER_PROTOCOLS
 from support.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
 from support.rocketmq import Value, encode_request, frame, heartbeat, json_header, response, send
 
@@ -45,7 +45,7 @@ def test_what_came_before_goes_its_way_and_nothing_after(data: bytes, cause: str
         assert b'"opaque":          3,' in talk.to_client
 
 
-@pytest.mark.parametrize(("data", "cause", "words"), STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize(("data", "cause", "words"), OTHER_PROTOCOLS.values(), ids=OTHER_PROTOCOLS)
 def test_strangers_are_known_by_four_bytes(data: bytes, cause: str, words: str) -> None:
     with pytest.raises(ProtocolError, match=words) as caught:
         Talk("rocketmq").client(b"", bytewise(data[:4]))
@@ -75,7 +75,7 @@ def test_announced_sizes_are_not_allocated() -> None:
 
 @pytest.mark.parametrize("what", ["topic", "group", "properties", "access key", "consumed topic"])
 def test_names_as_long_as_a_header_may_be_are_not_kept(what: str) -> None:
-    """Once 100 requests of 200 kB each left 105 MB behind: raw keys, their text, and the shapes of headers."""
+    """Once 100 requests of 200 kB each left 105 MB behind: raw keys, their text, and the templates of headers."""
     long = "x" * 100_000
     talk = Talk("rocketmq", rule(messages=1_000_000))
     talk.client(send("t0") + encode_request(11, {"topic": "t0", "consumerGroup": "g"}))

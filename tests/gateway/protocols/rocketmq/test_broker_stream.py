@@ -8,7 +8,7 @@ import pytest
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
-from gateway.protocols.rocketmq.outstanding import MOST_REMEMBERED, Outstanding, Watched
+from gateway.protocols.rocketmq.outstanding import MAX_POLLS_TRACKED, Outstanding, Watched
 from support.rocketmq import encode_request, frame, response
 
 BUSY = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 231ms, size of queue: 17"
@@ -87,13 +87,13 @@ def test_polls_that_cannot_be_told_apart_or_remembered_are_counted() -> None:
     """Else their answers would be taken for those of other requests, and a client told to go before it has got them."""
     outstanding = Outstanding()
     stream = BrokerStream(outstanding)
-    for opaque in range(MOST_REMEMBERED):
+    for opaque in range(MAX_POLLS_TRACKED):
         assert outstanding.poll(opaque, None)
-    assert not outstanding.poll(MOST_REMEMBERED, Seen())
+    assert not outstanding.poll(MAX_POLLS_TRACKED, Seen())
     assert not outstanding.poll(7, Seen()), "an opaque that is under way"
     assert outstanding.asked == 2
-    pass_through(stream, response(MOST_REMEMBERED) + response(7) + response(7), 4096)
-    assert (len(outstanding.polls), outstanding.asked) == (MOST_REMEMBERED - 1, 0)
+    pass_through(stream, response(MAX_POLLS_TRACKED) + response(7) + response(7), 4096)
+    assert (len(outstanding.polls), outstanding.asked) == (MAX_POLLS_TRACKED - 1, 0)
 
 
 def test_replies_stand_between_frames_also_where_a_head_comes_in_pieces() -> None:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.pipeline.parts import ProtocolError
-from gateway.protocols.rocketmq.header_ambiguity import LONGEST_UNKNOWN, MOST_UNKNOWN, fnv_1a, is_plain
+from gateway.protocols.rocketmq.header_ambiguity import MAX_UNKNOWN_CHARACTERS, MAX_UNKNOWN_FIELDS, fnv_1a, is_plain
 from gateway.protocols.rocketmq.headers import read_json
 from support.conversations import Talk, rule
 from support.remoting import JARS, frames_file
@@ -53,7 +53,7 @@ def test_nothing_of_such_a_header_reaches_the_broker_though_headers_like_it_were
     [
         "Code", "CODE", "co_de", "_code", "code_", "c-o-d-e", "c.o.d.e", "code ", " flag", "fl ag", "code\\u0000", "flag\\u0000",
         "\\u0000flag", "ext_fields", "extfields", "EXTFIELDS", "f_l-a_g", "serializeTypeCurrentRpc", "o\\tpaque", "code1",
-        "x" * (LONGEST_UNKNOWN + 1),
+        "x" * (MAX_UNKNOWN_CHARACTERS + 1),
     ],
 )  # fmt: skip
 def test_names_that_a_forgiving_parser_might_take_for_one_of_ours_are_refused(name: str) -> None:
@@ -67,7 +67,7 @@ def test_other_names_pass_as_they_always_did(name: str) -> None:
 
 
 def test_unknown_names_are_looked_at_only_so_far() -> None:
-    members = ",".join(f'"x{number}":1' for number in range(MOST_UNKNOWN + 1))
+    members = ",".join(f'"x{number}":1' for number in range(MAX_UNKNOWN_FIELDS + 1))
     with pytest.raises(ProtocolError, match="field 'x16' is almost"):
         read_json(f"{{{members}}}".encode())
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.headers import read_json
-from gateway.protocols.rocketmq.template_cache import Likenesses
-from support.likenesses import header_of, learned, parsed, recognise
+from gateway.protocols.rocketmq.template_cache import TemplateCache
+from support.header_templates import header_of, learned, match, parsed
 
 TWO = learned(header_of(1, topic="mail"), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 
@@ -22,7 +22,7 @@ TWO = learned(header_of(1, topic="mail"), header_of(10, born=2), header_of(2_000
 )
 def test_two_topics_show_that_the_topic_varies(topic: str) -> None:
     text = header_of(7, topic=topic)
-    assert recognise(TWO, text) == parsed(text)
+    assert match(TWO, text) == parsed(text)
     assert parsed(text)[1] == topic.encode()
 
 
@@ -50,7 +50,7 @@ def test_two_topics_show_that_the_topic_varies(topic: str) -> None:
 def test_a_topic_that_is_not_plain_is_left_to_the_parser(topic: bytes) -> None:
     text = header_of(7).replace(b'"b":"orders"', b'"b":"' + topic + b'"')
     assert text != header_of(7)
-    assert recognise(TWO, text) is None
+    assert match(TWO, text) is None
 
 
 def filled(template: bytes, topic: bytes, opaque: int) -> bytes:
@@ -78,22 +78,22 @@ def filled(template: bytes, topic: bytes, opaque: int) -> bytes:
 def test_what_is_not_beyond_doubt_the_topic_does_not_vary(template: bytes) -> None:
     """Said twice, spelled with an escape, elsewhere than in extFields, of another request; choosily parsed; a group as well."""
     texts = [filled(template, topic, opaque) for topic, opaque in ((b"one", 1), (b"two", 2), (b"one", 3), (b"two", 4))]
-    likenesses = learned(*texts)
-    assert recognise(likenesses, texts[-1]) == parsed(texts[-1])
-    assert [recognise(likenesses, text) in (None, parsed(text)) for text in texts] == [True] * len(texts)
-    assert recognise(likenesses, filled(template, b"six", 5)) is None
+    templates = learned(*texts)
+    assert match(templates, texts[-1]) == parsed(texts[-1])
+    assert [match(templates, text) in (None, parsed(text)) for text in texts] == [True] * len(texts)
+    assert match(templates, filled(template, b"six", 5)) is None
 
 
 def test_a_topic_that_is_no_text_does_not_vary() -> None:
     texts = [b'{"code":310,"extFields":{"b":%d,"a":"g"},"flag":0,"opaque":1,"version":1}' % topic for topic in (1, 2, 1, 2)]
-    assert recognise(learned(*texts), texts[0].replace(b'"b":1', b'"b":3')) is None
+    assert match(learned(*texts), texts[0].replace(b'"b":1', b'"b":3')) is None
 
 
 def test_what_was_said_of_an_earlier_header_stays_as_it_was() -> None:
-    likenesses = learned(header_of(1, topic="mail"), header_of(2))
+    templates = learned(header_of(1, topic="mail"), header_of(2))
     first, second = header_of(3, topic="one"), header_of(4, topic="two")
-    said = likenesses.recognise(first, 0, len(first))
-    assert recognise(likenesses, second) == parsed(second)
+    said = templates.match(first, 0, len(first))
+    assert match(templates, second) == parsed(second)
     assert said is not None
     assert said.topic == b"one"
 
@@ -112,7 +112,7 @@ PULLED = (
 @settings(max_examples=200, deadline=None)
 def test_whatever_the_topics_each_header_means_what_the_parser_reads(requests: list[tuple[int, str, bool, int]]) -> None:
     """One connection with sends of both spellings and pulls: recognised or not, what is found is what the parser says."""
-    likenesses = Likenesses()
+    templates = TemplateCache()
     for kind, name, escaped, number in requests:
         topic = json.dumps(name, ensure_ascii=escaped)[1:-1].encode()
         text = (
@@ -122,12 +122,12 @@ def test_whatever_the_topics_each_header_means_what_the_parser_reads(requests: l
             PULLED % (topic, number, number),
         )[kind]
         read = read_json(text)
-        found = likenesses.recognise(text, 0, len(text))
+        found = templates.match(text, 0, len(text))
         if found is None:
             if read.topic or read.source:
-                likenesses.learn(text, read)
+                templates.learn(text, read)
         else:
-            assert (repr(found).replace(f"opaque={found.opaque}", ""), likenesses.opaque) == (
+            assert (repr(found).replace(f"opaque={found.opaque}", ""), templates.opaque) == (
                 repr(read).replace(f"opaque={read.opaque}", ""),
                 read.opaque,
             )
@@ -143,7 +143,7 @@ def test_whatever_is_done_to_a_header_its_topic_is_what_the_parser_reads(changes
     text = header_of(5, topic="other")
     for at, cut, pieces in changes:
         text = text[:at] + b"".join(pieces) + text[at + cut :]
-    found = recognise(TWO, text)
+    found = match(TWO, text)
     if found is not None:
         try:
             assert found == parsed(text)

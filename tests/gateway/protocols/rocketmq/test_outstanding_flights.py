@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.protocols.rocketmq.outstanding import LATE_NS, MOST_COUNTED, Outstanding
+from gateway.protocols.rocketmq.outstanding import LATE_NS, MAX_SENDS_COUNTED, Outstanding
 from limiter.in_flight import GIVEN_UP, Flight
 
 
@@ -14,7 +14,7 @@ def flying(count: int, since: int) -> Flight:
 
 def test_what_a_broker_never_answers_is_bounded() -> None:
     outstanding = Outstanding()
-    outstanding.send(flying(MOST_COUNTED + 3, 1), list(range(MOST_COUNTED + 3)))
+    outstanding.send(flying(MAX_SENDS_COUNTED + 3, 1), list(range(MAX_SENDS_COUNTED + 3)))
     assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(3, GIVEN_UP)]
 
 

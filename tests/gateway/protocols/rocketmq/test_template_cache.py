@@ -1,4 +1,4 @@
-"""A likeness is found only where the header means the same; the judge of that is the parser."""
+"""A template matches only where the header means the same; the judge of that is the parser."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.rocketmq.headers import read_json
-from gateway.protocols.rocketmq.template_cache import LEARN_EVERY, LEARN_FIRST, LONGEST, MOST_VARYING, REMEMBERED, Likenesses
+from gateway.protocols.rocketmq.template_cache import (
+    LEARN_EVERY,
+    LEARN_FIRST,
+    MAX_TEMPLATE_BYTES,
+    MAX_TEMPLATES,
+    MAX_VARYING_FIELDS,
+    TemplateCache,
+)
 from support import rocketmq
 from support.conversations import Talk
-from support.likenesses import header_of, learned, parsed, recognise
+from support.header_templates import header_of, learned, match, parsed
 
 USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 
@@ -23,7 +30,7 @@ USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, bo
 @pytest.mark.parametrize("opaque", [0, 1, 9, 123, 99_999, 2_147_483_647])
 def test_headers_of_one_producer_are_alike_once_it_showed_what_varies(opaque: int) -> None:
     text = header_of(opaque, born=1795247400000 + opaque)
-    assert recognise(USUAL, text) == parsed(text)
+    assert match(USUAL, text) == parsed(text)
 
 
 def test_numbers_may_vary_as_numbers_and_as_text() -> None:
@@ -33,10 +40,10 @@ def test_numbers_may_vary_as_numbers_and_as_text() -> None:
         % numbers
         for numbers in ((0, 1795247411000, 1), (3, 1795247411001, 22))
     ]
-    likenesses = learned(*texts)
+    templates = learned(*texts)
     new = texts[0].replace(b'"queueId":0', b'"queueId":17').replace(b'"opaque":1', b'"opaque":7654321')
-    assert recognise(likenesses, new) == parsed(new)
-    assert recognise(likenesses, new.replace(b"17", b'"17"')) is None
+    assert match(templates, new) == parsed(new)
+    assert match(templates, new.replace(b"17", b'"17"')) is None
 
 
 @pytest.mark.parametrize(
@@ -72,15 +79,15 @@ def test_numbers_may_vary_as_numbers_and_as_text() -> None:
 )
 def test_what_could_mean_something_else_is_not_alike(old: bytes, new: bytes) -> None:
     text = header_of(5)
-    assert recognise(USUAL, text) == parsed(text)
+    assert match(USUAL, text) == parsed(text)
     assert text.count(old) == 1
-    assert recognise(USUAL, text.replace(old, new)) is None
+    assert match(USUAL, text.replace(old, new)) is None
 
 
 def test_a_cut_header_is_not_alike_whatever_follows_it_in_the_read() -> None:
     text = header_of(5)
     for end in range(len(text)):
-        assert USUAL.recognise(text, 0, end) is None
+        assert USUAL.match(text, 0, end) is None
 
 
 PIECES = [b'"', b"\\", b",", b":", b"{", b"}", b"\\u0022", b"\xe5", b"0", b"7", b" "]
@@ -89,11 +96,11 @@ PIECES += [b'"b":"x"', b'"m":"true"', b'"code":34', b'"flag":1', b'"opaque":1']
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 12), st.lists(st.sampled_from(PIECES), max_size=3)), min_size=1, max_size=3))
 @settings(max_examples=400, deadline=None)
-def test_whatever_is_done_to_a_header_a_likeness_means_what_the_parser_reads(changes: list[tuple[int, int, list[bytes]]]) -> None:
+def test_whatever_is_done_to_a_header_a_template_means_what_the_parser_reads(changes: list[tuple[int, int, list[bytes]]]) -> None:
     text = header_of(5)
     for at, cut, pieces in changes:
         text = text[:at] + b"".join(pieces) + text[at + cut :]
-    found = recognise(USUAL, text)
+    found = match(USUAL, text)
     if found is not None:
         try:
             assert found == parsed(text)
@@ -109,47 +116,47 @@ def test_keys_spelled_with_escapes_never_vary() -> None:
         b'{"code":310,"extFields":{"\\u0062":"%b","x":"1"},"flag":0,"opaque":%d,"version":1}' % (topic, opaque)
         for topic, opaque in ((b"one", 1), (b"two", 2), (b"one", 3), (b"two", 4))
     ]
-    likenesses = learned(*texts)
+    templates = learned(*texts)
     for text in texts:
-        assert recognise(likenesses, text) == parsed(text)
-    assert recognise(likenesses, texts[0].replace(b"one", b"six")) is None
+        assert match(templates, text) == parsed(text)
+    assert match(templates, texts[0].replace(b"one", b"six")) is None
 
 
 def test_an_opaque_inside_a_text_is_not_mistaken_for_the_field() -> None:
     text = b'{"code":310,"extFields":{"b":"t","i":"{\\"opaque\\":5,"},"flag":0,"opaque":5,"version":1}'
-    likenesses = learned(text, text)
+    templates = learned(text, text)
     new = text.replace(b'"opaque":5,"version"', b'"opaque":6,"version"')
-    assert recognise(likenesses, new) == (6, b"t", b"", 0, False)
+    assert match(templates, new) == (6, b"t", b"", 0, False)
 
 
-@pytest.mark.parametrize("count", [2, REMEMBERED])
+@pytest.mark.parametrize("count", [2, MAX_TEMPLATES])
 def test_so_many_groups_in_turn_are_remembered_at_once(count: int) -> None:
     groups = [f"group-{number}" for number in range(count)]
-    likenesses = Likenesses()
+    templates = TemplateCache()
     for turn in range(4):
         for group in groups:
             text = header_of(turn, group=group)
-            if recognise(likenesses, text) is None:
-                likenesses.learn(text, read_json(text))
+            if match(templates, text) is None:
+                templates.learn(text, read_json(text))
     for group in groups:
         text = header_of(99, group=group)
-        assert recognise(likenesses, text) == parsed(text)
+        assert match(templates, text) == parsed(text)
 
 
 def test_learning_is_rationed_and_shapes_are_few() -> None:
-    likenesses = Likenesses()
+    templates = TemplateCache()
     total = LEARN_FIRST + 3 * LEARN_EVERY
     for number in range(total):
         text = header_of(number, group=f"group-{number}")
-        likenesses.learn(text, read_json(text))
-    assert (len(likenesses.shapes), likenesses.lessons) == (REMEMBERED, LEARN_FIRST + 3)
+        templates.learn(text, read_json(text))
+    assert (len(templates.templates), templates.learned) == (MAX_TEMPLATES, LEARN_FIRST + 3)
 
 
 def test_a_shape_shows_what_varies() -> None:
     first, second = (b'{"code":310,"extFields":{"b":"t","e":"%d"},"opaque":%d}' % (number, number) for number in (1, 2))
     shown = "<Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''>"
     like = b'{"code":310,"extFields":{"b":"t","e":""},"opaque":0}'
-    assert repr(learned(first, second).shapes) == f"[<Shape {shown} like={like!r}>]"
+    assert repr(learned(first, second).templates) == f"[<HeaderTemplate {shown} like={like!r}>]"
 
 
 @pytest.mark.parametrize("topics", [1, 8, 50, 1000])
@@ -158,10 +165,10 @@ def test_however_many_topics_a_connection_has_hardly_a_header_is_parsed(topics: 
     talk = Talk("rocketmq")
     for turn in range(2):
         talk.client(b"".join(rocketmq.send(f"topic-{number}", opaque=turn * topics + number, body=b"x") for number in range(topics)))
-    likenesses = talk.conversation.frames.likenesses  # type: ignore[attr-defined]  # RocketMQ's
+    templates = talk.conversation.frames.templates  # type: ignore[attr-defined]  # RocketMQ's
     assert talk.forwarded == 2 * topics
-    assert len(likenesses.shapes) == 1
-    assert likenesses.lessons == 2
+    assert len(templates.templates) == 1
+    assert templates.learned == 2
 
 
 def size_of(thing: object) -> int:
@@ -190,21 +197,21 @@ def hostile(number: int, members: int, filler: int) -> bytes:
 
 
 @pytest.mark.parametrize("filler", [0, 10, 20, 300])
-@pytest.mark.parametrize("members", [1, MOST_VARYING - 1, MOST_VARYING, 300])
+@pytest.mark.parametrize("members", [1, MAX_VARYING_FIELDS - 1, MAX_VARYING_FIELDS, 300])
 def test_what_is_kept_for_a_connection_is_bounded(members: int, filler: int) -> None:
-    likenesses = Likenesses()
+    templates = TemplateCache()
     for number in range(LEARN_FIRST):
         text = hostile(number, members, filler)
-        likenesses.learn(text, read_json(text))
-    assert sum(shape.size for shape in likenesses.shapes) <= LONGEST
-    assert size_of(likenesses) <= 65_536
-    assert all(len(shape.kinds) <= MOST_VARYING for shape in likenesses.shapes)
+        templates.learn(text, read_json(text))
+    assert sum(template.size for template in templates.templates) <= MAX_TEMPLATE_BYTES
+    assert size_of(templates) <= 65_536
+    assert all(len(template.kinds) <= MAX_VARYING_FIELDS for template in templates.templates)
 
 
 def test_a_header_as_long_as_all_that_may_be_kept_is_learned_and_a_longer_one_is_not() -> None:
     short = header_of(1)
     long = b'{"code":310,"extFields":{"b":"t","i":"%b"},"opaque":1}'
-    long %= b"x" * (LONGEST - len(long) + 2)
-    likenesses = learned(short, long)
-    assert [shape.size for shape in likenesses.shapes] == [len(long)]
-    assert recognise(learned(long + b"\n"), long + b"\n") is None
+    long %= b"x" * (MAX_TEMPLATE_BYTES - len(long) + 2)
+    templates = learned(short, long)
+    assert [template.size for template in templates.templates] == [len(long)]
+    assert match(learned(long + b"\n"), long + b"\n") is None

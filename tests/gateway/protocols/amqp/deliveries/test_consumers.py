@@ -150,7 +150,7 @@ def test_the_broker_cancels_when_the_queue_is_deleted() -> None:
 
 def test_tags_cancelled_without_an_answer_are_kept_for_a_while() -> None:
     talk = talking()
-    for number in range(consumers.FADING + 1):
+    for number in range(consumers.MAX_CANCELLED_TAGS + 1):
         asks(talk, CONSUME(queue="jobs", consumer_tag=f"c{number}", nowait=True), commands.Basic.Cancel(f"c{number}", nowait=True))
     assert delivered(talk, "c0") == {}
     assert delivered(talk, "c1") == jobs()

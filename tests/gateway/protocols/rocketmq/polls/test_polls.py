@@ -294,21 +294,21 @@ def test_operators_see_who_waits_and_why() -> None:
     assert (told["held_polls"], told["limited_polls"], told["empty_polls"]) == (0, 2, 2)
 
 
-def test_pulls_are_recognised_by_their_likeness() -> None:
+def test_pulls_are_recognised_by_a_header_template() -> None:
     """Those of one topic and group differ in queue and offset; one in LEARN_EVERY is parsed after the first few."""
     talk = Talk("rocketmq")
     for number in range(1, 100):
         data = pull(queue=number % 16, offset=number * 997, opaque=number)
         talk.client(data)
         talk.broker(nothing_found(number))
-    likenesses = talk.conversation.frames.likenesses  # type: ignore[attr-defined]  # RocketMQ's
+    templates = talk.conversation.frames.templates  # type: ignore[attr-defined]  # RocketMQ's
     known = pull(queue=3, offset=123_456_789, opaque=500)
-    header = likenesses.recognise(known, 8, len(known))
+    header = templates.match(known, 8, len(known))
     assert header is not None
-    assert (header.source, header.group, likenesses.opaque) == (b"orders", b"readers", 500)
-    assert likenesses.lessons < 10
+    assert (header.source, header.group, templates.opaque) == (b"orders", b"readers", 500)
+    assert templates.learned < 10
     for other in (pull("mail"), pull(group="others"), pull(code=361)):
-        assert likenesses.recognise(other, 8, len(other)) is None
+        assert templates.match(other, 8, len(other)) is None
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Questions: which requests of one client its name server has not answered yet, and which of the answers hold routes.
+"""Pending requests: which requests of one client its name server has not answered yet, and which of the answers hold routes.
 
 An answer says nothing of what was asked but its `opaque`, the client's own number. So every request that will be answered is remembered
 by it until then; where a client uses a number again before it is answered, all answers to that number are looked at. The table is bounded:
-a client with MOST_OPEN unanswered requests is told to wait, so what is forgotten is never a route.
+a client with MAX_PENDING_REQUESTS unanswered requests is told to wait, so what is forgotten is never a route.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 # GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO, GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_BROKER_MEMBER_GROUP: what else 5.3.3's name server is
 # asked has no address of a broker in its answer
 ROUTES: Final = frozenset((105, 106, 304, 901))
-MOST_OPEN: Final = 4096  # clients have one or two open at a time (a guess with much room); 100 bytes each
+MAX_PENDING_REQUESTS: Final = 4096  # clients have one or two open at a time; 100 bytes each: a guess with much room
 ROUTE: Final = 1  # bit of an entry: an answer with this number may hold a route
 ONE: Final = 2  # what one request adds to an entry
 
 
-class Questions:
-    """Open requests of one connection, by opaque."""
+class PendingRequests:
+    """Those of one connection, by opaque."""
 
     __slots__ = ("open",)
 
@@ -28,7 +28,7 @@ class Questions:
     def ask(self, opaque: int, code: int) -> bool:
         """A request will be passed on. False, changing nothing, where there are too many without an answer."""
         known = self.open.get(opaque, 0)
-        if not known and len(self.open) >= MOST_OPEN:
+        if not known and len(self.open) >= MAX_PENDING_REQUESTS:
             return False
         self.open[opaque] = (known + ONE) | (ROUTE if code in ROUTES else 0)
         return True
@@ -45,4 +45,4 @@ class Questions:
         return known & ROUTE != 0
 
     def __repr__(self) -> str:
-        return f"<Questions open={len(self.open)}>"
+        return f"<PendingRequests open={len(self.open)}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.protocols.rocketmq.headers import read_json
-from gateway.protocols.rocketmq.template_cache import Likenesses
+from gateway.protocols.rocketmq.template_cache import TemplateCache
 from support import rocketmq
 
 
@@ -12,18 +12,18 @@ def header_of(opaque: int, **fields: object) -> bytes:
     return frame[8:]
 
 
-def learned(*texts: bytes) -> Likenesses:
-    likenesses = Likenesses()
+def learned(*texts: bytes) -> TemplateCache:
+    templates = TemplateCache()
     for text in texts:
-        likenesses.learn(text, read_json(text))
-    return likenesses
+        templates.learn(text, read_json(text))
+    return templates
 
 
-def recognise(likenesses: Likenesses, text: bytes) -> tuple[object, ...] | None:
+def match(templates: TemplateCache, text: bytes) -> tuple[object, ...] | None:
     """(opaque, topic, group, flag, batch) or None; with other bytes around it, as in a read."""
     data = b'"before"' + text + b'"after"'
-    header = likenesses.recognise(data, 8, 8 + len(text))
-    return None if header is None else (likenesses.opaque, header.topic, header.group, header.flag, header.batch)
+    header = templates.match(data, 8, 8 + len(text))
+    return None if header is None else (templates.opaque, header.topic, header.group, header.flag, header.batch)
 
 
 def parsed(text: bytes) -> tuple[object, ...]:
