@@ -77,7 +77,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 
 # The fast part and Spark's from the source tree as pure Python, while the wheel is compiled beside it; then everything but Spark's, of which
 # nothing is compiled (tests/test_imports.py), against what users install: the compiled wheel. Two processes share the tests each time
-# (tests/support/parts.py).
+# (tests/support/xdist_split.py).
 test: ## Everything: lint, source, e2e; half an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy
 	@$(MAKE) --no-print-directory .venv/.dependencies

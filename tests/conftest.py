@@ -3,7 +3,7 @@
 `SLUICE_EXPECT_BUILD=compiled|python` (set by the Makefile) makes the run fail at once when the modules found are of the other build:
 a suite that was meant for the compiled wheel but imported the source tree would prove nothing.
 
-A run's folders are in memory where there is room (`support/in_memory.py`), unless `--basetemp` says otherwise: gone at its end, and kept
+A run's folders are in memory where there is room (`support/tmpfs.py`), unless `--basetemp` says otherwise: gone at its end, and kept
 until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
 at the end as well.
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.builds import build_of
-from support.in_memory import folder_for_a_run
+from support.tmpfs import folder_for_a_run
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from support.parts import PartScheduling  # a run in one process needs no xdist
+    from support.xdist_split import PartScheduling  # a run in one process needs no xdist
 
     return PartScheduling(config, log)
 

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from support import in_memory
+from support import tmpfs
 from support.clients import Program
-from support.parts import PartScheduling
 from support.rates import let_through
+from support.xdist_split import PartScheduling
 
 
 class Worker:
@@ -54,16 +54,16 @@ def test_a_broker_is_started_by_one_process_whatever_node_ids_look_like(tmp_path
 def test_a_run_is_in_memory_only_where_there_is_room_and_what_ended_runs_have_left_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_memory, "MEMORY", tmp_path)
-    monkeypatch.setattr(in_memory, "ROOM", 0)
-    left, own = tmp_path / f"{in_memory.PREFIX}{2**22 + 1}", tmp_path / f"{in_memory.PREFIX}{os.getpid()}"  # no pid is above 2**22
+    monkeypatch.setattr(tmpfs, "MEMORY", tmp_path)
+    monkeypatch.setattr(tmpfs, "ROOM", 0)
+    left, own = tmp_path / f"{tmpfs.PREFIX}{2**22 + 1}", tmp_path / f"{tmpfs.PREFIX}{os.getpid()}"  # no pid is above 2**22
     left.mkdir()
     (left / "log").write_text("of a run that was killed")
-    assert in_memory.folder_for_a_run() == own
+    assert tmpfs.folder_for_a_run() == own
     assert not left.exists()
     own.mkdir()
-    monkeypatch.setattr(in_memory, "ROOM", 1 << 60)
-    assert in_memory.folder_for_a_run() is None
+    monkeypatch.setattr(tmpfs, "ROOM", 1 << 60)
+    assert tmpfs.folder_for_a_run() is None
     assert own.exists()
 
 

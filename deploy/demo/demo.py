@@ -27,7 +27,9 @@ EXCHANGE = "shop"
 
 RATE = 300  # messages a second: the rule for every topic, and what no learned quota may exceed
 RULE = {"per": "topic", "limit": {"messages": f"{RATE}/s"}, "breaker": {"open_for": "0s"}}
-RULES = [{"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")]
+RULES: list[dict[str, object]] = [
+    {"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")
+]
 
 
 class Publisher:

@@ -74,7 +74,7 @@ def passed(rules: tuple[Rule, ...]) -> dict[str, list[float]]:
             if count:
                 request = Request(keys[topic], count, 1, 200)
                 judge.decide([request], BEGIN + step * STEP_NS)
-                rates[topic][int(step * STEP_NS / (BIN_S * SECOND))] += request.passed / BIN_S
+                rates[topic][int(step * STEP_NS / (BIN_S * SECOND))] += int(request.passed) / BIN_S
     return rates
 
 

@@ -122,7 +122,10 @@ def test_garbage_is_refused_or_waited_for_and_nothing_else(data: bytes) -> None:
 def outcome_of(data: bytes) -> str | int:
     try:
         size = check_head(data)
-        return "read" if size and parse_head(data[:size], h11.Connection(h11.SERVER)) else "incomplete"
+        if not size:
+            return "incomplete"
+        parse_head(data[:size], h11.Connection(h11.SERVER))
+        return "read"
     except RefusedError as refused:
         return refused.status
 

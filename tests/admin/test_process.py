@@ -212,12 +212,13 @@ async def test_tokens_are_nowhere_to_be_found(tmp_path: Path, caplog: pytest.Log
             ("PUT /v1/limits/rocketmq/orders?force=1", {"messages": 5}),
             (f"GET /v1/status?token={canary}", None),
         ):
+            method, path = route.split()
             for role, headers in (
                 ("admin", {}),
                 (None, {"Authorization": f"Bearer {canary}"}),
                 (None, {"Authorization": f"Basic {canary}"}),
             ):
-                answer = await api.ask(*route.split(), body, role=role, headers=headers)
+                answer = await api.ask(method, path, body, role=role, headers=headers)
                 said += answer.body + repr(answer.headers).encode()
         said += await api.say(f"GET / HTTP/1.1\nAuthorization: Bearer {canary}\n\n".encode())
         said += await api.say(f"GET /{canary} HTTP/1.1\r\nHost: a\r\nHost: b\r\nAuthorization: {canary}\r\n\r\n".encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -273,12 +274,12 @@ async def test_metrics_give_the_loop_turns_in_between(api: Control) -> None:
     seen: list[int] = []
     counting = 0
 
-    def pieces() -> list[str]:
+    def pieces() -> Iterator[str]:
         nonlocal counting
         for counting in range(200):  # noqa: B007
             yield "# piece\n"
 
-    api.gateway.metrics = pieces  # type: ignore[method-assign, assignment]
+    api.gateway.metrics = pieces  # type: ignore[method-assign]
 
     async def watch() -> None:
         while True:
@@ -293,11 +294,11 @@ async def test_metrics_give_the_loop_turns_in_between(api: Control) -> None:
 
 
 async def test_a_scrape_that_fails_half_way_is_visibly_cut_short(api: Control) -> None:
-    def pieces() -> object:
+    def pieces() -> Iterator[str]:
         yield "x" * 100_000
         raise RuntimeError("a fault of ours")
 
-    api.gateway.metrics = pieces  # type: ignore[method-assign, assignment]
+    api.gateway.metrics = pieces  # type: ignore[method-assign]
     said = await api.say(f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n\r\n".encode())
     assert statuses(said) == [200]
     assert not said.endswith(b"0\r\n\r\n")

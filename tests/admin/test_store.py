@@ -33,7 +33,7 @@ async def set_rate(store: Store, rate: int, target: str = KEY) -> None:
 
 def rate_of(store: Store) -> str | None:
     stored = store.state.keys.get(KEY)
-    return stored and stored.messages
+    return None if stored is None else stored.messages
 
 
 async def with_changes(folder: Path, rates: int = 3) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ def rocketmq_script() -> list[Step]:
 
 
 def amqp_script() -> list[Step]:
-    capabilities = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True}
+    capabilities: dict[str, Any] = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True}
 
     def publishes(channel: int) -> bytes:
         return b"".join(amqp.publish(channel, f"topic-{number % 3}", b"x" * (number % 4), exchange="orders", cut=2) for number in range(9))

@@ -15,11 +15,9 @@ import pytest
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients import Program, RocketMQClient
-from support.gateways import Gateway
+from support.gateways import Gateway, StartGateway
 from support.java import MavenUnreachableError
 from support.probes import Probe
-
-StartGateway = Callable[..., Gateway]
 
 
 @pytest.fixture(autouse=True)

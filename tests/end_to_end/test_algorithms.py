@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
@@ -39,7 +39,7 @@ def publish(url: str, queue: str, count: int) -> int:
     return confirmed
 
 
-def test_pacing_delays_each_message_until_it_is_due(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_pacing_delays_each_message_until_it_is_due(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [PACED])
     with Queue(rabbitmq.url, "paced") as queue:
         began = time.monotonic()
@@ -47,7 +47,7 @@ def test_pacing_delays_each_message_until_it_is_due(rabbitmq: RabbitMQ, start_ga
         assert time.monotonic() - began >= 20 / 20 - 0.01  # twenty intervals, but for what may be made up for
 
 
-def test_a_cold_limit_passes_a_third(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_cold_limit_passes_a_third(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [WARMING])
     with Queue(rabbitmq.url, "warming") as queue:
         assert publish(gateway.amqp_url(), queue.name, 20) == 10

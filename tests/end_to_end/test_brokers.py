@@ -8,7 +8,7 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
-from support.clients import go_publish, java_publish, pika_publish
+from support.clients import RocketMQClient, go_publish, java_publish, pika_publish
 from support.queues import Queue
 from support.splice import Splice
 
@@ -42,7 +42,9 @@ def test_a_paused_broker_answers_again_after_it_is_resumed(rabbitmq: RabbitMQ) -
 
 
 @pytest.mark.rocketmq
-def test_rocketmq_clients_reach_the_broker_through_its_advertised_address_only(rocketmq: RocketMQ, rocketmq_client, tmp_path: Path) -> None:
+def test_rocketmq_clients_reach_the_broker_through_its_advertised_address_only(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path: Path
+) -> None:
     """Mode A: nobody answers at the advertised address until something that forwards is put there."""
     topic = f"direct-{rocketmq_client.version.replace('.', '-')}"
     rocketmq.create_topics(topic)

@@ -14,7 +14,7 @@ import pytest
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import CLIENTS
 from support.environments import environment
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import Process, wait_until
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
@@ -55,7 +55,7 @@ class Celery:
     def worker(self) -> Iterator[Process]:
         """One worker that takes one task at a time; at the end it is asked to finish and must exit 0."""
         words = ["-A", "celery_tasks", "worker", "--pool=solo", "--loglevel=info", "--without-gossip", "--without-mingle"]
-        command = [self._python, "-m", "celery", *words]
+        command = [str(self._python), "-m", "celery", *words]
         with Process(command, log=self.directory / "worker.log", env=self._environment(), cwd=CLIENTS / "python") as process:
             process.wait_until(lambda: " ready." in process.output(), within=30, what="the worker's start")
             yield process
@@ -88,7 +88,7 @@ def depths(url: str) -> dict[str, int]:
         return {queue: int(channel.queue_declare(queue, passive=True).method.message_count) for queue in QUEUES}
 
 
-def test_tasks_over_the_limit_arrive_all_in_order_and_none_is_lost(rabbitmq: RabbitMQ, start_gateway, tmp_path: Path) -> None:
+def test_tasks_over_the_limit_arrive_all_in_order_and_none_is_lost(rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
     celery = Celery(gateway.amqp_url(), tmp_path)
     with celery.worker():

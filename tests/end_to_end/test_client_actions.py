@@ -6,7 +6,7 @@ library. What the libraries have in common (what arrived, what was returned, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,8 +62,8 @@ WITHOUT_CODE = {"Bunny::ChannelAlreadyClosed", "ChannelWrongStateError"}
 WITHOUT_TEXT = {"ChannelWrongStateError"}  # "Channel is closed.", and no more
 
 
-def column(table: dict[str, tuple[str | None, ...]], number: int) -> dict[str, str]:
-    return {library: row[number] for library, row in table.items() if row[number] is not None}
+def column(table: Mapping[str, tuple[str | None, ...]], number: int) -> dict[str, str]:
+    return {library: found for library, row in table.items() if (found := row[number]) is not None}
 
 
 NACK, RETURN_AND_NACK = column(REFUSED, 0), column(REFUSED, 1)

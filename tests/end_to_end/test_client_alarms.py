@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.probes import LIBRARIES, asked_at_once
 from support.processes import wait_until
 from support.queues import Queue
@@ -24,7 +24,9 @@ RULE = {
 TWO_PUBLISHES = {"mode": "plain", "count": 2, "linger": 30, "run": "m"}
 
 
-def test_a_memory_alarm_is_told_once_and_taken_back_once_whoever_else_blocks(rabbitmq: RabbitMQ, start_gateway, tmp_path: Path) -> None:
+def test_a_memory_alarm_is_told_once_and_taken_back_once_whoever_else_blocks(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path
+) -> None:
     """The broker's connection.blocked and the gateway's own are merged: never two `blocked` in a row, `unblocked` when both are over."""
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [RULE])
     url = gateway.amqp_url()

@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.probes import LIBRARIES, asked_at_once
 from support.processes import wait_until
 from support.queues import Queue
@@ -25,7 +25,9 @@ RULE = {
 CONSUMING = [library for library in LIBRARIES if library != "librabbitmq"]  # its probe has no consumer
 
 
-def test_limited_deliveries_all_come_and_confirms_do_not_wait_for_them(rabbitmq: RabbitMQ, start_gateway, tmp_path: Path) -> None:
+def test_limited_deliveries_all_come_and_confirms_do_not_wait_for_them(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path
+) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [RULE])
     names = [f"slow.{library}" for library in CONSUMING]
     common = {"url": gateway.amqp_url(), "run": "m", "count": 3, "other_first": True, "linger": 4}

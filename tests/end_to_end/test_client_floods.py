@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish, java_publish
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.probes import Probe
 from support.queues import Queue
 
@@ -27,7 +28,7 @@ NOTHING_PASSES = {"name": "refused", "match": {"protocol": "amqp", "queue": "eve
 def flood(library: str, url: str, key: str, probe: Callable[[str], Probe], home: Path) -> tuple[str, list[str]]:
     """A letter for each message in the order of publishing (A acked, N nacked, ? no answer), and the messages' ids."""
     if library in {"go", "java"}:
-        settings = {"count": COUNT, "every": EVERY, "everykey": "every-seventh"}
+        settings: dict[str, Any] = {"count": COUNT, "every": EVERY, "everykey": "every-seventh"}
         if library == "go":
             published = go_publish(url, "", key, "run", **settings).result()
         else:
@@ -42,7 +43,7 @@ def flood(library: str, url: str, key: str, probe: Callable[[str], Probe], home:
 
 @pytest.mark.parametrize("library", ["go", "java", "aio-pika", "bunny"])
 def test_every_seventh_refused_and_no_ack_or_nack_is_a_lie(
-    library: str, rabbitmq: RabbitMQ, start_gateway, probe: Callable[[str], Probe], tmp_path: Path
+    library: str, rabbitmq: RabbitMQ, start_gateway: StartGateway, probe: Callable[[str], Probe], tmp_path: Path
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [NOTHING_PASSES])
     with (

@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.probes import LIBRARIES, asked_at_once
 from support.queues import Queue
 
@@ -32,7 +32,7 @@ WITH_HEARTBEATS = [library for library in LIBRARIES if library != "librabbitmq"]
 
 
 def test_a_hold_of_ten_seconds_with_heartbeats_of_two_costs_nobody_the_connection(
-    rabbitmq: RabbitMQ, start_gateway, tmp_path: Path
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
     names = [f"{way}.{library}" for way in ("held", "blocked") for library in WITH_HEARTBEATS]

@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
 from support.queues import Queue
 
@@ -47,7 +47,7 @@ def unacked(rabbitmq: RabbitMQ) -> dict[str, int]:
 
 
 def test_acks_pass_a_delayed_publish_of_another_channel_but_neither_their_own_channels_nor_a_block(
-    rabbitmq: RabbitMQ, start_gateway
+    rabbitmq: RabbitMQ, start_gateway: StartGateway
 ) -> None:
     """An ack that overtook its channel's publish could cost both messages. `block` stops the connection, as RabbitMQ's alarms do."""
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)

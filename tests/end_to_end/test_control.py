@@ -16,7 +16,7 @@ import pytest
 from limiter.units import parse_byte_rate, parse_rate
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish
-from support.gateways import Answer, Gateway, amqp_listener, limit_path
+from support.gateways import Answer, Gateway, StartGateway, amqp_listener, limit_path
 from support.processes import LOOPBACK, free_ports, wait_until
 from support.queues import Queue
 from support.rates import passed_between
@@ -47,7 +47,7 @@ def passed_per_second(published: dict[int, int], start: float, seconds: float) -
 
 @pytest.mark.parametrize("how", ["command line", "http"])
 def test_a_limit_changed_during_a_flood_holds_within_half_a_second_and_after_a_restart(
-    rabbitmq: RabbitMQ, start_gateway, tmp_path: Path, how: str
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path, how: str
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1000/s")])
     with Queue(rabbitmq.url, "changed") as queue:
@@ -78,14 +78,14 @@ def test_a_limit_changed_during_a_flood_holds_within_half_a_second_and_after_a_r
 
 
 def test_a_default_changed_live_leaves_overrides_alone_and_its_candidate_tells_what_it_would_do(
-    rabbitmq: RabbitMQ, start_gateway, tmp_path: Path
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     default = {**rule("1000/s"), "candidate": {"messages": "250/s"}}
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [default])
     with Queue(rabbitmq.url, "overridden") as special, Queue(rabbitmq.url, "ordinary") as ordinary:
         gateway.cli("limits", "set", "amqp", "/", "amq.default", special.name, "--messages", "600/s", "--reason", "test")
         enough = tmp_path / "enough"
-        endless = {"seconds": 1, "until": str(enough), "rate": 2500}
+        endless: dict[str, Any] = {"seconds": 1, "until": str(enough), "rate": 2500}
         floods = [go_publish(gateway.amqp_url(), "", one.name, "flood", **endless) for one in (special, ordinary)]
         for one in (special, ordinary):
             wait_for(gateway, one.name, 1.0)
@@ -122,7 +122,7 @@ def promote_and_take_back(gateway: Gateway, demand: int) -> None:
     assert (restored["limit"], restored["candidate"]) == (seen["limit"], seen["candidate"])
 
 
-def test_an_override_that_expires_lets_messages_pass_again(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_an_override_that_expires_lets_messages_pass_again(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1000/s")])
     with Queue(rabbitmq.url, "expires") as queue:
         path = limit_path("amqp", "/", "amq.default", queue.name)
@@ -202,7 +202,7 @@ def number_in_force(gateway: Gateway) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_again(tmp_path) -> None:
+def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_again(tmp_path: Path) -> None:
     """50 times: SIGKILL at a random moment during a stream of changes. Acknowledged changes are there, no change is there in part."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

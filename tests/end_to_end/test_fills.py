@@ -9,7 +9,7 @@ import pika.exceptions
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
 from support.queues import Queue
 
@@ -41,7 +41,7 @@ def confirmed(url: str, queue: str, count: int) -> int:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_bucket_that_was_empty_is_empty_after_a_restart(rabbitmq: RabbitMQ, start_gateway, how: str) -> None:
+def test_a_bucket_that_was_empty_is_empty_after_a_restart(rabbitmq: RabbitMQ, start_gateway: StartGateway, how: str) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [FIVE_AN_HOUR])
     with Queue(rabbitmq.url, "fills") as queue:
         assert confirmed(gateway.amqp_url(), queue.name, 8) == 5

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
 from support.queues import Queue
 from support.rates import bounds
@@ -28,7 +29,9 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(rabbitmq: RabbitMQ, start_gateway, redis_server: RedisServer) -> None:
+def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, redis_server: RedisServer
+) -> None:
     listener = amqp_listener(f"127.0.0.1:{rabbitmq.port}")
     rule = {"name": "limited", "match": {"protocol": "amqp", "routing_key": "limited*"}, "limit": {"messages": f"{RATE}/s"}}
     fleet = {"redis": {"url": redis_server.url, "name": "end-to-end", "timeout": "200ms"}}
@@ -61,6 +64,6 @@ def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(rabbitmq: 
         assert samples["sluice_fleet_outage_seconds_total", None] >= 1
 
 
-def state(gateway: Gateway) -> dict[str, object]:
-    found: dict[str, object] = gateway.get("/v1/status")["fleet"]
+def state(gateway: Gateway) -> dict[str, Any]:
+    found: dict[str, Any] = gateway.get("/v1/status")["fleet"]
     return found

@@ -15,7 +15,7 @@ from support import amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients import go_publish
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.name_servers import read_frame
 from support.processes import LOOPBACK, free_ports
 from support.queues import Queue
@@ -102,7 +102,7 @@ class Unconfirmed(Splice):
 
 
 @pytest.mark.rabbitmq
-def test_rabbitmq_has_never_more_unconfirmed_publishes_than_allowed(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_rabbitmq_has_never_more_unconfirmed_publishes_than_allowed(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     (port,) = free_ports(1)
     with Unconfirmed(port, rabbitmq.port) as between, Queue(rabbitmq.url, "in-flight") as queue:
         gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}")], [RULE])
@@ -119,7 +119,7 @@ def test_rabbitmq_has_never_more_unconfirmed_publishes_than_allowed(rabbitmq: Ra
 
 
 @pytest.mark.rabbitmq
-def test_an_adaptive_limit_that_delays_loses_nothing_at_rabbitmq(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_an_adaptive_limit_that_delays_loses_nothing_at_rabbitmq(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [FOUND])
     with Queue(rabbitmq.url, "in-flight-found") as queue:
         published = go_publish(gateway.amqp_url(), "", queue.name, "run", connections=2, seconds=2.0, rate=1500).result()
@@ -132,7 +132,7 @@ def test_an_adaptive_limit_that_delays_loses_nothing_at_rabbitmq(rabbitmq: Rabbi
 
 
 @pytest.mark.rocketmq
-def test_rocketmq_has_never_more_unanswered_sends_than_allowed(rocketmq: RocketMQ, start_gateway) -> None:
+def test_rocketmq_has_never_more_unanswered_sends_than_allowed(rocketmq: RocketMQ, start_gateway: StartGateway) -> None:
     rocketmq.create_topics("in-flight")
     gateway: Gateway = start_gateway(rocketmq.listeners, [RULE])
     answers: Counter[object] = Counter()

@@ -97,7 +97,7 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
     (tmp_path / "password").write_text("guest\n")
     listener = amqp_listener(f"{LOOPBACK}:{rabbitmq.port}") | {"own_login": {"user": "guest", "password_file": str(tmp_path / "password")}}
     lag = {"queue": "lagging", "target": TARGET, "slowest": f"{SLOWEST}/s"}
-    rule = {"name": "follows", "match": {"queue": "lagging"}, **LIMIT, "lag": lag}
+    rule: dict[str, object] = {"name": "follows", "match": {"queue": "lagging"}, **LIMIT, "lag": lag}
     with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
         connection.channel().queue_declare("lagging")
     with Gateway(tmp_path / "gateway", [listener], [rule]) as gateway:
@@ -152,7 +152,7 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
 def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_path: Path) -> None:
     rocketmq.create_topics("lagging:1")
     lag = {"group": "slow-group", "target": TARGET, "slowest": f"{SLOWEST}/s"}
-    rule = {"name": "follows", "match": {"protocol": "rocketmq", "topic": "lagging"}, **LIMIT, "lag": lag}
+    rule: dict[str, object] = {"name": "follows", "match": {"protocol": "rocketmq", "topic": "lagging"}, **LIMIT, "lag": lag}
     with Gateway(tmp_path / "gateway", rocketmq.listeners, [rule]) as gateway:
         committed = 0
 

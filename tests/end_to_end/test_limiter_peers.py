@@ -83,7 +83,7 @@ def test_pacing_passes_what_smooth_bursty_passes_batches_too(tmp_path: Path) -> 
 def test_where_a_token_bucket_and_smooth_bursty_differ(tmp_path: Path) -> None:
     """Guava begins with nothing stored, and passes a batch that has not come in yet."""
     start: Asks = [(0, 1)] * 100
-    batch: Asks = [(REST_US, 1)] * 101 + [(REST_US + 10_000, 50), (REST_US + 500_000, 1), (REST_US + 510_000, 1)]
+    batch: Asks = [*[(REST_US, 1)] * 101, (REST_US + 10_000, 50), (REST_US + 500_000, 1), (REST_US + 510_000, 1)]
     cases = [Case("bursty", 100, 1, start), Case("bursty", 100, 1, batch)]
     compared(tmp_path, *cases)
     assert sum(cases[0].passed) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import go_publish
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.idle_connections import AMQP, ROCKETMQ, Dialogue, IdleConnections, allow_open_files
 from support.processes import wait_until
 from support.queues import Queue
@@ -27,7 +27,7 @@ IDLE = 1000
 IDLE_BUDGET = 20_000  # bytes of resident memory per connection (issue 4); measured 2026-11, interpreted: AMQP 12,100
 
 
-def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{rabbitmq.port}")],
         [{"name": "all", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "1M/s"}}],
@@ -79,7 +79,7 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
 
 
 @pytest.mark.parametrize(("protocol", "dialogue"), [("amqp", AMQP), ("rocketmq", ROCKETMQ)])
-def test_an_idle_connection_costs_at_most_20_kb(start_gateway, protocol: str, dialogue: Dialogue) -> None:
+def test_an_idle_connection_costs_at_most_20_kb(start_gateway: StartGateway, protocol: str, dialogue: Dialogue) -> None:
     """Each has been used (AMQP: handshake, channel, an acked publish; RocketMQ: sends, long polls) under a rule that knows it."""
     allow_open_files(2 * (WARM + IDLE) + 200)
     rule = {"name": "all", "match": {"protocol": protocol}, "per": "topic", "limit": {"messages": "1M/s"}}

@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
 
 pytestmark = pytest.mark.rabbitmq
@@ -25,7 +25,7 @@ def asked(gateway: Gateway, *words: str) -> Any:
     return json.loads(gateway.cli("-o", "json", *words).stdout)
 
 
-def test_who_is_held_by_which_rule_is_shown_and_found(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_who_is_held_by_which_rule_is_shown_and_found(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", max_connections_per_address=7)], [rule("1/s")])
     wait_until(lambda: '"listening"' in gateway.log(), within=10, what="the line about it, which comes after it is ready")
     (listening,) = [line for line in map(json.loads, gateway.log().splitlines()) if line.get("event") == "listening"]
@@ -46,7 +46,7 @@ def test_who_is_held_by_which_rule_is_shown_and_found(rabbitmq: RabbitMQ, start_
         assert listener["seats"]["most"] > 100, "the descriptors' limit, where max_connections is not set"
 
 
-def test_a_reload_tried_out_changes_nothing_and_what_was_done_is_in_the_audit(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_reload_tried_out_changes_nothing_and_what_was_done_is_in_the_audit(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule("1/s")])
 
     def in_force() -> str:

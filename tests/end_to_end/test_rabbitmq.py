@@ -13,7 +13,7 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients import Publishing, go_publish, java_publish, pika_publish
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.queues import Queue
 from support.rates import bounds, let_through
 
@@ -44,7 +44,7 @@ def publish(library: str, url: str, key: str, count: int, home: Path) -> Publish
     ],
 )
 def test_an_ack_seen_by_the_client_is_a_message_in_the_queue_and_nothing_else_is(
-    rabbitmq: RabbitMQ, start_gateway, library: str, rule: dict[str, object], tmp_path: Path
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, library: str, rule: dict[str, object], tmp_path: Path
 ) -> None:
     """20,000 confirmed messages through 1,000/s. Go and Java guard the splitting of multiple acks: unsplit, nacked ones show as acked."""
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
@@ -61,7 +61,7 @@ def test_an_ack_seen_by_the_client_is_a_message_in_the_queue_and_nothing_else_is
     assert published.count("A") <= at_most
 
 
-def test_four_connections_flooding_one_topic_share_exactly_its_limit(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_four_connections_flooding_one_topic_share_exactly_its_limit(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [limited_to({"messages": "500/s"})])
     with Queue(rabbitmq.url, "limited-flood") as queue:
         flood = go_publish(gateway.amqp_url(), "", queue.name, "flood", connections=4, seconds=FLOOD_S, rate=2500)
@@ -76,7 +76,7 @@ def test_four_connections_flooding_one_topic_share_exactly_its_limit(rabbitmq: R
     assert published.count("?") == 0
 
 
-def test_at_every_scrape_the_messages_received_are_all_accounted_for(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_at_every_scrape_the_messages_received_are_all_accounted_for(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [limited_to({"messages": "500/s"})])
     with Queue(rabbitmq.url, "limited-counted") as queue:
         flood = go_publish(gateway.amqp_url(), "", queue.name, "flood", connections=2, seconds=2, rate=3000)
@@ -99,7 +99,7 @@ def connect(url: str, **properties: Any) -> pika.BlockingConnection:
     return pika.BlockingConnection(parameters)
 
 
-def test_a_consumer_behind_the_gateway_gets_and_acks_every_message(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_consumer_behind_the_gateway_gets_and_acks_every_message(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [limited_to({"messages": "10/s"})])
     bodies = [bytes([number % 256]) * size for number, size in enumerate([0, 1, 199, 131_064, 131_065, 400_000] + [200] * 2000)]
     with Queue(rabbitmq.url, "consumed") as queue, connect(rabbitmq.url) as direct, connect(gateway.amqp_url()) as through:
@@ -122,7 +122,7 @@ def test_a_consumer_behind_the_gateway_gets_and_acks_every_message(rabbitmq: Rab
         assert queue.depth() == 0
 
 
-def test_a_channel_without_confirms_waits_its_turn_and_the_other_channel_goes_on(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_channel_without_confirms_waits_its_turn_and_the_other_channel_goes_on(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     rule = limited_to({"messages": "100/s", "burst": {"messages": 20}}, breaker={"open_for": "0s"})
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
     with (
@@ -149,7 +149,7 @@ def test_a_channel_without_confirms_waits_its_turn_and_the_other_channel_goes_on
     assert sorted(waits)[25] < 0.05
 
 
-def test_a_refused_mandatory_message_comes_back_whole_before_its_nack(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_refused_mandatory_message_comes_back_whole_before_its_nack(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [limited_to({"messages": "1/min", "burst": {"messages": 1}})]
     )
@@ -182,7 +182,7 @@ def wait_for_close(connection: pika.BlockingConnection) -> None:
         connection.process_data_events(time_limit=0.1)
 
 
-def test_sigterm_tells_the_clients_in_their_protocol_and_exits_0(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_sigterm_tells_the_clients_in_their_protocol_and_exits_0(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [limited_to({"messages": "10/s"})])
     with Queue(rabbitmq.url, "last-words") as queue:
         publisher, consumer = connect(gateway.amqp_url()), connect(gateway.amqp_url())

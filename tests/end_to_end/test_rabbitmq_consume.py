@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any
 
 import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.queues import Queue
 from support.rates import bounds
 
@@ -97,7 +96,7 @@ def logged(gateway: Gateway, queue: str) -> dict[str, int]:
     return sums
 
 
-def test_a_limited_queue_comes_at_its_rate_and_the_rest_at_full_speed(rabbitmq: RabbitMQ, start_gateway: Any) -> None:
+def test_a_limited_queue_comes_at_its_rate_and_the_rest_at_full_speed(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [LIMITED])
     url = gateway.amqp_url()
     with Queue(rabbitmq.url, "slow-jobs") as slow, Queue(rabbitmq.url, "quick") as quick, Queue(rabbitmq.url, "answers") as answers:
@@ -133,7 +132,7 @@ def test_a_limited_queue_comes_at_its_rate_and_the_rest_at_full_speed(rabbitmq: 
     assert logged(gateway, "slow-jobs") == {"messages": 1000, "bytes": size, "refused_messages": 0, "dropped_messages": 0}
 
 
-def test_what_a_consumer_leaves_behind_is_delivered_again(rabbitmq: RabbitMQ, start_gateway: Any) -> None:
+def test_what_a_consumer_leaves_behind_is_delivered_again(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     """Closing a channel does not wait for what is held for it, and none of that is lost."""
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [LIMITED | {"limit": {"messages": "1/s"}}])
     path = "%2F/amq.default/slow-left"
@@ -170,7 +169,7 @@ def test_what_a_consumer_leaves_behind_is_delivered_again(rabbitmq: RabbitMQ, st
     assert fates["abandoned"] == 200 - len(taken)
 
 
-def test_single_messages_asked_for_wait_too(rabbitmq: RabbitMQ, start_gateway: Any) -> None:
+def test_single_messages_asked_for_wait_too(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     rule = LIMITED | {"limit": {"messages": "20/s", "burst": {"messages": 1}}}
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
     with Queue(rabbitmq.url, "slow-gets") as queue, connect(gateway.amqp_url()) as connection:

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gateway.transport import proxy_protocol
 from gateway.transport.proxy_protocol import Ends
 from support import amqp
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, Process, accepts, free_ports, wait_until
 from support.splice import Splice
 
@@ -62,7 +63,7 @@ CAPS = [
 
 @pytest.mark.parametrize(("setting", "most", "room", "said"), CAPS, ids=[case[0] for case in CAPS])
 def test_one_connection_too_many_is_told_why_and_the_others_go_on(
-    rabbitmq: RabbitMQ, start_gateway, setting: str, most: object, room: int, said: str
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, setting: str, most: object, room: int, said: str
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", **{setting: most})], [])
     with ExitStack() as inside:
@@ -82,7 +83,7 @@ def test_one_connection_too_many_is_told_why_and_the_others_go_on(
             assert works(again)
 
 
-def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", max_connections_per_user=1)], [])
     with pytest.raises(pika.exceptions.ProbableAuthenticationError):
         connect(gateway, "guest:wrong")
@@ -91,7 +92,9 @@ def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway)
         assert "max_connections_per_user" in refusal(gateway)[0]
 
 
-def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noticed(rabbitmq: RabbitMQ, start_gateway) -> None:
+def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noticed(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway
+) -> None:
     port = free_ports(1)[0]
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}")], [], until="/livez")
     for _ in range(5):
@@ -146,7 +149,7 @@ def peers(broker: RabbitMQ) -> list[str]:
     return sorted(line for line in broker.control("list_connections", "peer_host").split() if line != "peer_host")
 
 
-def test_the_broker_sees_the_clients_own_address(believing: RabbitMQ, start_gateway) -> None:
+def test_the_broker_sees_the_clients_own_address(believing: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{believing.port}", send_proxy_protocol="v2")], [])
     with speaking_from("127.0.0.5", gateway.port("rabbit")) as client:
         assert peers(believing) == ["127.0.0.5"]
@@ -155,7 +158,9 @@ def test_the_broker_sees_the_clients_own_address(believing: RabbitMQ, start_gate
 
 
 @pytest.mark.parametrize("version", ["send-proxy", "send-proxy-v2"])
-def test_behind_haproxy_limits_and_broker_see_the_original_client(believing: RabbitMQ, start_gateway, tmp_path: Path, version: str) -> None:
+def test_behind_haproxy_limits_and_broker_see_the_original_client(
+    believing: RabbitMQ, start_gateway: StartGateway, tmp_path: Path, version: str
+) -> None:
     gateway: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, send_proxy_protocol="v2", max_connections_per_address=1)],
         [],
@@ -175,7 +180,9 @@ def test_behind_haproxy_limits_and_broker_see_the_original_client(believing: Rab
         assert clients <= {"127.0.0.5", "127.0.0.6"}
 
 
-def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_header_is_closed(believing: RabbitMQ, start_gateway) -> None:
+def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_header_is_closed(
+    believing: RabbitMQ, start_gateway: StartGateway
+) -> None:
     gateway: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, send_proxy_protocol="v2")], []
     )
@@ -199,7 +206,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
     return data
 
 
-def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ, start_gateway) -> None:
+def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ, start_gateway: StartGateway) -> None:
     """SASL PLAIN by hand (AMQP 1.0, part 5): header, sasl-mechanisms, sasl-init, sasl-outcome, then the header of AMQP itself."""
     gateway: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{believing.port}", send_proxy_protocol="v2", other_protocols="pass")],
@@ -219,15 +226,19 @@ def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ
         assert len(gateway.get("/v1/connections")["items"]) == 1
 
 
+def is_deserted(gateway: Gateway) -> bool:
+    return bool(shown(gateway)["connections_active"] == 0)
+
+
 def test_a_proxy_header_the_broker_misses_or_does_not_expect_is_told_to_the_client_and_in_the_log(
-    start_gateway: Any, believing: RabbitMQ, rabbitmq: RabbitMQ
+    start_gateway: StartGateway, believing: RabbitMQ, rabbitmq: RabbitMQ
 ) -> None:
     """Both ways round the naive gateway shows a bare end, and nobody knows whose setting is wrong."""
     for port, sent in ((believing.port, "none"), (rabbitmq.port, "v2")):
         gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}", send_proxy_protocol=sent)], [])
         text, _ = refusal(gateway)
         assert f"does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?" in text
-        wait_until(lambda gateway=gateway: shown(gateway)["connections_active"] == 0, within=30, what="the connection is gone")
+        wait_until(partial(is_deserted, gateway), within=30, what="the connection is gone")
         assert shown(gateway)["connections_closed"] == {"broker_closed_early": 1}
         (line,) = [line for line in map(json.loads, gateway.log().splitlines()) if line.get("cause") == "broker_closed_early"]
         assert (line["event"], line["connections"], line["level"]) == ("connection_closed", 1, "warning")

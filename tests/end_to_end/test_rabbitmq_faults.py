@@ -14,7 +14,7 @@ import pytest
 
 from support import amqp
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
@@ -30,7 +30,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
 
 
 @pytest.fixture
-def gateway(mortal: RabbitMQ, start_gateway) -> Gateway:
+def gateway(mortal: RabbitMQ, start_gateway: StartGateway) -> Gateway:
     return start_gateway([amqp_listener(f"{LOOPBACK}:{mortal.port}")], [])
 
 
@@ -203,6 +203,7 @@ def test_a_memory_alarm_is_seen_shown_and_over(mortal: RabbitMQ, gateway: Gatewa
 
     def shown() -> dict[str, object]:
         connection.process_data_events(time_limit=0)
+        item: dict[str, object]
         (item,) = gateway.get("/v1/connections")["items"]
         return item
 

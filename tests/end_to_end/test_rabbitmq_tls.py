@@ -17,7 +17,7 @@ import pika.exceptions
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 from support.tls import Authority
 
@@ -131,7 +131,7 @@ def served(gateway: Gateway, ca: Authority) -> int:
         return int(str(found["serialNumber"]), 16)
 
 
-def test_five_mebibytes_pass_both_hops_byte_for_byte_and_limits_hold(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_five_mebibytes_pass_both_hops_byte_for_byte_and_limits_hold(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([both_hops(broker, ca)], [FLOOD])
     payload = bytes(range(256)) * (5 << 12)
     with connect(gateway, ca) as connection:
@@ -157,7 +157,9 @@ def test_five_mebibytes_pass_both_hops_byte_for_byte_and_limits_hold(broker: Rab
         assert works(connection)
 
 
-def test_external_is_the_certificates_user_here_and_the_gateways_at_the_broker(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_external_is_the_certificates_user_here_and_the_gateways_at_the_broker(
+    broker: RabbitMQ, ca: Authority, start_gateway: StartGateway
+) -> None:
     gateway: Gateway = start_gateway([both_hops(broker, ca)], [])
     with connect(gateway, ca, pika.credentials.ExternalCredentials()) as connection:
         assert works(connection)
@@ -168,7 +170,7 @@ def test_external_is_the_certificates_user_here_and_the_gateways_at_the_broker(b
     assert "every client that logs in with SASL EXTERNAL is the user of this certificate" in done.stdout + done.stderr
 
 
-def test_nobody_without_a_certificate_logs_in_as_the_gateway(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_nobody_without_a_certificate_logs_in_as_the_gateway(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     listener = both_hops(broker, ca)
     del listener["tls"]
     gateway: Gateway = start_gateway([listener], [])
@@ -181,7 +183,7 @@ def test_nobody_without_a_certificate_logs_in_as_the_gateway(broker: RabbitMQ, c
 
 
 def test_clients_that_are_not_let_in_and_clients_that_do_not_want_in(
-    broker: RabbitMQ, ca: Authority, stranger: Authority, start_gateway
+    broker: RabbitMQ, ca: Authority, stranger: Authority, start_gateway: StartGateway
 ) -> None:
     gateway: Gateway = start_gateway([both_hops(broker, ca)], [])
     dials = counted(gateway, "sluice_upstream_connect_total", result="ok")
@@ -201,7 +203,7 @@ def test_clients_that_are_not_let_in_and_clients_that_do_not_want_in(
         assert works(connection)
 
 
-def test_a_tls_client_on_a_plain_listener_is_named(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_a_tls_client_on_a_plain_listener_is_named(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{broker.port}")], [])
     with pytest.raises(ssl.SSLError, match=r"(?i)wrong.version.number"):
         connect(gateway, ca)
@@ -210,7 +212,7 @@ def test_a_tls_client_on_a_plain_listener_is_named(broker: RabbitMQ, ca: Authori
 
 
 def test_a_broker_that_cannot_be_trusted_is_told_to_the_client_and_to_operators(
-    broker: RabbitMQ, ca: Authority, stranger: Authority, start_gateway
+    broker: RabbitMQ, ca: Authority, stranger: Authority, start_gateway: StartGateway
 ) -> None:
     gateway: Gateway = start_gateway([both_hops(broker, ca, ca=str(stranger.file))], [], until="/livez")
     words = "certificate ends in a CA that is not trusted"
@@ -228,27 +230,30 @@ def test_a_broker_that_cannot_be_trusted_is_told_to_the_client_and_to_operators(
         assert works(connection)
 
 
-def test_a_broker_by_another_name_is_not_talked_to(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_a_broker_by_another_name_is_not_talked_to(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([both_hops(broker, ca, server_name=None)], [], until="/livez")
     assert "certificate is for another address (IP address mismatch, certificate is not valid for" in refused(
         gateway, ca, ca.directory / "application.pem"
     )
 
 
-def test_a_broker_that_wants_a_certificate_and_gets_none_is_named(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_a_broker_that_wants_a_certificate_and_gets_none_is_named(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([both_hops(broker, ca, certificate=None, key=None)], [])
     refused(gateway, ca, ca.directory / "application.pem")
     said(gateway, "connection_closed", "TLS: the peer requires a certificate and was shown none")
     closed(gateway, "tls", 1)
 
 
-def test_certificates_change_with_a_reload_while_connections_live(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_certificates_change_with_a_reload_while_connections_live(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     certificate, key = ca.issue("renewed", "gateway.example", not_after=now + timedelta(days=10))
     listener = both_hops(broker, ca)
     listener["tls"] = {"certificate": str(certificate), "key": str(key), "client_ca": str(ca.file)}
     gateway: Gateway = start_gateway([listener], [])
-    expires = lambda: counted(gateway, "sluice_tls_cert_expiry_timestamp_seconds", hop="client")  # noqa: E731
+
+    def expires() -> float:
+        return counted(gateway, "sluice_tls_cert_expiry_timestamp_seconds", hop="client")
+
     assert expires() == (now + timedelta(days=10)).replace(tzinfo=UTC).timestamp()
     assert "in 9 days" in gateway.cli("check", "-c", str(gateway.config)).stderr + gateway.cli("check", "-c", str(gateway.config)).stdout
     with connect(gateway, ca) as old:
@@ -275,7 +280,7 @@ def test_certificates_change_with_a_reload_while_connections_live(broker: Rabbit
         assert works(old), "a connection keeps what it began with"
 
 
-def test_a_client_that_only_opens_the_port_does_not_hurt(broker: RabbitMQ, ca: Authority, start_gateway) -> None:
+def test_a_client_that_only_opens_the_port_does_not_hurt(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([{**both_hops(broker, ca), "handshake_timeout": "1s"}], [])
     with closing(socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=10)) as silent:
         with connect(gateway, ca) as connection:

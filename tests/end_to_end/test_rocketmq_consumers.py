@@ -7,7 +7,7 @@ under a limit on what they get are in `test_rocketmq_consume.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -68,7 +68,7 @@ def probe(rocketmq: RocketMQ, gateway: Gateway, tmp_path_factory: pytest.TempPat
         yield started.__getitem__
 
 
-def consumed_at_once(orders: dict[str, Callable[[], Consumed]]) -> dict[str, Consumed]:
+def consumed_at_once(orders: Mapping[str, Callable[[], Consumed]]) -> dict[str, Consumed]:
     """What each of the libraries consumes, all at the same time."""
     with ThreadPoolExecutor(len(orders)) as at_work:
         asked = {library: at_work.submit(order) for library, order in orders.items()}

@@ -55,7 +55,7 @@ class Cluster:
         (port,) = free_ports(1)
         first, last = port_range(12)
         self.names = f"{LOOPBACK}:{port}"
-        names = {
+        names: dict[str, object] = {
             "name": "names",
             "protocol": "rocketmq-nameserver",
             "bind": self.names,
@@ -182,7 +182,7 @@ def test_a_broker_that_would_register_through_the_gateway_is_refused(cluster: Cl
     def refused() -> list[dict[str, str]]:
         return [line for line in map(json.loads, log().splitlines()) if line.get("event") == "registration_refused"]
 
-    wait_until(refused, within=30, what="the broker has tried to register")
+    wait_until(lambda: refused() != [], within=30, what="the broker has tried to register")
     assert refused()[0]["request"].startswith("REGISTER_BROKER")
     assert cluster.brokers.name_server in refused()[0]["remedy"]
     with Asker(cluster.brokers.name_server_port) as asker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def clients(broker: RocketMQ, group: str) -> list[str]:
     return [each["clientAddr"] for each in found["connectionSet"]]
 
 
-def test_consumer_connection_shows_the_clients_own_address(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path) -> None:
+def test_consumer_connection_shows_the_clients_own_address(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path: Path) -> None:
     topic = f"proxied-{rocketmq_client.version.replace('.', '')}"
     rocketmq.create_topics(topic)
     listeners = [{**listener, "send_proxy_protocol": "v2"} for listener in rocketmq.listeners]
@@ -53,7 +54,7 @@ def test_consumer_connection_shows_the_clients_own_address(rocketmq: RocketMQ, r
     assert shown == known, "not the gateway's own socket, the client's"
 
 
-def test_a_header_of_the_clients_own_never_reaches_the_broker(rocketmq: RocketMQ, tmp_path) -> None:
+def test_a_header_of_the_clients_own_never_reaches_the_broker(rocketmq: RocketMQ, tmp_path: Path) -> None:
     """The broker would believe it: RocketMQ has no list of who may send one."""
     forged = proxy_protocol.write(Ends(("192.0.2.7", 4711), (LOOPBACK, rocketmq.port)))
     body = json.dumps({"clientID": "forger", "consumerDataSet": [consumer("forged")], "producerDataSet": []}).encode()

@@ -6,6 +6,7 @@ import copy
 import json
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,9 @@ RULES: list[dict[str, object]] = [
 ]
 
 
-def test_java_clients_send_through_tls_on_both_hops_and_are_limited(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path) -> None:
+def test_java_clients_send_through_tls_on_both_hops_and_are_limited(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path: Path
+) -> None:
     """The client trusts any certificate (tls.client.authServer is false by default), and the broker's can be no CA's."""
     certificate, key = Authority(tmp_path).issue("gateway", "127.0.0.1")
     protection = {"tls": {"certificate": str(certificate), "key": str(key)}, "upstream_tls": {"verify": "none"}}
@@ -46,7 +49,7 @@ def test_java_clients_send_through_tls_on_both_hops_and_are_limited(rocketmq: Ro
 
 
 @pytest.mark.usefixtures("rocketmq")  # which skips where there is no Maven Central
-def test_a_permissive_gateway_serves_both_kinds_side_by_side_before_a_broker_that_takes_one(tmp_path) -> None:
+def test_a_permissive_gateway_serves_both_kinds_side_by_side_before_a_broker_that_takes_one(tmp_path: Path) -> None:
     """As on RocketMQ's own port: the first byte tells. Behind the gateway all is TLS."""
     certificate, key = Authority(tmp_path).issue("gateway", "127.0.0.1")
     tls = {"certificate": str(certificate), "key": str(key), "mode": "permissive"}
@@ -74,7 +77,7 @@ def test_a_permissive_gateway_serves_both_kinds_side_by_side_before_a_broker_tha
             assert direct.recv(1) == b"", "the broker was to take TLS only"
 
 
-def test_an_enforcing_gateway_closes_a_client_without_tls_and_says_what_to_do(rocketmq: RocketMQ, tmp_path) -> None:
+def test_an_enforcing_gateway_closes_a_client_without_tls_and_says_what_to_do(rocketmq: RocketMQ, tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).issue("gateway", "127.0.0.1")
     listeners = [{**rocketmq.listeners[0], "tls": {"certificate": str(certificate), "key": str(key)}}]
     with Gateway(tmp_path / "gateway", listeners, RULES) as gateway:

@@ -17,7 +17,7 @@ import pika.exceptions
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener, limit_path
+from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.processes import wait_until
 from support.queues import Queue
 from support.rates import let_through
@@ -95,7 +95,7 @@ def spread(gateway: Gateway) -> Iterator[Spread]:
 
 
 @pytest.fixture
-def gateway(rabbitmq: RabbitMQ, start_gateway) -> Gateway:
+def gateway(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> Gateway:
     started: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [RULE], gateway={"name": "workers", "state_directory": "state", "workers": WORKERS}
     )

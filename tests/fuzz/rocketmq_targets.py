@@ -13,7 +13,8 @@ from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
-from limiter.rules.rule import Limit, Match, Rate, Rule
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
 from support import rocketmq
 from support.conversations import Ports, Talk, rule
 from support.slow_headers import Read, read_header

@@ -18,7 +18,8 @@ from pamqp import commands
 
 from gateway.pipeline.parts import ProtocolError
 from gateway.transport import proxy_protocol
-from limiter.rules.rule import Limit, Match, Rate, Rule
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
 from support import amqp
 from support.conversations import Talk, rule
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from limiter.limits import Limit, Rate, per_second
@@ -56,7 +58,7 @@ def test_capacity_is_whole_tokens_and_at_least_one(limit: Limit, messages: int, 
 
 
 @pytest.mark.parametrize("burst", [{"messages_burst": 0}, {"bytes_burst": -1}, {"burst_ns": 0}])
-def test_a_burst_of_nothing_is_an_error_with_its_remedy(burst: dict[str, int]) -> None:
+def test_a_burst_of_nothing_is_an_error_with_its_remedy(burst: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="say a rate of 0 where that is meant"):
         Limit(messages=Rate(5), **burst)
 

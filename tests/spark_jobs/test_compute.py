@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -54,7 +54,7 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def night(folder: Path, date: str = TODAY, **options: object) -> int:
+def night(folder: Path, date: str = TODAY, **options: Any) -> int:
     return compute(folder / "log", date, folder / "state", folder / f"quotas-{date}.json", now=NOW, **options)
 
 

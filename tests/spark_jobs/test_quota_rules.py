@@ -185,12 +185,12 @@ def test_within_a_second_the_logged_peak_bounds_what_is_added(spark: SparkSessio
     rates = spark.createDataFrame(
         [(*key, rate) for key in tenths for rate in (20, 60, 80, 120, 500)], "protocol string, topic string, dimension string, rate bigint"
     )
-    for row in needed(rates, memory).collect():
-        fine = {tick: amount for tick, amount in tenths[(row.protocol, row.topic, row.dimension)].items() if amount}
-        exact = quota_oracle.burst(fine, Fraction(row.rate, 10))
-        assert row.needed >= exact
-        stored = states[(row.protocol, row.topic, row.dimension)]
-        mattered += exact > max(on_the_curve(stored[12], stored[10], row.rate), row.rate)
+    for found in needed(rates, memory).collect():
+        fine = {tick: amount for tick, amount in tenths[(found.protocol, found.topic, found.dimension)].items() if amount}
+        exact = quota_oracle.burst(fine, Fraction(found.rate, 10))
+        assert found.needed >= exact
+        stored = states[(found.protocol, found.topic, found.dimension)]
+        mattered += exact > max(on_the_curve(stored[12], stored[10], found.rate), found.rate)
     assert mattered, "no case needed the allowance: this test proves nothing"
 
 

@@ -72,7 +72,7 @@ print(curve(table).column("curve")[0].as_py()[-1]["burst"], replay(table).column
 
 def test_functions_that_run_on_the_workers_need_nothing_of_ours_there(tmp_path: Path) -> None:
     ship_by_value()
-    shipped = cloudpickle.dumps((_curve_of, _replay_group))
+    shipped = cloudpickle.dumps((_curve_of, _replay_group))  # type: ignore[no-untyped-call]
     done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
     assert (done.stdout.decode().split(), done.stderr.decode()) == (["9", "4"], "")
 

@@ -24,7 +24,7 @@ BROKER: Final[dict[str, object]] = {
     "useServerSideResetOffset": "false",  # else the client is not told (220)
     "transactionTimeOut": 10_000,  # a busy machine may take a while to settle what is settled at once
 }
-ACCESS_CONTROL: Final[dict[str, object]] = {
+_MECHANISMS: Final[dict[str, object]] = {
     f"{kind}{setting}": value.replace("KIND", kind)
     for kind in ("authentication", "authorization")
     for setting, value in (
@@ -32,7 +32,8 @@ ACCESS_CONTROL: Final[dict[str, object]] = {
         ("Provider", f"org.apache.rocketmq.auth.KIND.provider.Default{kind.capitalize()}Provider"),
         ("MetadataProvider", f"org.apache.rocketmq.auth.KIND.provider.Local{kind.capitalize()}MetadataProvider"),
     )
-} | {
+}
+ACCESS_CONTROL: Final[dict[str, object]] = _MECHANISMS | {
     "initAuthenticationUser": json.dumps({"username": USER, "password": SECRET}),
     "innerClientAuthenticationCredentials": json.dumps({"accessKey": USER, "secretKey": SECRET}),
 }

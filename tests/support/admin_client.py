@@ -141,7 +141,7 @@ async def reply(stream: trio.abc.Stream, connection: h11.Connection) -> Reply:
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some(65536))
+            connection.receive_data(bytes(await stream.receive_some(65536)))
         elif isinstance(event, h11.Response):
             found.status = event.status_code
             found.headers = {name.decode(): value.decode() for name, value in event.headers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pamqp.base
 import pamqp.exceptions
@@ -13,7 +14,7 @@ HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
-def method(channel: int, frame: pamqp.base.Frame) -> bytes:
+def method(channel: int, frame: pamqp.base.Frame | header.ContentHeader) -> bytes:
     return pamqp.frame.marshal(frame, channel)
 
 
@@ -61,7 +62,7 @@ def greeting(
     capabilities: dict[str, bool] | None = None,
 ) -> bytes:
     """All a client says before its first publish, in one piece."""
-    properties: dict[str, object] = {"product": "test", "version": "1"}
+    properties: dict[str, Any] = {"product": "test", "version": "1"}
     if capabilities is not None:
         properties["capabilities"] = capabilities
     pieces = [
@@ -100,7 +101,7 @@ class Frame:
 
     channel: int
     name: str
-    value: object
+    value: Any
     raw: bytes
 
 

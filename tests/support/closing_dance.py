@@ -37,7 +37,7 @@ def content_step(side: Side, frame: amqp.Frame) -> None:
     """Check that `frame` may stand here within a message, or between two."""
     if frame.name == "ContentHeader":
         assert side.left == -1, "a content header without a message"
-        side.left = frame.value.body_size  # type: ignore[attr-defined]
+        side.left = frame.value.body_size
     elif frame.name == "ContentBody":
         assert side.left > 0, "a body frame without a message"
         side.left -= len(frame.raw) - 8
@@ -181,7 +181,7 @@ class Dance:
         assert side.state != CLOSED, f"{frame.name} on channel {frame.channel}, which is closed"
         content_step(side, frame)
         if frame.name == "Channel.Close":
-            if frame.value.reply_code == 506:  # type: ignore[attr-defined]
+            if frame.value.reply_code == 506:
                 self.closes += 1
             self.from_client += amqp.method(frame.channel, commands.Channel.CloseOk())
             self.crossings += side.state == CLOSING
@@ -194,7 +194,7 @@ class Dance:
             assert side.state in {OPENING, CLOSING}, "channel.open-ok for nothing"
             side.state = OPEN if side.state == OPENING else side.state
         elif frame.name in {"Basic.Ack", "Basic.Nack"}:
-            assert frame.value.delivery_tag <= side.published, "a confirm for what this channel has not published"  # type: ignore[attr-defined]
+            assert frame.value.delivery_tag <= side.published, "a confirm for what this channel has not published"
         return True
 
     # ---- the broker --------------------------------------------------------------------------------------------------

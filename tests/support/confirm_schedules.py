@@ -146,7 +146,7 @@ class Schedule:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
                 continue
-            part.passed = part.count if random() < self.kindness else int(random() * part.count)
+            part.passed = part.count if random() < self.kindness else int(random() * int(part.count))
             if part.passed >= part.count:
                 conversation.admit(part)
                 continue

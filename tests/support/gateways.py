@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,9 @@ class Gateway:
     def __init__(
         self,
         directory: Path,
-        listeners: list[dict[str, object]],
-        rules: list[dict[str, object]],
-        settings: dict[str, object] | None = None,
+        listeners: Sequence[Mapping[str, object]],
+        rules: Sequence[Mapping[str, object]],
+        settings: Mapping[str, object] | None = None,
         until: str = "/readyz",
         supervisor: Supervisor | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Gateway:
         self._process: Process | None = None
         self._starts = 0
 
-    def write_rules(self, rules: list[dict[str, object]]) -> None:
+    def write_rules(self, rules: Sequence[Mapping[str, object]]) -> None:
         written_out = json.loads(json.dumps(rules))  # values used twice would become YAML aliases, which the gateway refuses
         self.rules_file.write_text(yaml.safe_dump({"rules": written_out}, sort_keys=False))
 
@@ -241,3 +241,6 @@ def amqp_listener(upstream: str, **more: object) -> dict[str, object]:
 def limit_path(protocol: str, *words: str) -> str:
     """`/v1/limits/...` of a topic: one word for RocketMQ; vhost, exchange and routing key for AMQP."""
     return f"/v1/limits/{protocol}/" + "/".join(quote(word, safe="") for word in words)
+
+
+StartGateway = Callable[..., Gateway]  # the fixture `start_gateway`: listeners, rules, settings by name

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -29,6 +30,10 @@ def number_in(store: Store) -> int:
     return int((numbers.pop() or "0/s").removesuffix("/s")) if numbers else 0
 
 
+def all_of(stored: StoredOverride) -> tuple[list[tuple[str, StoredOverride | None]], None]:
+    return [(key, stored) for key in KEYS], None
+
+
 def change_until_killed(folder: Path, told: int) -> None:
     async def forever() -> None:
         store = Store.open(folder, (), time.time, rotate_at=4096)
@@ -36,7 +41,7 @@ def change_until_killed(folder: Path, told: int) -> None:
         while True:
             number += 1
             stored = StoredOverride(messages=f"{number}/s")
-            await store.change(lambda stored=stored: ([(key, stored) for key in KEYS], None), Author("child"), "test")
+            await store.change(partial(all_of, stored), Author("child"), "test")
             os.write(told, f"{number}\n".encode())
 
     trio.run(forever)

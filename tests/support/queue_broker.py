@@ -7,10 +7,11 @@ import socket
 from threading import Thread
 
 from pamqp import commands, frame
+from pamqp.base import Frame
 
 from gateway.listeners.upstream import Upstream
 
-Said = list[tuple[int, object] | bytes]
+Said = list[tuple[int, Frame] | bytes]
 HELLO: list[Said] = [
     [(0, commands.Connection.Start(0, 9, {}, "PLAIN", "en_US"))],
     [(0, commands.Connection.Tune(10, 131072, 60))],
@@ -57,6 +58,6 @@ class Broker:
         self._listening.close()
 
 
-def declared(count: int) -> tuple[int, object]:
+def declared(count: int) -> tuple[int, Frame]:
     """The answer to a look at the queue `jobs`."""
     return 1, commands.Queue.DeclareOk("jobs", count, 0)

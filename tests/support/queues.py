@@ -52,7 +52,7 @@ class Queue:
 
     def contents(self) -> list[str]:
         """The message ids of what is ready now, in order; taken out. For when nothing more can be on its way: it waits for nothing."""
-        found = []
+        found: list[str] = []
         while True:
             method, properties, _ = self._channel.basic_get(self.name, auto_ack=True)
             if method is None:

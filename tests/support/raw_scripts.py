@@ -7,6 +7,7 @@ of a frame it waits for (counted from the beginning).
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from pamqp import commands, header
 
@@ -56,7 +57,7 @@ Q = PLACEHOLDER
 OPEN = opening(1, 2)
 READY = OPEN + declare(Q, bits=EXCLUSIVE)
 METHOD, HEADER, BODY = [frame.raw for frame in amqp.read(publish(Q, b"interleaved"))]
-CC = {"headers": {"CC": ["passes-cc"], "BCC": ["passes-bcc"]}}
+CC: dict[str, Any] = {"headers": {"CC": ["passes-cc"], "BCC": ["passes-bcc"]}}
 CC_PROPS = amqp.method(1, header.ContentHeader(body_size=2, properties=commands.Basic.Properties(**CC)))[7 + 12 : -1]
 FOREIGN_USER = amqp.method(1, header.ContentHeader(body_size=2, properties=commands.Basic.Properties(user_id="somebody")))[7 + 12 : -1]
 OWN_USER = amqp.method(1, header.ContentHeader(body_size=2, properties=commands.Basic.Properties(user_id="guest")))[7 + 12 : -1]

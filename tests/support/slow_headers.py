@@ -56,7 +56,7 @@ def _json(header: bytes) -> Read:
     found = dict(members)
     if len(found) < len(members):
         raise ValueError("a name is there twice")
-    numbers = {name: found.get(name) or 0 for name in ("code", "opaque", "flag")}
+    numbers: dict[str, Any] = {name: found.get(name) or 0 for name in ("code", "opaque", "flag")}
     for name, number in numbers.items():
         if type(number) is not int or not -(2**31) <= number < 2**31:
             raise ValueError(f"{name} is {number!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,15 +51,14 @@ class Splice:
                 self._threads.append(thread)
                 thread.start()
 
-    @staticmethod
-    def _copy(source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
                 sink.sendall(data)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
-    def __enter__(self) -> Splice:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

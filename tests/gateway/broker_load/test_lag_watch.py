@@ -41,6 +41,7 @@ def used() -> Judge:
 
 def rate(judge: Judge) -> str:
     (state,) = judge.states(NOW)
+    assert state.rate_now is not None
     return str(state.rate_now.messages)
 
 

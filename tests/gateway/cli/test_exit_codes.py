@@ -283,7 +283,12 @@ def test_run_gives_the_settings_to_the_gateway_and_ends_as_it_does(sluice: Any, 
 
     seen: list[Any] = []
     app = ModuleType("gateway.app")
-    app.run = lambda settings: seen.append(settings) or 9  # type: ignore[attr-defined]
+
+    def run(settings: object) -> int:
+        seen.append(settings)
+        return 9
+
+    app.run = run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "gateway.app", app)
     (tmp_path / "c.yaml").write_text("listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n")
     assert (

@@ -61,10 +61,11 @@ def test_colour_only_on_a_terminal_that_wants_it(monkeypatch: pytest.MonkeyPatch
     else:
         monkeypatch.setenv("NO_COLOR", no_colour)
     assert not colourful()
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     assert colourful() is coloured
     emit("table", [{"a": 1}])
-    assert ("\x1b[1" in sys.stdout.getvalue()) is coloured  # type: ignore[attr-defined]
+    assert ("\x1b[1" in terminal.getvalue()) is coloured
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_bac
         ground = Ground(wires)
         (hoarder, _), (sender, to_sender), (worker, to_worker) = [wires.connect("rocketmq") for _ in range(3)]
         sender.sendall(rocketmq.send("orders"))
-        worker.sendall(rocketmq.pull("orders") + rocketmq.send_back("workers"))
+        worker.sendall(rocketmq.pull() + rocketmq.send_back("workers"))
         wires.run(0.003)
         wires.received(to_sender)
         wires.received(to_worker)
@@ -184,10 +184,10 @@ def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_bac
         assert ground.look()
         assert ground.watch.stopped == 2
         sender.sendall(rocketmq.send("orders"))
-        worker.sendall(rocketmq.pull("orders", opaque=7))
+        worker.sendall(rocketmq.pull(opaque=7))
         wires.run(0.003)
         assert wires.received(to_sender) == b""
-        assert wires.received(to_worker) == rocketmq.pull("orders", opaque=7)
+        assert wires.received(to_worker) == rocketmq.pull(opaque=7)
         wires.elapse(3)  # what was held is refused: its patience is over
         assert ground.look()
         assert wires.received(to_sender) == rocketmq.send("orders")

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -33,8 +34,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer
         command = ["redis-cli", "--cluster", "create", *addresses, "--cluster-replicas", "0", "--cluster-yes"]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         for server in made:
-            wait_until(lambda server=server: "cluster_state:ok" in str(server.command("CLUSTER", "INFO")), within=20, what="the cluster")
+            wait_until(partial(is_formed, server), within=20, what="the cluster")
         yield made
+
+
+def is_formed(server: RedisServer) -> bool:
+    return "cluster_state:ok" in str(server.command("CLUSTER", "INFO"))
 
 
 def owner_of(node: RedisServer, *, cluster: bool = True, member: str = "a") -> RedisOwner:

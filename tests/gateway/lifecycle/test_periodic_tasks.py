@@ -209,14 +209,14 @@ class FakeUpstream(Upstream):
         self.looked += 1
         if not self.answers:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-        return cast(Any, Closable())
+        return cast("socket.socket", Closable())
 
     async def _open(self, ends: Ends | None) -> Channel:
         self.dialled += 1
         if not self.answers:
             await trio.sleep(5)
             raise TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")
-        return cast(Any, Closable())
+        return cast("Channel", Closable())
 
 
 class Closable:

@@ -235,7 +235,7 @@ def test_a_broker_that_moves_keeps_its_port_and_new_connections_go_to_its_new_ad
     upstream.ok, upstream.why = False, "Connection refused"
     assert one.brokers.find("broker-a", 0, TWO) == found
     assert one.listening["names/broker-a/0"].upstream is upstream
-    assert (upstream.address, upstream.ok, upstream.why) == (("10.0.0.2", 10911), None, "")
+    assert [upstream.address, upstream.ok, upstream.why] == [("10.0.0.2", 10911), None, ""]
     assert one.attended == ["names/broker-a/0"]
     assert json.loads(one.file.read_text())["brokers"][0]["address"] == TWO
 

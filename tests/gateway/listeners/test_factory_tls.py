@@ -73,13 +73,13 @@ def test_tls_can_be_switched_on_and_off(ca: Authority, tmp_path: Path) -> None:
     assert ca.file.exists()
     listening = listeners_of(settings(tmp_path, "max_frame: 1MiB"))
     rabbit = listening["rabbit"]
-    assert (rabbit.tls, rabbit.upstream.tls) == (None, None)
+    assert [rabbit.tls, rabbit.upstream.tls] == [None, None]
     assert put_tls(listening, read_tls(settings(tmp_path, BOTH))) == []
     assert rabbit.tls is not None
     assert rabbit.upstream.tls is not None
     assert rabbit.upstream.tls.server_name == "127.0.0.1"
     put_tls(listening, read_tls(settings(tmp_path, "tls: off")))
-    assert (rabbit.tls, rabbit.upstream.tls) == (None, None)
+    assert [rabbit.tls, rabbit.upstream.tls] == [None, None]
 
 
 def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, tmp_path: Path) -> None:

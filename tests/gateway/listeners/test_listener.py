@@ -140,7 +140,7 @@ async def said(stream: trio.SocketStream, data: bytes) -> bytes:
     return found
 
 
-def reason(data: bytes) -> tuple[int, str]:
+def reason(data: bytes) -> tuple[int | None, str]:
     """The connection.close at the end of a dismissal."""
     frames = amqp.read(data)
     assert [frame.name for frame in frames] == ["Connection.Start", "Connection.Tune", "Connection.Close"], frames

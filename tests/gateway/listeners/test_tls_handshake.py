@@ -157,8 +157,8 @@ async def test_what_came_with_the_handshakes_last_read_is_not_lost(ca: Authority
 
 @pytest.mark.parametrize("lends", [False, True])
 async def test_a_channel_to_the_broker_knows_whether_a_certificate_of_ours_speaks_for_clients(ca: Authority, lends: bool) -> None:
-    own = (ca.directory / "client.pem", ca.directory / "client.key") if lends else (None, None)
-    outcome, _ = await meet(upstream_hop(ca.file, *own, NAME, "full"), server(ca.directory / "server.pem"))
+    certificate, key = (ca.directory / "client.pem", ca.directory / "client.key") if lends else (None, None)
+    outcome, _ = await meet(upstream_hop(ca.file, certificate, key, NAME, "full"), server(ca.directory / "server.pem"))
     assert isinstance(outcome, TlsChannel)
     assert outcome.lends_certificate == lends
 

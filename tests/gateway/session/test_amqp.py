@@ -111,7 +111,7 @@ def test_a_confirm_channel_is_nacked_with_the_clients_own_tags() -> None:
         wires.run()
         answers = [frame for _, frame in commands(wires.received(client)) if frame.name != "Confirm.SelectOk"]
         nacked = {frame.delivery_tag for frame in answers if frame.name == "Basic.Nack"}
-        acked = set()
+        acked: set[int] = set()
         for frame in answers:
             if frame.name == "Basic.Ack":
                 low = max(acked | nacked & set(range(frame.delivery_tag)), default=0) + 1 if frame.multiple else frame.delivery_tag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from pamqp import commands
@@ -322,7 +323,7 @@ def test_publishes_and_deliveries_of_one_client_are_judged_side_by_side() -> Non
         assert (names.count("Basic.Deliver"), names.count("Basic.Nack")) == (5, 7)
 
 
-def test_the_access_log_tells_what_was_consumed(tmp_path) -> None:
+def test_the_access_log_tells_what_was_consumed(tmp_path: Path) -> None:
     with Wires(limit()) as wires:
         log = AccessLog(tmp_path, "here", "boot", Rolling(300, 1 << 20, 0))
         wires.accounts.listeners.append(log.gathering.add)

@@ -15,6 +15,7 @@ import pytest
 from pamqp import commands
 
 from gateway.assembly import assemble
+from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.session.ending import say_farewell
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
@@ -490,7 +491,9 @@ def test_a_header_that_never_ends_costs_no_more_than_a_frame(wires: Wires) -> No
         link.broker.sendall(b"\x00" * 640)
         wires.sweeper.sweep(wires.now(), 0)
     wires.run()
-    kept = link.session.conversation.broker_stream.rest_size
+    conversation = link.session.conversation
+    assert isinstance(conversation, AmqpConversation)
+    kept = conversation.broker_stream.rest_size
     assert kept <= 131072 + 8
     link.answer(b"\x00" * 4000)
     assert link.close_of(link.at_client()).reply_code == 541, "its end octet is not where it was announced"

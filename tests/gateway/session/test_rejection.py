@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 from pamqp import commands
@@ -22,7 +23,7 @@ TUNE_OK_AND_OPEN = amqp.method(0, commands.Connection.TuneOk(2047, 131072, 0)) +
 AMQP_1_0 = b"AMQP\x00\x01\x00\x00"
 
 
-def admission(**caps: int) -> Admission:
+def admission(**caps: Any) -> Admission:
     return Admission("here", Caps(**caps), Places.unbounded(), 0)
 
 
@@ -49,7 +50,7 @@ class Pair:
         self.step(self.client, TUNE_OK_AND_OPEN)
         self.step(self.broker, OPEN_OK)
 
-    def close_of_client(self) -> tuple[int, str]:
+    def close_of_client(self) -> tuple[int | None, str]:
         value = amqp.read(self.wires.received(self.client))[-1].value
         assert isinstance(value, commands.Connection.Close), value
         return value.reply_code, value.reply_text

@@ -7,6 +7,7 @@ import socket
 import struct
 import tracemalloc
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -154,6 +155,10 @@ def test_a_broker_that_has_finished_is_an_end_for_the_client_behind_its_last_byt
         assert [session.cause for session, _ in wires.ended] == ["broker"]
 
 
+def has_received(wires: Wires, size: int) -> bool:
+    return wires.session().client.received >= size
+
+
 @pytest.mark.parametrize("how", ["rst", "fin"])
 @pytest.mark.parametrize("refused", [False, True], ids=["passing", "refused"])
 def test_a_client_cut_at_any_byte_leaves_the_broker_a_beginning_of_what_it_said(how: str, refused: bool) -> None:
@@ -167,7 +172,7 @@ def test_a_client_cut_at_any_byte_leaves_the_broker_a_beginning_of_what_it_said(
             broker, theirs = wires.tcp_pair()
             wires.join("rocketmq", Channel(ours), Channel(theirs))
             client.sendall(first + said[:offset])
-            wires.until(lambda wires=wires, offset=offset: wires.session().client.received >= len(first) + offset)
+            wires.until(partial(has_received, wires, len(first) + offset))
             sweep(wires, 2)
             if how == "rst":
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

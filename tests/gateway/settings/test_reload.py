@@ -11,6 +11,7 @@ import pytest
 
 from gateway.settings import diff, load
 from gateway.settings.rules import RuleKind
+from limiter.rules.rule import Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
 RULES = "rules:\n  - {name: a, limit: {messages: 1/s}}\n  - {name: b, limit: {messages: 2/s}, match: {protocol: amqp}}\n"
@@ -43,7 +44,12 @@ def test_only_rules_that_differ_are_shown(write: Callable[..., Path], monkeypatc
     """Showing a rule takes 0.2 ms; a reload of thousands must not."""
     shown: list[str] = []
     show = RuleKind.show
-    monkeypatch.setattr(RuleKind, "show", lambda self, rule: shown.append(rule.name) or show(self, rule))
+
+    def noted(self: RuleKind, rule: Rule) -> object:
+        shown.append(rule.name)
+        return show(self, rule)
+
+    monkeypatch.setattr(RuleKind, "show", noted)
     rules = "rules:\n" + "".join(f"  - {{name: r{number}, limit: {{messages: {number + 1}/s}}}}\n" for number in range(100))
     old = load(write(LISTENERS + rules))
     new = load(write("# moved down\n" + LISTENERS + rules.replace("{messages: 8/s}", "{messages: 800/s}")))

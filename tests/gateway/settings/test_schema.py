@@ -33,6 +33,8 @@ def as_editors_see_it(node: yaml.Node) -> Any:
         return {key.value: as_editors_see_it(value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
         return [as_editors_see_it(item) for item in node.value]
+    if not isinstance(node, yaml.ScalarNode):
+        raise TypeError(f"a node of another kind: {node}")
     if node.style in {"'", '"'}:
         return node.value
     known = {"": None, "~": None, "null": None, "true": True, "false": False, ".nan": float("nan"), ".inf": float("inf")}
@@ -47,7 +49,9 @@ def as_editors_see_it(node: yaml.Node) -> Any:
 
 
 def resolved(document: str) -> Any:
-    return as_editors_see_it(yaml.compose(document, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    node = yaml.compose(document, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    assert node is not None
+    return as_editors_see_it(node)
 
 
 @pytest.mark.parametrize(("name", "made"), [("sluice", schema()), ("limits", rules_schema())])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.counting.accounts import OTHER, Accounts
+from gateway.counting.histogram import Histogram
 from gateway.telemetry import exposition
 from gateway.telemetry.metrics import candidate_samples
 from limiter.decisions.candidate import CandidateCounts
@@ -59,7 +60,7 @@ def test_what_a_rules_candidate_would_have_done_is_counted_by_rule() -> None:
 def test_a_scrape_is_one_moment_whatever_happens_while_it_is_written() -> None:
     """Even the topics summed under __other__, and topics that come while it is written."""
     accounts = account(exposition.TOPICS_SHOWN + 20)
-    histogram = exposition.Histogram((0.1,))
+    histogram = Histogram((0.1,))
     histogram.observe(0.05)
     closed = {"client": 1}
     lines = [
@@ -104,7 +105,7 @@ def test_hostile_topic_names_are_escaped() -> None:
 
 
 def test_histogram_buckets_are_cumulative_and_include_their_bound() -> None:
-    histogram = exposition.Histogram((0.1, 0.5))
+    histogram = Histogram((0.1, 0.5))
     for seconds in (0.05, 0.1, 0.3, 9.0):
         histogram.observe(seconds)
     found = read("".join(exposition.histogram("h", "help", ((), histogram))))

@@ -121,6 +121,7 @@ class RabbitMQ:
         self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=10, what="epmd")
         self.start_node()
         if self.management:
+            assert self._server is not None
             self._server.wait_until(lambda: accepts(LOOPBACK, self.management_port), within=30, what="RabbitMQ's management API")
         return self
 

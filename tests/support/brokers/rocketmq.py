@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,7 +160,7 @@ class RocketMQ:
     def _await_broker(self, broker: Process, port: int) -> None:
         self._await_boot(broker, "RocketMQ's broker")
         for each in (port, port - 2):
-            broker.wait_until(lambda each=each: accepts(LOOPBACK, each), within=10, what=f"the broker's port {each}")
+            broker.wait_until(partial(accepts, LOOPBACK, each), within=10, what=f"the broker's port {each}")
 
     @staticmethod
     def _await_boot(process: Process, name: str) -> None:

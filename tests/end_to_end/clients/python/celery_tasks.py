@@ -25,7 +25,7 @@ app.conf.update(
 )
 
 
-@app.task(name="record")
+@app.task(name="record")  # type: ignore[untyped-decorator]
 def record(queue: str, number: int) -> None:
     with Path(os.environ["CELERY_RECORD"]).open("a") as file:
         file.write(f"{queue} {number}\n")

@@ -66,6 +66,7 @@ class Report:
     other: Any = ""
     heard: int = 0
     longest_gap_s: float = 0.0
+    _heard_at: float = 0.0
     outcomes: str = ""
 
     def hear(self, now: float | None = None) -> None:

@@ -69,7 +69,9 @@ def run(order: Order, report: Report) -> None:
     logger.handlers[:] = [BlockedLog(report)]
     where = {"port": parts.port, "virtual_host": unquote(parts.path[1:]), "heartbeat": order.heartbeat}
     try:
-        connection = amqpstorm.Connection(parts.hostname, unquote(parts.username), unquote(parts.password), timeout=PATIENCE_S, **where)
+        connection = amqpstorm.Connection(
+            parts.hostname, unquote(parts.username or ""), unquote(parts.password or ""), timeout=PATIENCE_S, **where
+        )
     except AMQPError as error:
         report.refused = told(error)
         return

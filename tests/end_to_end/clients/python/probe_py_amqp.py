@@ -28,7 +28,7 @@ def publish(channel: Any, order: Order, report: Report, number: int) -> str:
     except MessageNacked:
         return "MessageNacked"
     except AMQP_ERRORS as error:
-        if order.mandatory:
+        if order.mandatory and not isinstance(error, OSError):
             report.returned(error.reply_code, error.reply_text, order.key, body)  # the exception has neither key nor body
         else:
             report.close(told(error))

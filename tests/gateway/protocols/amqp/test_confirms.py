@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -148,10 +149,10 @@ def test_what_a_confirm_costs_depends_on_the_runs_of_refusals_it_covers_not_on_t
     few, many = with_runs(10, 3), with_runs(10, 300_000)
     assert lines_of(lambda: confirm(many, many.forwarded, True)) == lines_of(lambda: confirm(few, few.forwarded, True)) <= 12 * 16
     singly = with_runs(1_000, 50)
-    in_order = [lines_of(lambda tag=tag: confirm(singly, tag, False)) for tag in range(1, singly.forwarded + 1)]
+    in_order = [lines_of(partial(confirm, singly, tag, False)) for tag in range(1, singly.forwarded + 1)]
     assert sum(in_order) / len(in_order) < 30, "confirms in order cost a few lines each, the forgetting of passed steps included"
     scattered = with_runs(1_000, 50)
-    scattered_lines = [lines_of(lambda tag=tag: confirm(scattered, tag, False)) for tag in range(scattered.forwarded, 1, -7)]
+    scattered_lines = [lines_of(partial(confirm, scattered, tag, False)) for tag in range(scattered.forwarded, 1, -7)]
     assert max(scattered_lines) < 25 + 5 * (1_000).bit_length(), "the runs before it are found by halving"
 
 

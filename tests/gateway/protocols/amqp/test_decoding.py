@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from support.conversations import Talk, bytewise, randomly, rule
 MIB = 1 << 20
 
 
-def talking(*rules: Rule, channels: tuple[int, ...] = (1, 2, 3), confirms: tuple[int, ...] = (), **greeting: int) -> Talk:
+def talking(*rules: Rule, channels: tuple[int, ...] = (1, 2, 3), confirms: tuple[int, ...] = (), **greeting: Any) -> Talk:
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=channels, confirms=confirms, **greeting))
     talk.broker(amqp.broker_opens())

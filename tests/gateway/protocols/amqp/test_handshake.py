@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from pamqp import commands
 
-from gateway.pipeline.parts import NEVER, ProtocolError
+from gateway.pipeline.parts import NEVER, Part, ProtocolError
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 
@@ -219,7 +219,7 @@ def test_open_channels_cost_less_than_a_hundred_times_their_bytes() -> None:
     opens = b"".join(amqp.method(number, commands.Channel.Open()) for number in range(1, 2048))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    parts = []
+    parts: list[Part] = []
     assert talk.conversation.decode(opens, 0, 512, parts) == len(opens)
     parts.clear()
     taken = tracemalloc.get_traced_memory()[0] - before

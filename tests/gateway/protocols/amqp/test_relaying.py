@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.rules.rule import Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
@@ -14,7 +17,7 @@ from support.conversations import Talk, bytewise, randomly, rule
 MIB = 1 << 20
 
 
-def talking(*rules: Rule, confirms: tuple[int, ...] = (1, 2), **greeting: int) -> Talk:
+def talking(*rules: Rule, confirms: tuple[int, ...] = (1, 2), **greeting: Any) -> Talk:
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
     talk.broker(amqp.broker_opens())
@@ -164,6 +167,7 @@ def test_channels_that_were_closed_are_forgotten() -> None:
     assert talk.conversation.describe()["channels"] == 1
     talk.client(amqp.method(3, commands.Channel.CloseOk()))
     assert talk.conversation.describe()["channels"] == 0
+    assert isinstance(talk.conversation, AmqpConversation)
     assert talk.conversation.channels == {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ MIB = 1 << 20
 CLOSE = amqp.method(0, commands.Connection.Close(200, "bye", 0, 0))
 
 
-def talking(*rules: Rule, confirms: tuple[int, ...] = (), hold_bytes: int = MIB, **greeting: int) -> Talk:
+def talking(*rules: Rule, confirms: tuple[int, ...] = (), hold_bytes: int = MIB, **greeting: Any) -> Talk:
     talk = Talk("amqp", *rules, hold_bytes=hold_bytes)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
     talk.broker(amqp.broker_opens())
@@ -37,7 +38,7 @@ def numbered(channel: int, key: str, *numbers: int) -> bytes:
     return b"".join(amqp.publish(channel, key, b"%06d" % number) for number in numbers)
 
 
-def limited(key: str, action: str, **more: int) -> Rule:
+def limited(key: str, action: str, **more: Any) -> Rule:
     """One message a second for one routing key."""
     return replace(rule(action, messages=1, burst=1, name=key, **more), match=Match(protocol="amqp", routing_key=key))
 
@@ -264,7 +265,7 @@ def test_lines_take_turns() -> None:
 def test_lines_take_turns_however_little_room_there_is() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2) + numbered(2, "orders", 3))
-    lanes = []
+    lanes: list[int] = []
     for _ in range(4):
         talk.now += SECOND // 5  # both are due
         parts = talk.conversation.take_due(talk.now, 1)

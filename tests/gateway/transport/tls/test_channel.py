@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.transport.channel import Channel
 from gateway.transport.tls.channel import FETCH, RECORD, WINDOW, TlsChannel
 from support.tls import Peer, secured
 
@@ -49,7 +48,7 @@ def pair(request: pytest.FixtureRequest, make: Callable[..., Pair]) -> Pair:
     return make(server_side=request.param)
 
 
-def read_all(channel: Channel, most: int = len(BUFFER)) -> bytes:
+def read_all(channel: TlsChannel, most: int = len(BUFFER)) -> bytes:
     """What a session gets out of the channel without another word from the kernel: reads as long as `readable` says so."""
     found = b""
     for _ in range(100_000):

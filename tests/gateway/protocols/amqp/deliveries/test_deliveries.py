@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pamqp import base, commands
 
@@ -21,7 +23,7 @@ def limit(queue: str = "jobs", *, messages: int | None = 10, size: int | None = 
     return Rule(f"limit {queue}", Match(queue=queue, operation="consume"), limit=rate, mode=mode)
 
 
-def consuming(*rules: Rule, no_ack: bool = False, confirms: tuple[int, ...] = (1,), **more: int) -> Talk:
+def consuming(*rules: Rule, no_ack: bool = False, confirms: tuple[int, ...] = (1,), **more: Any) -> Talk:
     """Channels 1 and 2 consume from `jobs` (tag j) and `mail` (tag m), so far without a delivery."""
     talk = Talk("amqp", *(rules or (limit(),)), **more)
     talk.client(amqp.greeting(channels=(1, 2), confirms=confirms, frame_max=4096))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from gateway.pipeline.parts import NEVER
+from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support import amqp
@@ -98,8 +99,9 @@ class Schedule:
     def check(self) -> None:
         """What must hold at any moment."""
         conversation = self.talk.conversation
-        parked = [channel.parking for channel in conversation.deliveries.parked.values()]  # type: ignore[attr-defined]
-        parts = [parcel.part for parking in parked for parcel in parking.parcels]
+        assert isinstance(conversation, AmqpConversation)
+        parked = [channel.parking for channel in conversation.deliveries.parked.values()]
+        parts = [parcel.part for parking in parked if parking is not None for parcel in parking.parcels]
         assert conversation.parked_messages == sum(part.count for part in parts if part.kind == 1)
         assert conversation.parked_bytes == sum(part.end - part.start + 400 for part in parts)
         assert sum(part.end - part.start for part in parts) <= len(self.said)
@@ -134,7 +136,7 @@ def whole_messages(data: bytes) -> bool:
         elif frame.name == "ContentHeader":
             if left != -1:
                 return False
-            missing[frame.channel] = frame.value.body_size  # type: ignore[attr-defined]
+            missing[frame.channel] = frame.value.body_size
         elif frame.name == "ContentBody":
             missing[frame.channel] = left - (len(frame.raw) - 8)
             if left <= 0:

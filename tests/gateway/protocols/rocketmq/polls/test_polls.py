@@ -351,7 +351,14 @@ def test_terms_are_read_from_either_encoding(binary: bool) -> None:
 
 
 def test_what_cannot_be_read_is_taken_for_its_default() -> None:
-    extra = {"topic": "orders", "consumerGroup": "g", "queueId": "x", "queueOffset": "9" * 30, "maxMsgNums": -3, "sysFlag": True}
+    extra: dict[str, str | int | bool | None] = {
+        "topic": "orders",
+        "consumerGroup": "g",
+        "queueId": "x",
+        "queueOffset": "9" * 30,
+        "maxMsgNums": -3,
+        "sysFlag": True,
+    }
     data = encode_request(11, extra)
     terms = read_terms(data, 8, len(data), 0, 11)
     assert (terms.queue, terms.offset, terms.most, terms.patience_ns) == (-1, 0, 1, 5 * SECOND)
@@ -360,7 +367,7 @@ def test_what_cannot_be_read_is_taken_for_its_default() -> None:
 
 
 def test_values_may_be_numbers_as_cpp_writes_them() -> None:
-    extra = {
+    extra: dict[str, str | int | bool | None] = {
         "topic": "orders",
         "consumerGroup": "g",
         "queueId": 2,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from gateway.protocols.rocketmq.polls.stored_messages import StoredMessages
 from support.conversations import bytewise, randomly
 from support.stored_messages import stored
 
-CUTS = {"whole": lambda data: [data], "bytewise": bytewise, "randomly": lambda data: randomly(data, 7)}
+CUTS: dict[str, Callable[[bytes], Iterable[bytes]]] = {
+    "whole": lambda data: [data],
+    "bytewise": bytewise,
+    "randomly": lambda data: randomly(data, 7),
+}
 cut = pytest.mark.parametrize("cut", CUTS)
 
 

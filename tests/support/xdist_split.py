@@ -26,7 +26,7 @@ def part_of(root: Path, file: str) -> str:
     return next((part for part in PARTS if f"pytest.mark.{part}" in text), file)
 
 
-class PartScheduling(LoadScopeScheduling):
+class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a process one part after the other, in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
