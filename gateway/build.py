@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from limiter import judge
 
-VERSION: Final = "0.1.0"  # pyproject.toml reads it here; asking importlib.metadata for it costs a running gateway 2 MB
+VERSION: Final = "0.2.0"  # pyproject.toml reads it here; asking importlib.metadata for it costs a running gateway 2 MB
 
 
 class Build(NamedTuple):
