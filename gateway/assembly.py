@@ -61,7 +61,7 @@ def assemble(
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
         frozenset() if config.remote_admin is None else config.remote_admin.codes,
     )  # fmt: skip
-    conversation = PROTOCOLS[config.protocol](context)
+    conversation = PROTOCOLS[config.protocol].conversation(context)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait
     decode = Decode(conversation, reader, shared.accounts)

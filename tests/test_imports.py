@@ -29,12 +29,12 @@ COMPOSERS = {  # these files put the rooms together or serve the command line
 
 # The rooms of gateway, one line a storey, from the lowest to the highest. A file imports its own storey and those below.
 STOREYS = """
-build clock close_causes
+build clock
 log systemd admission
 settings counting transport
 pipeline
 protocols
-session
+close_causes session
 assembly event_loop fleet remote_admin
 listeners
 broker_load lifecycle telemetry app workers

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gateway import log
-from gateway.protocols.rocketmq.busy import REASONS as BUSY_REASONS
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.protocol import BLOCKED, SLOW_CONFIRMS
 from gateway.telemetry.limit_events import limit_text
 
 if TYPE_CHECKING:
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
     from limiter.decisions.caps import CapState
     from limiter.judge import Judge
 
-BLOCKED: Final = "blocked"
-SLOW: Final = "slow_confirms"
-NOT_OF_SENDS: Final = frozenset({"cold_data"})
-REASONS: Final[dict[str, tuple[str, ...]]] = {  # by protocol; a name server has no sends
-    "amqp": (BLOCKED, SLOW),
-    "rocketmq": tuple(reason for reason in BUSY_REASONS if reason not in NOT_OF_SENDS),
-}
 SLOW_TIMES: Final = 5  # a guess: the same disk under its usual load varies by less
 LEAST_SLOW_S: Final = 0.02  # what takes less is not slow, however quick it was before (a guess: some fsyncs)
 SAMPLES: Final = 8  # confirms that are looked at together, at least
@@ -77,10 +71,11 @@ class ConfirmPace:
 class BrokerLoad:
     """One broker's: what it has shown since the last look."""
 
-    __slots__ = ("_busy", "_looked_at", "_pace", "_slow", "flow")
+    __slots__ = ("_busy", "_looked_at", "_pace", "_reasons", "_slow", "flow")
 
-    def __init__(self, flow: BrokerFlow) -> None:
+    def __init__(self, flow: BrokerFlow, reasons: tuple[str, ...]) -> None:
         self.flow = flow
+        self._reasons = reasons  # that count (`Protocol.adapt_reasons`)
         self._busy = dict(flow.busy)
         self._pace = ConfirmPace()
         self._looked_at = -1
@@ -89,7 +84,7 @@ class BrokerLoad:
     def reason(self, now: int) -> str:
         """Why it seems to have too much to do; "" where it does not. `now` is monotonic nanoseconds."""
         flow = self.flow
-        busy = {reason: count - self._busy.get(reason, 0) for reason, count in flow.busy.items() if reason not in NOT_OF_SENDS}
+        busy = {reason: count - self._busy.get(reason, 0) for reason, count in flow.busy.items() if reason in self._reasons}
         self._busy = dict(flow.busy)
         elapsed = 0.0 if self._looked_at < 0 else max(0.0, (now - self._looked_at) / 1e9)
         slow = self._pace.is_slow(sum(flow.confirm_latency.counts), flow.confirm_latency.sum, elapsed)
@@ -100,7 +95,7 @@ class BrokerLoad:
             return BLOCKED
         if any(busy.values()):
             return max(busy, key=busy.__getitem__)
-        return SLOW if self._slow else ""
+        return SLOW_CONFIRMS if self._slow else ""
 
     def __repr__(self) -> str:
         return f"<BrokerLoad blocked={self.flow.blocked_now} {self._pace}>"
@@ -127,7 +122,7 @@ class Caps:
         for name, listener in listening.items():
             load = self._loads.get(name)
             if load is None or load.flow is not listener.config.flow:
-                load = self._loads[name] = BrokerLoad(listener.config.flow)
+                load = self._loads[name] = BrokerLoad(listener.config.flow, PROTOCOLS[listener.protocol].adapt_reasons)
             for event, state in self.judge.heed(name, load.reason(now), now):
                 level = logging.WARNING if event == "tightening" else logging.INFO
                 log.event(

@@ -16,6 +16,8 @@ from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
 from gateway.lifecycle.periodic_tasks import Rounds, next_tick
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, NO_BACKLOGS
 from limiter.algorithms.lag_controller import Steering
 
 if TYPE_CHECKING:
@@ -107,7 +109,10 @@ class Backlogs:
         listener = self._listening.get(name)
         if listener is None:
             raise BacklogError(f"listener {name} is not open any more")
-        if listener.protocol == "rocketmq":
+        backlogs = PROTOCOLS[listener.protocol].backlogs
+        if backlogs == NO_BACKLOGS:
+            raise BacklogError(f"nothing is known of the consumers behind listener {name} ({listener.protocol})")
+        if backlogs == BACKLOGS_OF_GROUPS:
             key = (name, "")
         else:
             key = (name, level.rule.match.vhost or "/")

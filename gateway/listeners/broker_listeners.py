@@ -27,9 +27,9 @@ from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import LONGEST_NAME, Assignment, AssignmentFile, Broker
 from gateway.listeners.factory import listener_of
 from gateway.pipeline.conversation import RouteError, Routes
+from gateway.protocols import PROTOCOLS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from gateway.settings.addresses import Address
-from gateway.settings.checks import NAMESERVER
 from gateway.settings.tls_files import hops
 from gateway.transport.tls.certificates import TlsFileError
 
@@ -132,7 +132,7 @@ class BrokerListeners(Routes):
             raise RouteError(f"a broker's name has 1 to {LONGEST_NAME} characters, not {len(broker)}")
         own = self._own_listener(upstream)
         if own is not None:
-            if own.protocol == "rocketmq" and own not in self.opened.values():
+            if own.protocol == PROTOCOLS[self.entry.protocol].brokers_speak and own not in self.opened.values():
                 return address  # of the configuration: it leads through this gateway as it is
             raise RouteError(
                 f"{broker} ({number}) is registered as {address}, which is this gateway's own listener {own.name}: a loop; let the broker "
@@ -264,7 +264,8 @@ class BrokerListeners(Routes):
     def _entry(self, assignment: Assignment, upstream: Address) -> Entry:
         """What a configuration would say of the broker's listener."""
         bind = Address(self.names.bind[0], assignment.port)
-        return replace(self.entry, name=self._name(assignment.broker), protocol="rocketmq", bind=bind, upstream=upstream)
+        protocol = PROTOCOLS[self.entry.protocol].brokers_speak
+        return replace(self.entry, name=self._name(assignment.broker), protocol=protocol, bind=bind, upstream=upstream)
 
     def _name(self, broker: Broker) -> str:
         return f"{self.entry.name}/{broker[0]}/{broker[1]}"
@@ -319,7 +320,7 @@ def brokers_of(settings: Settings, listening: dict[str, Listener]) -> dict[str, 
     return {
         entry.name: BrokerListeners(entry, listening[entry.name], listening, state_directory)
         for entry in settings.listeners
-        if entry.protocol == NAMESERVER
+        if PROTOCOLS[entry.protocol].brokers_speak
     }
 
 

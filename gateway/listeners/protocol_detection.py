@@ -15,7 +15,7 @@ import trio
 
 from gateway.listeners.tls_handshake import HANDSHAKE
 from gateway.pipeline.parts import ProtocolError
-from gateway.protocols import OPENINGS
+from gateway.protocols import PROTOCOLS
 from gateway.transport import proxy_protocol
 from gateway.transport.proxy_protocol import Ends, MalformedHeaderError
 
@@ -47,7 +47,7 @@ async def begins_tls(sock: socket.socket) -> bool:
 
 async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool) -> None:
     """Wait for enough to tell whether `protocol` is spoken. Raises ProtocolError, named after what is spoken instead; ConnectionError."""
-    opening = OPENINGS[protocol]
+    opening = PROTOCOLS[protocol].opening
     head = await _peek(sock, opening.size, opening.size)
     opening.check(head, max_frame, others)
     if len(head) < opening.size:

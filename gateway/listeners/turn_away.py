@@ -13,15 +13,14 @@ from typing import Final
 import trio
 
 from gateway.admission import TURNED_AWAY
-from gateway.protocols.amqp.rejection import Rejection
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.protocol import Rejection
 from gateway.transport.channel import Channel
 from gateway.transport.channel_io import read_some, write_all
 from gateway.transport.proxy_protocol import MalformedHeaderError
 
 DEADLINE_S: Final = 2.5  # clients know within 3 s (docs/design/reliability.md F22)
 LINGER_S: Final = 0.5  # for a client to read last words and close; the RST of unread bytes would overtake them
-
-DISMISSALS: Final[dict[str, Callable[[int, str], Rejection]]] = {"amqp": Rejection}
 
 
 class Exit:
@@ -34,11 +33,11 @@ class Exit:
 
     async def turn_away(self, ready: Callable[[], Awaitable[Channel]], code: int, text: str) -> None:
         """Tell a client why it cannot connect, where its protocol has words for that; `ready` makes its channel fit for words."""
-        dismiss = DISMISSALS.get(self.protocol)
-        if dismiss is None:
+        rejection = PROTOCOLS[self.protocol].rejection
+        if rejection is None:
             self.untold += 1
             return
-        dismissal = dismiss(code, text)
+        dismissal = rejection(code, text)
 
         async def tell() -> None:
             client = await ready()

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
-from gateway.broker_load.adaptive_caps import REASONS as CAP_REASONS
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.close_causes import by_cause
-from gateway.protocols.rocketmq.busy import REASONS as BUSY_REASONS
+from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionSums, sum_up
 from gateway.telemetry import exposition
@@ -223,23 +222,27 @@ def broker_flow_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
         exposition.histogram(
             "sluice_confirm_latency_seconds",
             "From forwarding a publish to the broker's confirm; at most one is sampled at a time per connection.",
-            *(((("listener", x.name),), x.config.flow.confirm_latency) for x in gateway.listening.values() if x.protocol == "amqp"),
+            *(
+                ((("listener", x.name),), x.config.flow.confirm_latency)
+                for x in gateway.listening.values()
+                if PROTOCOLS[x.protocol].confirms
+            ),
         )
     )
-    rocketmq = [listener for listener in gateway.listening.values() if listener.protocol == "rocketmq"]
+    busy = [(listener, PROTOCOLS[listener.protocol].busy_reasons) for listener in gateway.listening.values()]
     parts.append(
         family(
             "sluice_broker_busy_total",
             "counter",
             "Answers by which a RocketMQ broker said that it is overloaded; they pass unaltered.",
-            (((("listener", x.name), ("reason", reason)), x.config.flow.busy.get(reason, 0)) for x in rocketmq for reason in BUSY_REASONS),
+            (((("listener", x.name), ("reason", reason)), x.config.flow.busy.get(reason, 0)) for x, reasons in busy for reason in reasons),
         )
     )
     parts.append(
         exposition.histogram(
             "sluice_broker_queue_period_seconds",
             "How long a request that the broker gave up had waited in its queue, as it says.",
-            *(((("listener", x.name),), x.config.flow.queue_period) for x in rocketmq),
+            *(((("listener", x.name),), x.config.flow.queue_period) for x, reasons in busy if reasons),
         )
     )
     return chain.from_iterable(parts)
@@ -285,7 +288,7 @@ def cap_lines(gateway: Gateway) -> Iterator[str]:
                 if rate is not None:
                     rates.append(((*labels, ("dimension", dimension)), rate.per_second))
             if cap.limit.adapt is not None:
-                counts = {**dict.fromkeys(CAP_REASONS.get(listener.protocol, ()), 0), **cap.counts}
+                counts = {**dict.fromkeys(PROTOCOLS[listener.protocol].adapt_reasons, 0), **cap.counts}
                 tightened += [((*labels, ("reason", reason)), count) for reason, count in counts.items()]
     text = "What a listener's cap is now, per second: what its rule says, or less while its broker has too much to do."
     return chain(

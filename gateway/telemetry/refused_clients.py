@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gateway.counting.accounts import OTHER, Accounts
+from gateway.protocols import PROTOCOLS
 from gateway.telemetry import exposition
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ TOPICS: Final = 1000  # topics whose clients are known, those refused last (a gu
 CLIENTS_KEPT: Final = 8  # of each
 CLIENTS_SHOWN: Final = 3
 GROUPS_SHOWN: Final = 50  # consumer groups with series of their own, those refused most; the rest is summed under __other__ (a guess)
-RETRY: Final = "%RETRY%"  # RocketMQ: what a consumer group could not handle goes to the topic of this and the group's name
 
 Place = tuple[str, str, str]  # protocol, topic as text, operation
 
 
 def consumer_group(protocol: str, topic: str) -> str | None:
     """The consumer group whose retries the topic holds; None where it holds none."""
-    return topic.removeprefix(RETRY) if protocol == "rocketmq" and topic.startswith(RETRY) else None
+    prefix = PROTOCOLS[protocol].retry_prefix
+    return topic.removeprefix(prefix) if prefix and topic.startswith(prefix) else None
 
 
 class Client:

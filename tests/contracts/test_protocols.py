@@ -111,7 +111,9 @@ def messages(talk: Talk) -> int:
 
 def test_every_protocol_has_a_script_and_is_a_conversation() -> None:
     assert set(SCRIPTS) == set(PUBLISHES) == set(PROTOCOLS)
-    assert all(issubclass(protocol, Conversation) for protocol in PROTOCOLS.values())
+    assert all(
+        isinstance(protocol.conversation, type) and issubclass(protocol.conversation, Conversation) for protocol in PROTOCOLS.values()
+    )
 
 
 @each_protocol

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.admission import CAUSES
-from gateway.close_causes import COMMON, OWN, by_cause
+from gateway.close_causes import COMMON, by_cause
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.amqp.handshake import OTHER_PROTOCOLS
 
@@ -61,11 +61,13 @@ def test_every_cause_in_the_code_is_listed_and_no_other() -> None:
     found = {*said(), *CAUSES, "broker", "handshake_timeout"}  # the last three kinds stand as names or are put together
     found |= {f"wrong_protocol_{name}" for _, name in OTHER_PROTOCOLS}
     found |= {f"wrong_protocol_{name}" for name in ("unknown", "amqp_1_0", "amqp_version")}
-    assert found - {"unknown", "amqp_1_0", "amqp_version"} == {*COMMON, *(cause for own in OWN.values() for cause in own)}
+    assert found - {"unknown", "amqp_1_0", "amqp_version"} == {
+        *COMMON,
+        *(cause for protocol in PROTOCOLS.values() for cause in protocol.close_causes),
+    }
 
 
 def test_series_begin_at_0_for_every_cause_of_the_protocol() -> None:
-    assert set(OWN) == set(PROTOCOLS)
     shown = by_cause("amqp", {"heartbeat": 3, "new": 1})
     assert (shown["heartbeat"], shown["idle"], shown["new"]) == (3, 0, 1)
     assert "heartbeat" not in by_cause("rocketmq", {})

@@ -38,7 +38,7 @@ class Schedule:
     def __init__(self, random: Random, channels: int, acts: int) -> None:
         self.random = random
         self.acts = acts
-        self.conversation = PROTOCOLS["amqp"](ConversationContext(JUDGE, "here", "10.0.0.7", 4, 1 << 20, 1 << 20))
+        self.conversation = PROTOCOLS["amqp"].conversation(ConversationContext(JUDGE, "here", "10.0.0.7", 4, 1 << 20, 1 << 20))
         self.now = 1_000
         self.kindness = random.choice((0.2, 0.5, 0.8))  # how often the judge lets pass
         self.careless = random.random() < 0.3  # bytes are cut anywhere rather than sent as written

@@ -87,7 +87,7 @@ class Talk:
         routes: Routes | None = None,
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
-        self.conversation: Conversation = PROTOCOLS[protocol](
+        self.conversation: Conversation = PROTOCOLS[protocol].conversation(
             ConversationContext(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
         )
         self.room = room

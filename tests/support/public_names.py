@@ -26,7 +26,8 @@ from admin.store import Store
 from gateway.app import Gateway
 from gateway.cli.main import sluice
 from gateway.clock import now_ns
-from gateway.close_causes import COMMON, OWN
+from gateway.close_causes import COMMON
+from gateway.protocols import PROTOCOLS
 from gateway.settings import load
 from gateway.settings.schema import rules_schema, schema
 from limiter.keys import Key, Origin, rocketmq_topic
@@ -193,7 +194,7 @@ def names() -> Names:
         "routes": routes(),
         "objects": objects(),
         "log_events": log_events(),
-        "close_causes": {"every protocol": sorted(COMMON), **{protocol: sorted(own) for protocol, own in OWN.items()}},
+        "close_causes": {"every protocol": sorted(COMMON), **{name: sorted(each.close_causes) for name, each in PROTOCOLS.items()}},
         "problem_types": problem_types(),
     }
 

@@ -137,7 +137,7 @@ class Handshake:
         return f"<Handshake {'tuned' if self.tuned else 'early'} user={self.user} vhost={self.vhost!r} frame_max={self.frame_max}>"
 
 
-def opening(head: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.Opening
+def opening(head: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.protocol.Opening
     """Look at the first 8 bytes of a connection, before anything is spent on it. Raises ProtocolError as `greeting` does."""
     if not (others_pass and other_version(head)):
         greeting(head)

@@ -1,0 +1,17 @@
+"""RocketMQ's remoting protocol, to a name server, whose answers are made to lead clients through this gateway."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.protocols.nameserver.conversation import NameserverConversation
+from gateway.protocols.protocol import Opening, Protocol
+from gateway.protocols.rocketmq import ROCKETMQ, protocol_detection
+
+NAMESERVER: Final = Protocol(
+    name="rocketmq-nameserver",
+    conversation=NameserverConversation,
+    opening=Opening(4, protocol_detection.opening),
+    close_causes=protocol_detection.CLOSE_CAUSES,
+    brokers_speak=ROCKETMQ.name,
+)

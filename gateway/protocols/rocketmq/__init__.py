@@ -1,0 +1,20 @@
+"""RocketMQ's remoting protocol, to a broker."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, Opening, Protocol
+from gateway.protocols.rocketmq import busy, protocol_detection
+from gateway.protocols.rocketmq.conversation import RocketmqConversation
+
+ROCKETMQ: Final = Protocol(
+    name="rocketmq",
+    conversation=RocketmqConversation,
+    opening=Opening(4, protocol_detection.opening),
+    close_causes=protocol_detection.CLOSE_CAUSES,
+    adapt_reasons=tuple(reason for reason in busy.REASONS if reason != busy.COLD_DATA),  # fewer sends do not help consumers that read it
+    busy_reasons=busy.REASONS,
+    backlogs=BACKLOGS_OF_GROUPS,
+    retry_prefix="%RETRY%",
+)

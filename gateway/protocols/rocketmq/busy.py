@@ -13,13 +13,14 @@ from gateway.pipeline.parts import BusySignal
 
 SYSTEM_BUSY: Final = 2
 SERVICE_NOT_AVAILABLE: Final = 14
+COLD_DATA: Final = "cold_data"
 PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("[TIMEOUT_CLEAN_QUEUE]", "timeout_clean_queue"),  # waited too long for a thread; whoever is first in the queue is hit
     ("[PCBUSY_CLEAN_QUEUE]", "pcbusy_clean_queue"),  # the page cache is busy: the whole queue is answered so
     ("[REJECTREQUEST]", "rejectrequest"),
     ("[OVERLOAD]", "overload"),  # the queue is full
     ("[PC_SYNCHRONIZED]", "pc_synchronized"),
-    ("This consumer group is reading cold data", "cold_data"),
+    ("This consumer group is reading cold data", COLD_DATA),
 )
 OTHER: Final = "system_busy"
 UNAVAILABLE: Final = "service_not_available"

@@ -14,6 +14,8 @@ from gateway.pipeline.parts import ProtocolError
 HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API and the dashboard listen elsewhere (`admin: bind:`)"
 PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"
 
+CLOSE_CAUSES: Final = ("bad_header", "bad_length", "frame_too_large", "wrong_protocol")
+
 OTHER_PROTOCOLS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x16\x03", "TLS on a plain port; set `tls:` on the listener, or `tls.enable=false` in the client"),
     (b"PRI ", "an HTTP/2 preface: a gRPC client on the remoting port; use the address of a RocketMQ proxy, or a remoting client"),
@@ -26,7 +28,7 @@ OTHER_PROTOCOLS: Final[tuple[tuple[bytes, str], ...]] = (
 )
 
 
-def opening(first: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.Opening
+def opening(first: bytes, max_frame: int, others_pass: bool) -> None:  # noqa: FBT001  -- the signature of gateway.protocols.protocol.Opening
     """Look at the first 4 bytes of a connection, before anything is spent on it. Raises ProtocolError where they cannot be a frame's."""
     length = int.from_bytes(first, "big")
     if len(first) == 4 and length > max_frame - 4:

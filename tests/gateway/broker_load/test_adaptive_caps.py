@@ -17,6 +17,7 @@ from gateway.app import Gateway
 from gateway.broker_load.adaptive_caps import LEARN_S, SAMPLES, BrokerLoad, Caps, ConfirmPace, describe
 from gateway.clock import now_ns
 from gateway.lifecycle import periodic_tasks
+from gateway.protocols import PROTOCOLS
 from gateway.session.broker_flow import BrokerFlow
 from gateway.settings import load
 from limiter.keys import rocketmq_topic
@@ -25,6 +26,7 @@ from limiter.rules.rule_set import RuleSet
 from support.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND
+REASONS = (*PROTOCOLS["amqp"].adapt_reasons, *PROTOCOLS["rocketmq"].adapt_reasons)
 TICK = SECOND // 4
 
 
@@ -41,13 +43,13 @@ def confirm(flow: BrokerFlow, seconds: float, times: int = SAMPLES) -> None:
 
 
 def test_a_broker_that_shows_nothing_is_not_overloaded() -> None:
-    load = BrokerLoad(BrokerFlow())
+    load = BrokerLoad(BrokerFlow(), REASONS)
     assert [load.reason(BEGIN + tick * TICK) for tick in range(3)] == ["", "", ""]
 
 
 def test_a_blocked_connection_counts_for_as_long_as_it_is() -> None:
     flow = BrokerFlow()
-    load = BrokerLoad(flow)
+    load = BrokerLoad(flow, REASONS)
     said = []
     for tick, blocked in enumerate((0, 1, 2, 1, 0)):
         flow.blocked_now = blocked
@@ -58,7 +60,7 @@ def test_a_blocked_connection_counts_for_as_long_as_it_is() -> None:
 def test_busy_answers_count_once_and_the_commonest_gives_its_name() -> None:
     flow = BrokerFlow()
     flow.busy = {"overload": 7}
-    load = BrokerLoad(flow)
+    load = BrokerLoad(flow, REASONS)
     said = [load.reason(BEGIN)]
     flow.busy = {"overload": 9, "timeout_clean_queue": 3}
     said.append(load.reason(BEGIN + TICK))
@@ -68,7 +70,7 @@ def test_busy_answers_count_once_and_the_commonest_gives_its_name() -> None:
 
 def test_consumers_that_read_cold_data_are_no_reason_to_send_less() -> None:
     flow = BrokerFlow()
-    load = BrokerLoad(flow)
+    load = BrokerLoad(flow, REASONS)
     flow.busy = {"cold_data": 9}
     assert load.reason(BEGIN) == ""
 
@@ -76,7 +78,7 @@ def test_consumers_that_read_cold_data_are_no_reason_to_send_less() -> None:
 def slow_after(quick: float, slow: float, seconds: int = 60) -> list[int]:
     """The ticks of a minute of quick confirms and 5 s of slow ones at which they are said to be slow, counted from the first slow one."""
     flow = BrokerFlow()
-    load = BrokerLoad(flow)
+    load = BrokerLoad(flow, REASONS)
     said = []
     first = seconds * 4
     for tick in range(first + 20):
@@ -127,7 +129,7 @@ class Gate:
         ask(self.judge, key_of(self.judge, "a"), BEGIN)
         self.flow = BrokerFlow()
         self.caps = Caps(self.judge)
-        self.listening = cast(Any, {"l": SimpleNamespace(config=SimpleNamespace(flow=self.flow))})
+        self.listening = cast(Any, {"l": SimpleNamespace(protocol="amqp", config=SimpleNamespace(flow=self.flow))})
         self.now = BEGIN
 
     def tick(self, times: int = 1) -> None:

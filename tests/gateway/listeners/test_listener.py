@@ -10,17 +10,20 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
 from pamqp import commands
 
 from gateway.admission import TURNED_AWAY, Caps, Places
-from gateway.listeners import turn_away
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.turn_away import DEADLINE_S
 from gateway.listeners.upstream import UnreachableError, Upstream
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.protocol import Rejection
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel
@@ -298,7 +301,7 @@ async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: 
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         with monkeypatch.context() as broken:
-            broken.setitem(turn_away.DISMISSALS, "amqp", lambda _code, _text: None)
+            broken.setitem(PROTOCOLS, "amqp", replace(PROTOCOLS["amqp"], rejection=lambda _code, _text: cast("Rejection", None)))
             async with await one.client() as client:
                 assert await said(client, ALL) == b""
         async with await one.client() as client:

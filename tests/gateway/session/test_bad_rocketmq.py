@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from gateway.close_causes import OWN
+from gateway.protocols import PROTOCOLS as REGISTERED
 from gateway.session.listener_config import ListenerConfig
 from support.bad_rocketmq import BAD, OF_SENDS
 from support.conversations import MAX_FRAME, Ports
@@ -68,7 +68,7 @@ def test_the_sender_is_let_go_and_everybody_else_goes_on(name: str, protocol: st
         assert wires.received(bad_broker) == before
         ((session, error),) = wires.ended
         assert (session.cause, error) == (cause, None)
-        assert cause in OWN[protocol]
+        assert cause in REGISTERED[protocol].close_causes
         assert words in session.detail
         assert "\n" not in session.detail
         assert ended(bad)
