@@ -93,8 +93,8 @@ class RocketmqConversation(Conversation):
             self._tell()
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
-            if self.held_sends.queues and not part.streamed and self.held_sends.goes_behind(part):
-                self.held_sends.queue_behind(part, paid=not part.requeue_without_slots(self.endings))
+            if self.held_sends.lines and not part.streamed and self.held_sends.goes_behind(part):
+                self.held_sends.hold_behind(part, paid=not part.requeue_without_slots(self.endings))
                 self._tell()
                 return
             if not part.one_way:
@@ -213,7 +213,7 @@ class RocketmqConversation(Conversation):
         if self.frame_left:
             return []
         taken: list[Part] = list(self.held_sends.take_due(now, room))
-        if self.polls.held.next_due <= now:
+        if self.polls.held.due_queue.next_due <= now:
             taken.extend(self.polls.take_due(now, room))
         self._tell()
         return taken
@@ -242,7 +242,7 @@ class RocketmqConversation(Conversation):
         self.ask_due = polls.ask_due
         self.held_messages = held_sends.messages
         self.blocking = held_sends.blocking + (1 if self.held_back else 0)
-        self.next_due = NEVER if self.frame_left else min(held_sends.next_due, polls.held.next_due)
+        self.next_due = NEVER if self.frame_left else min(held_sends.due_queue.next_due, polls.held.due_queue.next_due)
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -333,9 +333,9 @@ class RocketmqConversation(Conversation):
         self.frames.origins.release()
 
     def waits_for(self) -> Part | None:
-        for queue in self.held_sends.queues.values():
-            if queue[0].rule is not None:
-                return queue[0]
+        for line in self.held_sends.lines.values():
+            if line[0].rule is not None:
+                return line[0]
         return self.polls.held.longest()
 
     def describe(self) -> dict[str, object]:

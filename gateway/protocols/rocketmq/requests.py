@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.protocols.due_queue import HeldRequest
 from gateway.protocols.rocketmq.polls.queues import PollQueue
 from gateway.protocols.rocketmq.polls.terms import PollTerms
 from limiter.keys import Key
 
 
-class Sends(Part):
+class Sends(HeldRequest):
     """A run of like sends (or consumer send-backs): frames one behind the other, same key, same cost, all one-way or none."""
 
-    __slots__ = ("due", "one_way", "opaques", "order", "send_backs", "streamed")
+    __slots__ = ("one_way", "opaques", "send_backs", "streamed")
 
     def __init__(
         self,
@@ -32,17 +33,17 @@ class Sends(Part):
         self.one_way = one_way  # nobody waits for an answer
         self.streamed = streamed  # one frame too large to be kept: its body is passed on or thrown away as it comes
         self.send_backs = False  # what a consumer sends back, not every client of which heeds a refusal (`refusals.py`)
-        self.order = 0  # place among the held parts of the connection; 0: was never held
-        self.due = 0  # while held: monotonic ns at which to judge it again
+        self.order = 0
+        self.due = 0
 
 
-class Poll(Part):
+class Poll(HeldRequest):
     """A request for messages, which the broker may keep for long: pull, pop and their kin. Always complete.
 
     A REQUEST where it is limited. It is no message itself; what it brings is counted when it comes (`polls.py`).
     """
 
-    __slots__ = ("code", "due", "opaque", "order", "queue", "terms")
+    __slots__ = ("code", "opaque", "queue", "terms")
 
     def __init__(self, data: bytes, start: int, end: int, code: int, opaque: int, key: Key | None, *, limited: bool) -> None:
         super().__init__(REQUEST if limited else PLAIN, 0, data, start, end, key, 1 if limited else 0)
@@ -50,8 +51,8 @@ class Poll(Part):
         self.opaque = opaque
         self.terms: PollTerms | None = None  # where it is limited, as the next
         self.queue: PollQueue | None = None  # what is known of the queue it asks
-        self.order = 0  # place among the held polls of the connection; 0: was never held
-        self.due = 0  # while held: monotonic ns at which to judge it again
+        self.order = 0
+        self.due = 0
 
     def since(self) -> int:
         """Monotonic ns since when its queue has waited for messages."""
