@@ -184,16 +184,16 @@ class Gateway:
     # ---- sessions --------------------------------------------------------------------------------------------------
 
     def _handover(self, listener: Listener, arrival: Arrival) -> None:
-        client, address, upstream, seat = arrival.client, arrival.address, arrival.upstream, arrival.seat
+        client, address, upstream, permit = arrival.client, arrival.address, arrival.upstream, arrival.permit
         assert upstream is not None
-        assert seat is not None
+        assert permit is not None
         self._numbers += 1
         try:
-            session = assemble(self._numbers, client, address, upstream, listener.config, self.shared, seat)
+            session = assemble(self._numbers, client, address, upstream, listener.config, self.shared, permit)
         except Exception as error:  # let it crash: this client only
             client.close()
             upstream.close()
-            seat.leave()
+            permit.release()
             listener.active -= 1
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")

@@ -41,7 +41,7 @@ from gateway.transport.channel import Channel
 from limiter.credit import Credit
 
 if TYPE_CHECKING:
-    from gateway.admission import Seat
+    from gateway.admission import ConnectionPermit
     from gateway.session.listener_config import ListenerConfig
     from gateway.session.shared import Shared
 
@@ -53,11 +53,11 @@ def assemble(
     upstream: Channel,
     config: ListenerConfig,
     shared: Shared,
-    seat: Seat | None = None,
+    permit: ConnectionPermit | None = None,
 ) -> Session:
     """A session, with its pipeline decode → credit → rate-limit → forward, for one client at `address` and its broker connection."""
     context = ConversationContext(
-        shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, seat, config.others_pass,
+        shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, permit, config.others_pass,
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
         frozenset() if config.remote_admin is None else config.remote_admin.codes,
     )  # fmt: skip
@@ -69,4 +69,4 @@ def assemble(
     limit = RateLimit(conversation, reader, forwarder, shared.accounts)
     deliveries = LimitDeliveries(conversation, shared.accounts, shared.hold_bytes)
     pipeline = Pipeline([decode, SpendCredit(reader), limit, forward])
-    return Session(number, client, upstream, config, shared, Stages(conversation, decode, forward, pipeline, deliveries), seat)
+    return Session(number, client, upstream, config, shared, Stages(conversation, decode, forward, pipeline, deliveries), permit)

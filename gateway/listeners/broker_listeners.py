@@ -259,7 +259,7 @@ class BrokerListeners(Routes):
 
     def _listener(self, assignment: Assignment) -> Listener:
         """A listener for the broker, not open. Raises TlsFileError, RouteError."""
-        return listener_of(self._entry(assignment, parse(assignment.address)), self.names.admission.places)
+        return listener_of(self._entry(assignment, parse(assignment.address)), self.names.admission.slots)
 
     def _entry(self, assignment: Assignment, upstream: Address) -> Entry:
         """What a configuration would say of the broker's listener."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from gateway import log
-from gateway.admission import Caps, Places, room_for_connections
+from gateway.admission import ConnectionLimits, ConnectionSlots, room_for_connections
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.rocketmq.limit_requests import Permission
@@ -31,11 +31,11 @@ Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broke
 def listeners_of(settings: Settings) -> dict[str, Listener]:
     """By name, not open yet. Call it when the limit of open files is what it will be."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    places = Places.unbounded()
+    slots = ConnectionSlots.unbounded()
     if descriptors != resource.RLIM_INFINITY:
         brokers = sum(brokers_room(entry) for entry in settings.listeners)
-        places = Places(room_for_connections(descriptors, len(settings.listeners), brokers), descriptors)
-    return {entry.name: listener_of(entry, places) for entry in settings.listeners}
+        slots = ConnectionSlots(room_for_connections(descriptors, len(settings.listeners), brokers), descriptors)
+    return {entry.name: listener_of(entry, slots) for entry in settings.listeners}
 
 
 def open_listeners(listening: Collection[Listener], inheritance: Inheritance) -> None:
@@ -45,7 +45,7 @@ def open_listeners(listening: Collection[Listener], inheritance: Inheritance) ->
         listener.open(taken[listener.name] or inheritance.named(listener.name))
 
 
-def listener_of(entry: Entry, places: Places) -> Listener:
+def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
     """The listener that `entry` describes, not open yet. Raises TlsFileError."""
     config = ListenerConfig(
         entry.name,
@@ -63,10 +63,18 @@ def listener_of(entry: Entry, places: Places) -> Listener:
         config,
         entry.bind,
         Upstream(entry.name, entry.upstream, send_proxy=entry.send_proxy_protocol == "v2", tls=upstream_tls),
-        caps=Caps(entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate),
-        places=places,
+        limits=ConnectionLimits(
+            entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate
+        ),
+        slots=slots,
         accept_proxy=entry.accept_proxy_protocol,
         tls=tls,
+    )
+
+
+def limits_of(entry: Entry) -> ConnectionLimits:
+    return ConnectionLimits(
+        entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate
     )
 
 

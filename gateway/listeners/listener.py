@@ -2,7 +2,7 @@
 
 One upstream connection per client connection, opened for that client: brokers key consumers, transactions and callbacks by connection.
 This is trio's side of a session's life; once both ends are connected the event loop has them and no task is left. Who does not get that
-far is turned away in the protocol's own words (`turn_away.py`); what each error on the way means stands in `connection_errors.py`.
+far is rejected in the protocol's own words (`rejecter.py`); what each error on the way means stands in `connection_errors.py`.
 
 Accepting survives running out of descriptors: a reserve descriptor is given up to accept and close at once, so that the kernel's queue
 does not fill with clients who wait for nothing; one log line a second at most says so.
@@ -21,20 +21,20 @@ from typing import Any, Final
 import trio
 
 from gateway import log
-from gateway.admission import Admission, Caps, Places, Seat
+from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.clock import now_ns
 from gateway.listeners.connection_errors import Refusal, Refusals, refusal_of
 from gateway.listeners.protocol_detection import begins_tls, check_protocol, proxy_header
+from gateway.listeners.rejecter import Rejecter
 from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
-from gateway.listeners.turn_away import Exit
 from gateway.listeners.upstream import OUT_OF_DESCRIPTORS, Upstream
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
 
-BACKLOG: Final = 4096  # the kernel caps it at net.core.somaxconn
+BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 ACCEPTS_PER_TURN: Final = 64  # then trio's turn
 WAY_OUT: Final = {
     errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
@@ -45,13 +45,13 @@ WAY_OUT: Final = {
 
 @dataclass(slots=True)
 class Arrival:
-    """A client on its way in: grows from a socket to two channels and a seat."""
+    """A client on its way in: grows from a socket to two channels and a permit."""
 
     client: Channel
     address: tuple[str, int]  # the client's own: as the PROXY header tells it, where one is taken
     ends: Ends | None = None  # once nothing can change them any more
     protected: bool = False  # TLS is up
-    seat: Seat | None = None
+    permit: ConnectionPermit | None = None
     upstream: Channel | None = None
 
 
@@ -67,8 +67,8 @@ class Listener:
         bind: tuple[str, int],
         upstream: Upstream,
         *,
-        caps: Caps | None = None,
-        places: Places | None = None,
+        limits: ConnectionLimits | None = None,
+        slots: ConnectionSlots | None = None,
         accept_proxy: bool = False,
         tls: Hop | None = None,
     ) -> None:
@@ -79,8 +79,8 @@ class Listener:
         self.upstream = upstream
         self.accept_proxy = accept_proxy
         self.tls = tls  # towards clients; a reload may put another one here
-        self.admission = Admission(self.name, caps or Caps(), places or Places.unbounded(), now_ns())
-        self.exit = Exit(self.protocol)
+        self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded(), now_ns())
+        self.rejecter = Rejecter(self.protocol)
         self.refusals = Refusals(self.name, self.protocol)
         self.opened = 0
         self.active = 0
@@ -181,14 +181,14 @@ class Listener:
             handover(self, arrival)
 
     async def _arrive(self, arrival: Arrival) -> None:
-        """A seat, whose connection it is, TLS, the first words; then the broker. Raises what `refusal_of` knows."""
+        """A permit, whose connection it is, TLS, the first words; then the broker. Raises what `refusal_of` knows."""
         sock = arrival.client.sock
         set_up(sock)
-        arrival.seat = self.admission.enter(None if self.accept_proxy else arrival.address[0], now_ns())
+        arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())
         with trio.fail_after(self.config.handshake_ns / 1e9):
             await self._introduce(arrival)
             if self.accept_proxy:
-                arrival.seat.take_address(arrival.address[0])
+                arrival.permit.take_address(arrival.address[0])
             if not arrival.protected:
                 await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass)
         with trio.CancelScope(
@@ -210,11 +210,11 @@ class Listener:
             arrival.protected = True
 
     def _lost(self, arrival: Arrival, cause: str) -> None:
-        """Not a connection any more: counted as closed, its seat is free."""
+        """Not a connection any more: counted as closed, its permit is released."""
         self.arriving -= 1
         self.count_closed(cause)
-        if arrival.seat is not None:
-            arrival.seat.leave()
+        if arrival.permit is not None:
+            arrival.permit.release()
 
     async def _send_off(self, arrival: Arrival, refusal: Refusal) -> None:
         """Say why, in the client's protocol where it has words, and close."""
@@ -225,9 +225,9 @@ class Listener:
 
         try:
             if refusal.code:
-                await self.exit.turn_away(client, refusal.code, refusal.text)
+                await self.rejecter.reject(client, refusal.code, refusal.text)
             else:
-                await self.exit.say(arrival.client, refusal.last_words)
+                await self.rejecter.send_last_words(arrival.client, refusal.last_words)
         except Exception as error:  # let it crash: this client only
             log.failure("session_failed", error, listener=self.name)
         finally:

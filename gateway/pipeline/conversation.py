@@ -25,7 +25,7 @@ from gateway.pipeline.parts import NEVER, BusySignal, Delivered, Part
 from limiter.in_flight import Ending
 
 if TYPE_CHECKING:
-    from gateway.admission import Seat
+    from gateway.admission import ConnectionPermit
     from limiter.judge import Judge
 
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
@@ -80,8 +80,8 @@ class ConversationContext:
         "max_frame",
         "others_pass",
         "own_codes",
+        "permit",
         "routes",
-        "seat",
         "sends_proxy",
     )
 
@@ -94,7 +94,7 @@ class ConversationContext:
         max_frame: int,
         hold_bytes: int,
         connection: int = 0,
-        seat: Seat | None = None,
+        permit: ConnectionPermit | None = None,
         others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: one call, in assembly.py
         certificate_user: str | None = None,
         lends_certificate: bool = False,  # noqa: FBT001, FBT002
@@ -109,7 +109,7 @@ class ConversationContext:
         self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
         self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
         self.connection = connection  # its number, as operators see it
-        self.seat = seat  # to be counted for its user, once the broker has authenticated him
+        self.permit = permit  # counted for its user once the broker has authenticated them
         self.others_pass = others_pass  # other versions of the protocol pass opaquely, unlimited
         self.certificate_user = certificate_user  # whom the client's verified certificate names
         self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own

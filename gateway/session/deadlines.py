@@ -103,7 +103,7 @@ def _reads_client(session: Session) -> bool:
 
 def _hasten(session: Session, now: int) -> None:
     """The handshake is not over: close the session when its time is, however busily either side trickles."""
-    accepted_at = session.opened_at if session.seat is None else session.seat.accepted_at
+    accepted_at = session.opened_at if session.permit is None else session.permit.accepted_at
     if session.conversation.draining or now - accepted_at <= session.listener_config.handshake_ns:
         return
     who = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"

@@ -30,7 +30,7 @@ from gateway.transport.channel import Channel
 from limiter.in_flight import GIVEN_UP
 
 if TYPE_CHECKING:
-    from gateway.admission import Seat
+    from gateway.admission import ConnectionPermit
     from gateway.session.graceful_close import Departure
 
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
@@ -61,7 +61,7 @@ class Session:
         config: ListenerConfig,
         shared: Shared,
         stages: Stages,
-        seat: Seat | None = None,
+        permit: ConnectionPermit | None = None,
     ) -> None:
         # What every turn looks at comes first. Compiled, attributes lie in this order, and with some hundred sessions a turn misses the
         # cache as often as what it looks at has lines of 64 bytes.
@@ -91,7 +91,7 @@ class Session:
         self.first_end = ""  # whose end came first: "client" or "broker"
         self.first_end_at = 0  # when
         self.resting_bytes = 0  # what `buffered` said when it came to rest
-        self.seat = seat
+        self.permit = permit
         self.number = number
         self.listener_config = config
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total
@@ -365,8 +365,8 @@ class Session:
     def close(self) -> None:
         """Count what is abandoned, give everything back, close both sockets: those whatever else may fail. Called once, by the loop."""
         try:
-            if self.seat is not None:
-                self.seat.leave()  # first: whatever else may fail, the place is free again
+            if self.permit is not None:
+                self.permit.release()  # first, whatever else may fail
             self._count_abandoned()
         finally:
             self._give_back()

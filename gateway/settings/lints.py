@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from gateway.admission import PER_BROKER, room_for_connections
+from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
 from gateway.settings.checks import NAMESERVER, brokers_room, unreadable_token
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, Place
@@ -200,7 +200,7 @@ def wide_ranges(settings: Settings) -> Iterator[ConfigProblem]:
     """Ports for so many brokers that their listeners take more of the descriptors than connections may."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     brokers = sum(map(brokers_room, settings.listeners))
-    if hard == resource.RLIM_INFINITY or brokers * PER_BROKER <= hard // 2:
+    if hard == resource.RLIM_INFINITY or brokers * DESCRIPTORS_PER_BROKER <= hard // 2:
         return
     for number, listener in enumerate(settings.listeners):
         count = brokers_room(listener)

@@ -135,7 +135,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
             "sluice_connections_refused_untold_total",
             "counter",
             "Of those closed on their way in: without a word, for want of words or because too many were to be told at once.",
-            ((named(x.name, x.protocol), x.exit.untold) for x in listening),
+            ((named(x.name, x.protocol), x.rejecter.rejected_silently) for x in listening),
         )
     )
     parts.append(

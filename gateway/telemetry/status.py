@@ -10,7 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from gateway.admission import CAUSES, Caps
+from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
 from gateway.build import build
 from gateway.clock import now_ns
@@ -109,8 +109,8 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "connections_closed": dict(listener.closed),
             "connections_refused": {cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},
             **brokers(gateway, listener),
-            **caps(listener.admission.caps),
-            "seats": {"taken": listener.admission.seated, "most": listener.admission.most},
+            **connection_limits(listener.admission.limits),
+            "seats": {"taken": listener.admission.admitted, "most": listener.admission.maximum},
         }
         for listener in gateway.listening.values()
     ]
@@ -130,7 +130,7 @@ def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
     }
 
 
-def caps(allowed: Caps) -> dict[str, object]:
+def connection_limits(allowed: ConnectionLimits) -> dict[str, object]:
     """A listener's caps under their settings' names; None: no cap."""
     return {
         "max_connections": allowed.connections,
@@ -152,8 +152,8 @@ def listening(listener: Listener) -> dict[str, object]:
         "upstream_tls": listener.upstream.tls is not None,
         "accept_proxy_protocol": listener.accept_proxy,
         "send_proxy_protocol": "v2" if listener.upstream.send_proxy else "none",
-        **caps(listener.admission.caps),
-        "seats": listener.admission.most,
+        **connection_limits(listener.admission.limits),
+        "seats": listener.admission.maximum,
     }
 
 

@@ -13,10 +13,10 @@ from gateway.admission import (
     BY_RATE,
     BY_USER,
     Admission,
-    Caps,
-    Places,
+    ConnectionLimits,
+    ConnectionPermit,
+    ConnectionSlots,
     RefusedError,
-    Seat,
     room_for_connections,
 )
 from limiter.limits import Rate
@@ -24,8 +24,8 @@ from limiter.limits import Rate
 S = 1_000_000_000
 
 
-def admission(caps: Caps, places: Places | None = None) -> Admission:
-    return Admission("rabbit", caps, places or Places.unbounded(), 0)
+def admission(limits: ConnectionLimits, slots: ConnectionSlots | None = None) -> Admission:
+    return Admission("rabbit", limits, slots or ConnectionSlots.unbounded(), 0)
 
 
 def refused(call: object, *arguments: object) -> tuple[str, str]:
@@ -36,97 +36,97 @@ def refused(call: object, *arguments: object) -> tuple[str, str]:
 
 
 def test_the_listeners_cap_names_itself_and_a_seat_given_back_is_free() -> None:
-    door = admission(Caps(connections=2))
-    first, _ = door.enter("10.0.0.1", 0), door.enter("10.0.0.2", 0)
-    cause, text = refused(door.enter, "10.0.0.3", 0)
+    door = admission(ConnectionLimits(connections=2))
+    first, _ = door.admit("10.0.0.1", 0), door.admit("10.0.0.2", 0)
+    cause, text = refused(door.admit, "10.0.0.3", 0)
     assert (cause, text) == (BY_ALL, "max_connections of listener rabbit (2) is reached; close some connections or raise it")
-    first.leave()
-    first.leave()  # twice is once
-    assert door.seated == 1
-    door.enter("10.0.0.3", 0)
-    assert refused(door.enter, "10.0.0.4", 0)[0] == BY_ALL
+    first.release()
+    first.release()  # twice is once
+    assert door.admitted == 1
+    door.admit("10.0.0.3", 0)
+    assert refused(door.admit, "10.0.0.4", 0)[0] == BY_ALL
 
 
 def test_an_address_has_its_own_cap_and_is_told_of_that_one_first() -> None:
-    door = admission(Caps(connections=2, per_address=2))
-    seats = [door.enter("10.0.0.1", 0) for _ in range(2)]
-    cause, text = refused(door.enter, "10.0.0.1", 0)
+    door = admission(ConnectionLimits(connections=2, per_address=2))
+    permits = [door.admit("10.0.0.1", 0) for _ in range(2)]
+    cause, text = refused(door.admit, "10.0.0.1", 0)
     assert (cause, text) == (
         BY_ADDRESS,
         "max_connections_per_address of listener rabbit (2) is reached by 10.0.0.1; close some connections or raise it",
     )
-    assert refused(door.enter, "10.0.0.2", 0)[0] == BY_ALL
-    for seat in seats:
-        seat.leave()
+    assert refused(door.admit, "10.0.0.2", 0)[0] == BY_ALL
+    for permit in permits:
+        permit.release()
     assert door.by_address == {}
 
 
 def test_an_address_told_later_counts_from_then_and_the_seat_stays_until_it_is_left() -> None:
-    door = admission(Caps(per_address=1))
-    first, second = door.enter(None, 0), door.enter(None, 0)
+    door = admission(ConnectionLimits(per_address=1))
+    first, second = door.admit(None, 0), door.admit(None, 0)
     first.take_address("10.0.0.1")
     assert refused(second.take_address, "10.0.0.1")[0] == BY_ADDRESS
-    assert (door.seated, door.by_address) == (2, {"10.0.0.1": 1})
-    second.leave()
-    assert (door.seated, door.by_address) == (1, {"10.0.0.1": 1})
+    assert (door.admitted, door.by_address) == (2, {"10.0.0.1": 1})
+    second.release()
+    assert (door.admitted, door.by_address) == (1, {"10.0.0.1": 1})
 
 
 def test_a_user_has_a_cap_over_all_addresses() -> None:
-    door = admission(Caps(per_user=1))
-    first, second = door.enter("10.0.0.1", 0), door.enter("10.0.0.2", 0)
+    door = admission(ConnectionLimits(per_user=1))
+    first, second = door.admit("10.0.0.1", 0), door.admit("10.0.0.2", 0)
     first.take_user("shop")
     cause, text = refused(second.take_user, "shop")
     assert cause == BY_USER
     reached = "max_connections_per_user of listener rabbit (1) is reached; close some connections or raise it"
     assert text == f"connection refused for user 'shop': {reached}"
-    second.leave()
-    first.leave()
-    assert (door.seated, door.by_user) == (0, {})
+    second.release()
+    first.release()
+    assert (door.admitted, door.by_user) == (0, {})
 
 
 def test_texts_stay_within_what_a_reply_text_may_be() -> None:
-    caps = Caps(connections=10**7, per_address=1, per_user=1)
-    door = Admission("x" * 100, caps, Places.unbounded(), 0)
-    seat = door.enter("f" * 45, 0)
-    seat.take_user("\U0001f430" * 300)
-    texts = [refused(door.enter, "f" * 45, 0)[1], refused(door.enter(None, 0).take_user, "\U0001f430" * 300)[1]]
+    limits = ConnectionLimits(connections=10**7, per_address=1, per_user=1)
+    door = Admission("x" * 100, limits, ConnectionSlots.unbounded(), 0)
+    permit = door.admit("f" * 45, 0)
+    permit.take_user("\U0001f430" * 300)
+    texts = [refused(door.admit, "f" * 45, 0)[1], refused(door.admit(None, 0).take_user, "\U0001f430" * 300)[1]]
     assert all(text.isascii() for text in texts)
     assert len("CONNECTION_FORCED - " + texts[0]) <= 255
 
 
 def test_the_rate_lets_a_seconds_worth_in_at_once_then_one_at_a_time() -> None:
-    door = admission(Caps(rate=Rate(10)))
+    door = admission(ConnectionLimits(rate=Rate(10)))
     for _ in range(10):
-        door.enter("10.0.0.1", 0)
-    cause, text = refused(door.enter, "10.0.0.1", 0)
+        door.admit("10.0.0.1", 0)
+    cause, text = refused(door.admit, "10.0.0.1", 0)
     assert (cause, text) == (BY_RATE, "more than 10/s new connections to listener rabbit (max_connection_rate); try again in 100 ms")
-    assert refused(door.enter, "10.0.0.1", S // 10 - 1)[0] == BY_RATE
-    door.enter("10.0.0.1", S // 10)
+    assert refused(door.admit, "10.0.0.1", S // 10 - 1)[0] == BY_RATE
+    door.admit("10.0.0.1", S // 10)
 
 
 def test_a_rate_of_none_promises_nobody_a_time() -> None:
-    assert refused(admission(Caps(rate=Rate(0))).enter, "10.0.0.1", 0)[1].endswith("raise it")
+    assert refused(admission(ConnectionLimits(rate=Rate(0))).admit, "10.0.0.1", 0)[1].endswith("raise it")
 
 
 def test_who_is_refused_by_a_cap_spends_no_token_of_the_rate() -> None:
-    door = admission(Caps(connections=1, rate=Rate(2)))
-    seat = door.enter("10.0.0.1", 0)
+    door = admission(ConnectionLimits(connections=1, rate=Rate(2)))
+    permit = door.admit("10.0.0.1", 0)
     for _ in range(5):
-        assert refused(door.enter, "10.0.0.1", 0)[0] == BY_ALL
-    seat.leave()
-    door.enter("10.0.0.1", 0)
+        assert refused(door.admit, "10.0.0.1", 0)[0] == BY_ALL
+    permit.release()
+    door.admit("10.0.0.1", 0)
 
 
 def test_descriptors_are_shared_by_all_listeners() -> None:
-    places = Places(2, 1024)
-    one, other = admission(Caps(), places), admission(Caps(), places)
-    seat = one.enter("10.0.0.1", 0)
-    other.enter("10.0.0.1", 0)
-    cause, text = refused(other.enter, "10.0.0.1", 0)
+    slots = ConnectionSlots(2, 1024)
+    one, other = admission(ConnectionLimits(), slots), admission(ConnectionLimits(), slots)
+    permit = one.admit("10.0.0.1", 0)
+    other.admit("10.0.0.1", 0)
+    cause, text = refused(other.admit, "10.0.0.1", 0)
     assert cause == BY_DESCRIPTORS
     assert text == "this gateway's limit of open files (1024) leaves room for 2 connections; raise it (ulimit -n)"
-    seat.leave()
-    other.enter("10.0.0.1", 0)
+    permit.release()
+    other.admit("10.0.0.1", 0)
 
 
 def test_room_is_left_for_the_admin_and_for_those_who_are_turned_away() -> None:
@@ -135,7 +135,7 @@ def test_room_is_left_for_the_admin_and_for_those_who_are_turned_away() -> None:
     assert room_for_connections(1024, 2, brokers=20) == 364
 
 
-CAPS = Caps(connections=6, per_address=3, per_user=2)
+CAPS = ConnectionLimits(connections=6, per_address=3, per_user=2)
 
 
 @given(
@@ -151,30 +151,30 @@ CAPS = Caps(connections=6, per_address=3, per_user=2)
 def test_counts_are_those_of_the_seats_that_are_taken(steps: list[tuple[str, object]]) -> None:
     """Against a list of who is there."""
     door = admission(CAPS)
-    there: list[tuple[Seat, str, str | None]] = []
+    there: list[tuple[ConnectionPermit, str, str | None]] = []
     for step, what in steps:
         if step == "come":
             assert isinstance(what, str)
             may = len(there) < 6 and sum(address == what for _, address, _ in there) < 3
             try:
-                there.append((door.enter(what, 0), what, None))
+                there.append((door.admit(what, 0), what, None))
                 assert may
             except RefusedError:
                 assert not may
         elif isinstance(what, int) and what < len(there):
-            seat, address, user = there[what]
+            permit, address, user = there[what]
             if step == "go":
-                seat.leave()
+                permit.release()
                 del there[what]
             elif user is None:
                 may = sum(user == "u" for _, _, user in there) < 2
                 try:
-                    seat.take_user("u")
-                    there[what] = (seat, address, "u")
+                    permit.take_user("u")
+                    there[what] = (permit, address, "u")
                     assert may
                 except RefusedError:
                     assert not may
-        assert door.seated == door.places.taken == len(there)
+        assert door.admitted == door.slots.taken == len(there)
         assert sum(door.by_address.values()) == len(there)
         assert set(door.by_address) == {address for _, address, _ in there}
         assert sum(door.by_user.values()) == sum(user is not None for _, _, user in there)

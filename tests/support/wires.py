@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from gateway.admission import Seat
+from gateway.admission import ConnectionPermit
 from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
@@ -61,7 +61,7 @@ class Wires:
         self._ahead = 0  # ns by which the sessions' clock is ahead of the real one
 
     def connect(
-        self, protocol: str, address: str = "10.0.0.7", *, config: ListenerConfig | None = None, seat: Seat | None = None
+        self, protocol: str, address: str = "10.0.0.7", *, config: ListenerConfig | None = None, permit: ConnectionPermit | None = None
     ) -> tuple[socket.socket, socket.socket]:
         """A new session: (the client's end, the broker's end)."""
         client, ours_client = socket.socketpair()
@@ -69,7 +69,7 @@ class Wires:
         for end in (client, broker):
             end.settimeout(5)
         self._sockets += [client, broker]
-        self.join(protocol, Channel(ours_client), Channel(ours_upstream), address, config=config, seat=seat)
+        self.join(protocol, Channel(ours_client), Channel(ours_upstream), address, config=config, permit=permit)
         return client, broker
 
     def join(
@@ -80,12 +80,12 @@ class Wires:
         address: str = "10.0.0.7",
         *,
         config: ListenerConfig | None = None,
-        seat: Seat | None = None,
+        permit: ConnectionPermit | None = None,
     ) -> None:
         """A new session over these two channels."""
         self._number += 1
         config = config or ListenerConfig("here", protocol, 1 << 24, 10_000_000_000)
-        session = assemble(self._number, client, (address, 1), upstream, config, self.shared, seat)
+        session = assemble(self._number, client, (address, 1), upstream, config, self.shared, permit)
         self.sweeper.add(session, self.now())
 
     def tcp_pair(self) -> tuple[socket.socket, socket.socket]:

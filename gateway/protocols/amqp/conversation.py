@@ -134,10 +134,10 @@ class AmqpConversation(Conversation):
             return
         if handshake.authenticated and handshake.vhost is not None and not self._counted:
             self._counted = True
-            seat = self.context.seat
-            if seat is not None:
+            permit = self.context.permit
+            if permit is not None:
                 try:
-                    seat.take_user(handshake.user or UNKNOWN_USER)
+                    permit.take_user(handshake.user or UNKNOWN_USER)
                 except RefusedError as error:
                     raise client_error(NOT_ALLOWED, str(error), error.cause) from None
         self.handshake_done = handshake.opened

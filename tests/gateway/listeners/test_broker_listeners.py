@@ -139,8 +139,8 @@ def test_settings_are_those_of_the_name_servers_listener(house: Callable[..., Ho
     )
     one.brokers.find("broker-a", 0, ONE)
     listener, names = one.listening["names/broker-a/0"], one.listening["names"]
-    assert listener.admission.caps == names.admission.caps
-    assert listener.admission.places is names.admission.places
+    assert listener.admission.limits == names.admission.limits
+    assert listener.admission.slots is names.admission.slots
     assert (listener.config.handshake_ns, listener.config.idle_ns, listener.config.max_frame) == (2_000_000_000, 300_000_000_000, 1 << 20)
     assert (listener.accept_proxy, listener.upstream.send_proxy, listener.config.sends_proxy) == (True, True, True)
 

@@ -18,9 +18,9 @@ import pytest
 import trio
 from pamqp import commands
 
-from gateway.admission import TURNED_AWAY, Caps, Places
+from gateway.admission import MAX_REJECTING, ConnectionLimits, ConnectionSlots
 from gateway.listeners.listener import Arrival, Listener
-from gateway.listeners.turn_away import DEADLINE_S
+from gateway.listeners.rejecter import DEADLINE_S
 from gateway.listeners.upstream import UnreachableError, Upstream
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import Rejection
@@ -99,9 +99,9 @@ class Door:
 
     def leave(self, arrival: Arrival) -> None:
         """As a session that is over does."""
-        assert arrival.seat is not None
+        assert arrival.permit is not None
         assert arrival.upstream is not None
-        arrival.seat.leave()
+        arrival.permit.release()
         arrival.client.close()
         arrival.upstream.close()
 
@@ -218,7 +218,7 @@ async def test_hundreds_that_say_a_byte_at_a_time_cost_no_dial_keep_nobody_out_a
         for client in slow:
             await client.send_all(b"M")
         await one.until(lambda: one.listener.closed.get("handshake_timeout") == 300)
-        assert one.listener.admission.seated == 1
+        assert one.listener.admission.admitted == 1
         for client in slow:
             await client.aclose()
     assert len(broker.dialled()) == 1
@@ -235,11 +235,11 @@ async def test_a_client_that_goes_without_a_word_is_no_dial_and_no_fault(broker:
     assert broker.dialled() == []
 
 
-# ---- caps --------------------------------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------------------------------
 
 
 async def test_beyond_the_cap_a_client_is_told_and_existing_ones_stay(broker: Broker) -> None:
-    async with door(broker.address, caps=Caps(connections=1)) as one, await one.client() as first:
+    async with door(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         async with await one.client() as second:
@@ -257,10 +257,10 @@ async def test_beyond_the_cap_a_client_is_told_and_existing_ones_stay(broker: Br
 
 
 async def test_rocketmq_has_no_words_and_is_closed_at_once(broker: Broker) -> None:
-    async with door(broker.address, "rocketmq", caps=Caps(connections=0)) as one, await one.client() as client:
+    async with door(broker.address, "rocketmq", limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
         assert await said(client, heartbeat()) == b""
         assert one.listener.closed == {"max_connections": 1}
-        assert one.listener.exit.untold == 1
+        assert one.listener.rejecter.rejected_silently == 1
 
 
 async def test_a_seat_is_given_back_when_the_dial_fails_when_the_client_goes_and_when_the_gateway_stops() -> None:
@@ -273,11 +273,11 @@ async def test_a_seat_is_given_back_when_the_dial_fails_when_the_client_goes_and
         async with await one.client():
             pass
         await one.until(lambda: one.listener.closed == {"upstream_unreachable": 3, "client": 1})
-        assert one.listener.admission.seated == 0
+        assert one.listener.admission.admitted == 0
         waiting = await one.client()
-        await one.until(lambda: one.listener.admission.seated == 1)
+        await one.until(lambda: one.listener.admission.admitted == 1)
     assert one.listener.closed["drain"] == 1
-    assert one.listener.admission.seated == 0
+    assert one.listener.admission.admitted == 0
     await waiting.aclose()
 
 
@@ -297,7 +297,7 @@ async def test_a_fault_of_the_gateways_own_ends_that_client_only(broker: Broker,
 
 
 async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with door(broker.address, caps=Caps(connections=1)) as one, await one.client() as first:
+    async with door(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         with monkeypatch.context() as broken:
@@ -306,17 +306,17 @@ async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: 
                 assert await said(client, ALL) == b""
         async with await one.client() as client:
             assert reason(await said(client, ALL))[0] == 320
-        await one.until(lambda: one.listener.exit.under_way == 0)
+        await one.until(lambda: one.listener.rejecter.rejecting == 0)
 
 
 async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_long(broker: Broker) -> None:
     """docs/design/reliability.md F02: clients that say nothing do not keep the others from being told."""
-    async with door(broker.address, caps=Caps(connections=0)) as one:
-        silent = [await one.client() for _ in range(TURNED_AWAY + 20)]
-        await one.until(lambda: one.listener.exit.untold == 20)
-        assert one.listener.exit.under_way == TURNED_AWAY
+    async with door(broker.address, limits=ConnectionLimits(connections=0)) as one:
+        silent = [await one.client() for _ in range(MAX_REJECTING + 20)]
+        await one.until(lambda: one.listener.rejecter.rejected_silently == 20)
+        assert one.listener.rejecter.rejecting == MAX_REJECTING
         with trio.fail_after(DEADLINE_S + 2):
-            while one.listener.exit.under_way:
+            while one.listener.rejecter.rejecting:
                 await trio.sleep(0.05)
         async with await one.client() as client:
             assert reason(await said(client, ALL))[0] == 320
@@ -325,10 +325,10 @@ async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_lo
 
 
 async def test_descriptors_are_shared_and_running_out_is_told(broker: Broker) -> None:
-    places = Places(1, 1024)
+    slots = ConnectionSlots(1, 1024)
     async with (
-        door(broker.address, places=places) as one,
-        door(broker.address, places=places) as other,
+        door(broker.address, slots=slots) as one,
+        door(broker.address, slots=slots) as other,
         await one.client() as first,
         await other.client() as second,
     ):
@@ -370,7 +370,7 @@ async def test_a_balancers_health_check_keeps_its_own_address(broker: Broker) ->
 
 async def test_the_cap_per_address_counts_the_original_addresses(broker: Broker) -> None:
     async with (
-        door(broker.address, accept_proxy=True, caps=Caps(per_address=1)) as one,
+        door(broker.address, accept_proxy=True, limits=ConnectionLimits(per_address=1)) as one,
         await one.client() as first,
         await one.client() as second,
     ):
@@ -388,7 +388,7 @@ async def test_without_a_good_header_nobody_gets_in(broker: Broker, data: bytes)
     async with door(broker.address, accept_proxy=True) as one, await one.client() as client:
         assert await said(client, data) == b""
         assert one.listener.closed == {"proxy_protocol": 1}
-        assert one.listener.admission.seated == 0
+        assert one.listener.admission.admitted == 0
     assert broker.dialled() == []
 
 
@@ -399,7 +399,7 @@ async def test_a_header_that_does_not_come_is_not_waited_for(broker: Broker) -> 
 
 
 async def test_refused_before_its_header_was_read_a_client_behind_a_balancer_is_told_all_the_same(broker: Broker) -> None:
-    async with door(broker.address, accept_proxy=True, caps=Caps(connections=0)) as one, await one.client() as client:
+    async with door(broker.address, accept_proxy=True, limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
         assert reason(await said(client, proxy_protocol.write(ORIGINAL) + ALL))[0] == 320
 
 
@@ -427,7 +427,7 @@ async def test_who_is_turned_away_from_a_tls_listener_is_told_within_tls(broker:
     authority = Authority(tmp_path)
     hop = client_hop(*authority.issue("server", "localhost"), None)
     async with (
-        door(broker.address, tls=hop, accept_proxy=behind_balancer, caps=Caps(connections=0)) as one,
+        door(broker.address, tls=hop, accept_proxy=behind_balancer, limits=ConnectionLimits(connections=0)) as one,
         await one.client() as plain,
     ):
         if behind_balancer:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission import Admission, Caps, Places, Seat
+from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.listeners.listener import Listener
@@ -378,17 +378,19 @@ class BadSocket(socket.socket):
         raise OSError(errno.EIO, "cannot close")
 
 
-class BadSeat(Seat):
-    """A place that cannot be given back."""
+class BadPermit(ConnectionPermit):
+    """A permit that cannot be given back."""
 
-    def leave(self) -> None:
-        raise RuntimeError("cannot leave")
+    def release(self) -> None:
+        raise RuntimeError("cannot release")
 
 
 def faulty(w: Wires, fault: str) -> tuple[socket.socket, socket.socket]:
     """A session that cannot be cleaned up: (the client's end, the broker's end)."""
-    if fault == "seat":
-        return w.connect("rocketmq", seat=BadSeat(Admission("here", Caps(), Places.unbounded(), now_ns()), now_ns()))
+    if fault == "permit":
+        return w.connect(
+            "rocketmq", permit=BadPermit(Admission("here", ConnectionLimits(), ConnectionSlots.unbounded(), now_ns()), now_ns())
+        )
     if fault == "listener":
 
         def refuse(session: Session, error: BaseException | None) -> None:
@@ -403,7 +405,7 @@ def faulty(w: Wires, fault: str) -> tuple[socket.socket, socket.socket]:
     return client, broker
 
 
-@pytest.mark.parametrize("fault", ["seat", "client", "upstream", "listener"])
+@pytest.mark.parametrize("fault", ["permit", "client", "upstream", "listener"])
 def test_a_session_that_cannot_be_cleaned_up_ends_alone_with_both_connections(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     with Wires(threads=0) as w:
         client, broker = faulty(w, fault)

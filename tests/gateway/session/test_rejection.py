@@ -1,4 +1,4 @@
-"""What the door asks of a session: seats per user, deadlines for the handshake, idle connections, other versions of AMQP."""
+"""What the door asks of a session: permits per user, deadlines for the handshake, idle connections, other versions of AMQP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from gateway.admission import UNKNOWN_USER, Admission, Caps, Places, Seat
+from gateway.admission import UNKNOWN_USER, Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.session.listener_config import ListenerConfig
 from support import amqp
 from support.rocketmq import heartbeat, send
@@ -23,16 +23,16 @@ TUNE_OK_AND_OPEN = amqp.method(0, commands.Connection.TuneOk(2047, 131072, 0)) +
 AMQP_1_0 = b"AMQP\x00\x01\x00\x00"
 
 
-def admission(**caps: Any) -> Admission:
-    return Admission("here", Caps(**caps), Places.unbounded(), 0)
+def admission(**limits: Any) -> Admission:
+    return Admission("here", ConnectionLimits(**limits), ConnectionSlots.unbounded(), 0)
 
 
 class Pair:
     """A client and its broker, handshaking step by step."""
 
-    def __init__(self, wires: Wires, seat: Seat | None = None, config: ListenerConfig | None = None) -> None:
+    def __init__(self, wires: Wires, permit: ConnectionPermit | None = None, config: ListenerConfig | None = None) -> None:
         self.wires = wires
-        self.client, self.broker = wires.connect("amqp", config=config, seat=seat)
+        self.client, self.broker = wires.connect("amqp", config=config, permit=permit)
 
     def step(self, sender: socket.socket, data: bytes) -> None:
         sender.sendall(data)
@@ -62,7 +62,7 @@ class Pair:
 def test_a_users_connection_beyond_the_cap_is_closed_at_open_which_never_reaches_the_broker() -> None:
     door = admission(per_user=1)
     with Wires() as wires:
-        first, second = Pair(wires, door.enter("10.0.0.7", 0)), Pair(wires, door.enter("10.0.0.7", 0))
+        first, second = Pair(wires, door.admit("10.0.0.7", 0)), Pair(wires, door.admit("10.0.0.7", 0))
         first.open()
         assert door.by_user == {"shop": 1}
         second.authenticate()
@@ -82,23 +82,23 @@ def test_a_users_connection_beyond_the_cap_is_closed_at_open_which_never_reaches
         wires.until(lambda: len(wires.sweeper.sessions) == 1)
         (session, _) = wires.ended[0]
         assert session.cause == "max_connections_per_user"
-        assert (door.seated, door.by_user) == (1, {"shop": 1})
+        assert (door.admitted, door.by_user) == (1, {"shop": 1})
         first.client.close()
         first.broker.close()
         wires.until(lambda: not wires.sweeper.sessions)
-        assert (door.seated, door.by_user) == (0, {})
+        assert (door.admitted, door.by_user) == (0, {})
 
 
 def test_a_name_counts_only_once_the_broker_has_believed_it_however_the_client_hurries() -> None:
     door = admission(per_user=1)
     with Wires() as wires:
-        hasty = Pair(wires, door.enter("10.0.0.7", 0))
+        hasty = Pair(wires, door.admit("10.0.0.7", 0))
         hasty.step(hasty.client, amqp.greeting(user="shop"))  # all at once, the password not yet looked at
         hasty.step(hasty.broker, START)
         assert door.by_user == {}
         hasty.step(hasty.broker, TUNE)
         assert door.by_user == {"shop": 1}
-        late = Pair(wires, door.enter("10.0.0.7", 0))
+        late = Pair(wires, door.admit("10.0.0.7", 0))
         late.step(late.client, amqp.greeting(user="shop"))
         late.step(late.broker, START + TUNE)
         assert late.close_of_client()[0] == 530
@@ -108,7 +108,7 @@ def test_clients_whose_user_cannot_be_known_count_as_one_user() -> None:
     door = admission(per_user=1)
     start_ok = amqp.method(0, commands.Connection.StartOk({}, "ANONYMOUS", "", "en_US"))
     with Wires() as wires:
-        first, second = Pair(wires, door.enter("10.0.0.7", 0)), Pair(wires, door.enter("10.0.0.8", 0))
+        first, second = Pair(wires, door.admit("10.0.0.7", 0)), Pair(wires, door.admit("10.0.0.8", 0))
         for pair in (first, second):
             pair.step(pair.client, amqp.PROTOCOL_HEADER)
             pair.step(pair.broker, START)
@@ -125,7 +125,7 @@ def test_clients_whose_user_cannot_be_known_count_as_one_user() -> None:
 def test_a_seat_is_free_again_whatever_ends_the_session(how: str) -> None:
     door = admission(per_user=1)
     with Wires() as wires:
-        pair = Pair(wires, door.enter("10.0.0.7", 0))
+        pair = Pair(wires, door.admit("10.0.0.7", 0))
         pair.open()
         if how == "reset":
             pair.broker.close()
@@ -135,7 +135,7 @@ def test_a_seat_is_free_again_whatever_ends_the_session(how: str) -> None:
             session.abort("gateway_error", "as a crash does")
             wires.sweeper.end(session)
         wires.until(lambda: not wires.sweeper.sessions)
-        assert (door.seated, door.by_user, door.by_address) == (0, {}, {})
+        assert (door.admitted, door.by_user, door.by_address) == (0, {}, {})
 
 
 # ---- deadlines -------------------------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ def test_a_handshake_that_trickles_on_is_closed_at_its_deadline(stage: str) -> N
 
 def test_the_deadline_counts_from_the_accept_not_from_the_dial() -> None:
     with Wires() as wires:
-        seat = admission().enter("10.0.0.7", wires.now() - 8 * S)
-        Pair(wires, seat)
+        permit = admission().admit("10.0.0.7", wires.now() - 8 * S)
+        Pair(wires, permit)
         wires.elapse(1.5)
         assert wires.sweeper.sessions
         wires.elapse(1.5)
