@@ -27,6 +27,7 @@ from admin.problems import ProblemError
 from admin.state import StoredOverride, key_of, key_target, parse_time
 from limiter.keys import TopicName, rocketmq_topic
 from limiter.limits import per_second
+from limiter.protocols import ROCKETMQ
 from limiter.rules.rule import RuleError
 from limiter.units import format_rate
 
@@ -106,7 +107,7 @@ class Desk:
         found: dict[TopicName, TopicRateLimit] = {}
         for state in await limits_in_use(self._gateway.judge, now):
             name = state.name
-            if name is None or name.protocol != "rocketmq" or state.operation != "produce":
+            if name is None or name.protocol != ROCKETMQ.name or state.operation != "produce":
                 continue
             rate = limited_messages(state.effective)
             if rate is None:
@@ -120,7 +121,7 @@ class Desk:
         rules = self._store.rules()
         for target in self._store.state.keys:
             name = key_of(target)
-            if name.protocol != "rocketmq" or name in found:
+            if name.protocol != ROCKETMQ.name or name in found:
                 continue
             rates = [rate for rate in map(limited_messages, rules.effective(name)) if rate is not None]
             if rates:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from admin.journal import Change
-from limiter.keys import DEFAULT_EXCHANGE, TopicName, amqp_topic, rocketmq_topic
+from limiter.keys import TopicName, topic_of_parts
 from limiter.limits import LimitChange
 from limiter.rules.rule import Override, RuleError
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
@@ -158,19 +158,17 @@ def parse_time(text: str) -> float:
 
 def key_target(name: TopicName) -> str:
     """`limits/rocketmq/orders`, `limits/amqp/%2F/orders/order.created`: also the path of the key in the API, below /v1/."""
-    parts = [name.topic]
-    if name.protocol == "amqp":
-        parts = [name.vhost, name.exchange or DEFAULT_EXCHANGE.encode(), name.topic]
-    return "/".join(["limits", name.protocol, *(quote_from_bytes(part, safe="") for part in parts)])
+    return "/".join(["limits", name.protocol, *name.encoded_parts()])
 
 
 def key_of(target: str) -> TopicName:
     """The inverse of `key_target`; raises StateError."""
-    match [unquote_to_bytes(part) for part in target.split("/")]:
-        case [b"limits", b"rocketmq", topic]:
-            return rocketmq_topic(topic)
-        case [b"limits", b"amqp", vhost, exchange, routing_key]:
-            return amqp_topic(vhost, exchange, routing_key)
+    try:
+        group, protocol, *parts = target.split("/")
+        if group == "limits":
+            return topic_of_parts(protocol, [unquote_to_bytes(part) for part in parts])
+    except (KeyError, ValueError):  # no such protocol; another number of parts
+        pass
     raise StateError(f"{target!r} is not the path of a key")
 
 

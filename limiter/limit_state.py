@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from limiter.algorithms.lag import Following
 from limiter.buckets.ledger import OVERFLOW
 from limiter.decisions.caps import cap_of
-from limiter.rules.matching import SPOKEN_BY
+from limiter.protocols import protocol_of_level
 
 if TYPE_CHECKING:
     from limiter.buckets.ledger import Level
@@ -67,7 +67,7 @@ class LimitState:
         self.thing = level.thing()  # the topic, client, ... as text
         self.operation = level.subject.operation  # "produce" or "consume"
         self.name = None if self.overflow else changeable(effective, level.subject)  # of the key, or group, to change its limit by
-        self.protocol = level.subject.name.protocol if effective.per == "topic" or effective.per in SPOKEN_BY else ""
+        self.protocol = level.subject.name.protocol if effective.per == "topic" or protocol_of_level(effective.per) is not None else ""
         self.fill = level.bucket.fill(now)  # 0 to 1
         slots = level.bucket.slots()
         self.in_flight = None if slots is None else slots.taken  # requests the broker has not answered; None: the limit does not count them

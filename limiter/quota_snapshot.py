@@ -3,7 +3,7 @@
 One canonical form (sorted keys, no spaces, whole numbers as integers), so that equal quotas are equal bytes and a SHA-256 names a
 snapshot. Reading is strict and bounded: whatever is wrong is a `SnapshotError` that names its JSON path, and nothing is half read.
 
-This module is all that `spark_jobs` and the gateway share: standard library only, plain values, no rate or rule.
+This module and `limiter.protocols` are all that `spark_jobs` and the gateway share: standard library only, plain values, no rate or rule.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
+from limiter.protocols import PROTOCOL_NAMES
+
 VERSION: Final = 1
 MOST_BYTES: Final = 256 * 2**20  # of a snapshot; 1,000,000 quotas with their evidence are about 250 MB
 MOST_RATE: Final = 10**15  # per second; as limiter.limits
 LONGEST_TOPIC: Final = 4096  # characters; AMQP: three names of 255 bytes, each byte %XX at worst, come to 2297
-PROTOCOLS: Final = ("amqp", "rocketmq")
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
@@ -165,11 +166,13 @@ def read_snapshot(document: JSON) -> Snapshot:
 def read_quota(entry: JSON, path: str) -> Quota:
     found = read_object(entry, path, required=("protocol", "topic"), optional=("messages", "bytes", "evidence"))
     protocol = read_text(found["protocol"], f"{path}.protocol")
-    if protocol not in PROTOCOLS:
-        raise SnapshotError(f"{path}.protocol", f"{protocol!r} is unknown; known: {', '.join(PROTOCOLS)}")
+    names = PROTOCOL_NAMES.get(protocol)
+    if names is None:
+        raise SnapshotError(f"{path}.protocol", f"{protocol!r} is unknown; known: {', '.join(PROTOCOL_NAMES)}")
     topic = read_text(found["topic"], f"{path}.topic")
-    if protocol == "amqp" and topic.count("/") != 2:
-        raise SnapshotError(f"{path}.topic", f"{topic!r} must be vhost/exchange/routing_key, each percent-encoded")
+    if len(names.topic_parts) > 1 and topic.count("/") != len(names.topic_parts) - 1:
+        shape = "/".join(part.word for part in names.topic_parts)
+        raise SnapshotError(f"{path}.topic", f"{topic!r} must be {shape}, each percent-encoded")
     messages = read_pair(found.get("messages"), f"{path}.messages")
     size = read_pair(found.get("bytes"), f"{path}.bytes")
     if messages is None and size is None:

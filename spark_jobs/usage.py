@@ -10,42 +10,38 @@ A second is observed when some gateway wrote a line for it, a heartbeat at least
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from limiter.quota_snapshot import LONGEST_TOPIC, PROTOCOLS
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.quota_snapshot import LONGEST_TOPIC
 from spark_jobs.schemas import KEY, QUOTA_KEY
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-# Topics that get no quota. RocketMQ's own (TopicValidator.java, docs/design/rocketmq.md 2.1) are its plumbing. Retries and dead letters are
-# storms by nature: a quota learned from a storm would welcome the next one, so the rule of the file holds for them. RabbitMQ's generated
-# queue names live as long as one connection.
-SYSTEM_TOPICS: Final = (
-    "BenchmarkTest",
-    "CHECKPOINT_TOPIC",
-    "OFFSET_MOVED_EVENT",
-    "SCHEDULE_TOPIC_XXXX",
-    "SELF_TEST_TOPIC",
-    "TBW102",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-)
-SYSTEM_PATTERN: Final = r"^(%RETRY%|%DLQ%|%SYS%|rmq_sys_|RMQ_SYS_)|_REPLY_TOPIC$"
-GENERATED_PATTERN: Final = r"/(amq\.gen-|amq\.rabbitmq\.reply-to)"
+    from limiter.protocols import ProtocolNames
 
 
 def with_quota_topics(rows: DataFrame) -> DataFrame:
-    """Rows of topics that can have a quota: not system topics, and names that a snapshot can hold."""
-    system = (F.col("protocol") == "rocketmq") & (F.col("topic").isin(*SYSTEM_TOPICS) | F.col("topic").rlike(SYSTEM_PATTERN))
-    generated = (F.col("protocol") == "amqp") & F.col("topic").rlike(GENERATED_PATTERN)
-    slashes = F.length("topic") - F.length(F.replace("topic", F.lit("/"), F.lit("")))
-    nameable = (
-        F.col("protocol").isin(*PROTOCOLS) & F.length("topic").between(1, LONGEST_TOPIC) & ((F.col("protocol") != "amqp") | (slashes == 2))
-    )
-    return rows.where(nameable & ~(system | generated))
+    """Rows of topics that can have a quota: names that a snapshot can hold, but not the broker's own, retries, dead letters or generated
+    names (`limiter.protocols`). The rule of the file holds for those."""
+    wanted = reduce(or_, map(_can_have_quota, PROTOCOL_NAMES.values()))
+    return rows.where(F.length("topic").between(1, LONGEST_TOPIC) & wanted)
+
+
+def _can_have_quota(names: ProtocolNames) -> Column:
+    wanted = F.col("protocol") == names.name
+    if names.no_quota_pattern():
+        wanted &= ~F.col("topic").rlike(names.no_quota_pattern())
+    if len(names.topic_parts) > 1:
+        slashes = F.length("topic") - F.length(F.replace("topic", F.lit("/"), F.lit("")))
+        wanted &= slashes == len(names.topic_parts) - 1
+    return wanted
 
 
 _SUMS: Final = {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import unquote
 
 import trio
 
@@ -20,7 +21,8 @@ from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
 from admin.views import Preview
-from limiter.keys import TopicName, amqp_topic, rocketmq_topic
+from limiter.keys import TopicName, topic_of_parts
+from limiter.protocols import PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.matching import Subject
 from limiter.rules.rule import OPERATIONS, PROTOCOLS
@@ -41,9 +43,8 @@ def key_of_request(context: Context) -> TopicName:
     ]
     if faults:
         raise invalid("there can be no such key", faults)
-    if "topic" in names:
-        return rocketmq_topic(names["topic"])
-    return amqp_topic(names["vhost"], names["exchange"], names["routing_key"])
+    protocol = unquote(context.request.head.path.split("/")[3])  # of /v1/limits/rocketmq/{topic}
+    return topic_of_parts(protocol, list(names.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     if key_target(name) not in context.store.state.keys:
         return []
     remarks = []
-    spoken = {str(each["protocol"]).partition("-")[0] for each in context.gateway.listeners()}  # rocketmq-nameserver opens such
+    spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
     if name.protocol not in spoken:
         remarks.append(f"no listener speaks {name.protocol}: nothing comes through this gateway that the change could hold for")
     if any(effective.rule.name == UNRULED.name for _, effective in found):
@@ -269,8 +270,6 @@ SORTERS: Final = {
     "last_refused": _last_refused,
 }
 
-ROCKETMQ: Final = "/v1/limits/rocketmq/{topic}"
-AMQP: Final = "/v1/limits/amqp/{vhost}/{exchange}/{routing_key}"
 KEY_PARAMETERS: Final = (
     Parameter("explain", "flag", "say for each level what lost and why, and on which levels nothing holds"),
     Parameter("listener", "text", "for messages that come by this listener"),
@@ -291,7 +290,7 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/limits", Role.VIEWER, list_limits, "Limits in use or changed live", answer=LimitPage, parameters=LIST_PARAMETERS),
     *(
         route
-        for template in (ROCKETMQ, AMQP)
+        for template in (f"/v1/limits/{names.path}" for names in PROTOCOL_NAMES.values())
         for route in (
             Route("GET", template, Role.VIEWER, get, "What holds for a key, used or not, and why", answer=KeyLimit,
                   parameters=KEY_PARAMETERS),

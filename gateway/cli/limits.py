@@ -12,6 +12,7 @@ from gateway.cli.exits import USAGE, CommandError
 from gateway.cli.explain import explained, in_flight, tried
 from gateway.cli.output import Column, brief, clean, column, talk
 from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
@@ -148,18 +149,16 @@ def change_body(change: Change, said_: dict[str, Any]) -> dict[str, Any]:
 def key_path(words: tuple[str, ...]) -> str:
     """`rocketmq TOPIC` or `amqp VHOST EXCHANGE ROUTING_KEY`, raw, as the path of the key. Raises CommandError."""
     protocol, *rest = words
-    if protocol == "rocketmq":
-        if len(rest) == 1 and rest[0]:
-            return path("limits", "rocketmq", rest[0])
-        raise CommandError(USAGE, "a RocketMQ key is one topic, such as: rocketmq orders")
-    if protocol == "amqp":
-        if len(rest) == 3 and rest[0]:
-            return path("limits", "amqp", rest[0], rest[1] or "amq.default", rest[2])
-        raise CommandError(USAGE, "an AMQP key is vhost, exchange and routing key, such as: amqp / orders order.created")
-    raise CommandError(USAGE, f"{protocol}: no such protocol; say rocketmq or amqp")
+    names = PROTOCOL_NAMES.get(protocol)
+    if names is None:
+        raise CommandError(USAGE, f"{protocol}: no such protocol; say {' or '.join(PROTOCOL_NAMES)}")
+    parts = names.topic_parts
+    if len(rest) != len(parts) or any(part.empty is None and not word for part, word in zip(parts, rest, strict=True)):
+        raise CommandError(USAGE, f"a key of {names.title} is {names.key_words}, such as: {' '.join([names.name, *names.example])}")
+    return path("limits", protocol, *(word or part.empty or "" for part, word in zip(parts, rest, strict=True)))
 
 
-KEY: Final = click.argument("key", nargs=-1, required=True, metavar="rocketmq TOPIC | amqp VHOST EXCHANGE ROUTING_KEY")
+KEY: Final = click.argument("key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()))
 
 
 def show_key(remote: Remote, reply: Reply) -> None:
@@ -202,7 +201,7 @@ def limits() -> None:
 
 
 @limits.command("list", example="sluice limits list --sort refused\nsluice limits list --protocol amqp -q order -o json")
-@click.option("--protocol", type=click.Choice(["amqp", "rocketmq"]), help="Only this protocol's.")
+@click.option("--protocol", type=click.Choice([*PROTOCOL_NAMES]), help="Only this protocol's.")
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
 @click.option(
     "--sort", type=click.Choice(["name", "fill", "rate", "refused", "last_refused"]), default="name", show_default=True, help="Order."

@@ -16,7 +16,6 @@ from gateway.settings.tls_files import usable as tls_files
 from gateway.settings.types import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
-NAMESERVER: Final = "rocketmq-nameserver"
 ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared with, not bound to
 
 
@@ -96,9 +95,9 @@ def binds(reading: Reading) -> None:
 def tls_modes(reading: Reading) -> None:
     """Only in RocketMQ do clients with TLS and without share a port."""
     for path, value in reading.sections:
-        if isinstance(value, Listener) and value.protocol == "amqp" and value.tls is not None and value.tls.mode == "permissive":
+        if isinstance(value, Listener) and not value.speaks.permissive_tls and value.tls is not None and value.tls.mode == "permissive":
             inner = f"{path}.tls.mode"
-            message = "permissive is RocketMQ's way; AMQP clients without TLS have a port of their own"
+            message = f"permissive is RocketMQ's way; {value.speaks.names.title} clients without TLS have a port of their own"
             remedy = "set mode: enforcing, and give clients without TLS a listener without `tls`"
             reading.problems.add(_place(reading, inner), inner, message, remedy)
 
@@ -106,9 +105,9 @@ def tls_modes(reading: Reading) -> None:
 def remote_admins(reading: Reading) -> None:
     """The requests of remote admin are RocketMQ's."""
     for path, value in reading.sections:
-        if isinstance(value, Listener) and value.protocol == "amqp" and value.remote_admin is not None:
+        if isinstance(value, Listener) and not value.speaks.limit_requests and value.remote_admin is not None:
             inner = f"{path}.remote_admin"
-            message = "AMQP has no requests that change limits"
+            message = f"{value.speaks.names.title} has no requests that change limits"
             reading.problems.add(_place(reading, inner), inner, message, "remove it, and use the admin API or `sluice limits set`")
 
 
@@ -116,7 +115,7 @@ def broker_ports(reading: Reading) -> None:
     """A name server's listener has ports for its brokers, which nobody else binds, and a host that its clients can be told."""
     ranges: list[tuple[str, str, PortRange]] = []  # of those so far: path, host, ports
     for path, value in reading.sections:
-        if not isinstance(value, Listener) or value.protocol != NAMESERVER or not _both_read(reading, path, "bind", "protocol"):
+        if not isinstance(value, Listener) or not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
             continue
         if value.broker_ports is None:
             if not reading.unread(f"{path}.broker_ports"):
@@ -136,7 +135,7 @@ def broker_ports(reading: Reading) -> None:
 
 def brokers_room(listener: Listener) -> int:
     """How many listeners for brokers may be opened after this one."""
-    ports = listener.broker_ports if listener.protocol == NAMESERVER else None
+    ports = listener.broker_ports if listener.speaks.opens_listeners else None
     return 0 if ports is None else len(ports.for_brokers())
 
 
@@ -257,7 +256,7 @@ def workers(reading: Reading) -> None:
     remedy = "set gateway.workers: 1, or leave this out"
     for path, value in reading.sections:
         if isinstance(value, Listener):
-            if value.protocol == NAMESERVER:
+            if value.speaks.opens_listeners:
                 message = "several workers cannot have a name server's listener: each would open its own for the brokers"
                 reading.problems.add(_place(reading, f"{path}.protocol"), f"{path}.protocol", message, "set gateway.workers: 1")
             if value.remote_admin is not None:
@@ -281,7 +280,7 @@ def own_logins(reading: Reading) -> None:
     for path, value in reading.sections:
         if isinstance(value, Listener) and value.own_login is not None:
             logins += 1
-            if value.protocol != "amqp":
+            if not value.speaks.authenticates_users:
                 message = "is for AMQP; RocketMQ's offsets are asked for without a login"
                 reading.problems.add(_place(reading, f"{path}.own_login"), f"{path}.own_login", message, "leave it out")
     for path, value in reading.sections:

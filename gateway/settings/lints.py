@@ -10,14 +10,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
-from gateway.settings.checks import NAMESERVER, brokers_room, unreadable_token
+from gateway.settings.checks import brokers_room, unreadable_token
+from gateway.settings.listener_protocols import OPENING
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, Place
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
 from limiter.buckets.factory import is_shared
 from limiter.limits import Limit, Rate
-from limiter.rules.matching import SPOKEN_BY
+from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.units import format_rate
 
@@ -55,12 +56,12 @@ def fleet_without_client(settings: Settings) -> Iterator[ConfigProblem]:
 
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule for a protocol or a listener that there is none of."""
-    protocols = {"rocketmq" if listener.protocol == NAMESERVER else listener.protocol for listener in settings.listeners}
+    protocols = {listener.speaks.names.name for listener in settings.listeners}
     names = [listener.name for listener in settings.listeners]
-    opened = tuple(f"{listener.name}/" for listener in settings.listeners if listener.protocol == NAMESERVER)  # for its brokers
+    opened = tuple(f"{listener.name}/" for listener in settings.listeners if listener.speaks.opens_listeners)  # for its brokers
     for number, rule in enumerate(settings.rules):
         said = rule.match.spoken()
-        spoken = said or SPOKEN_BY.get(rule.per)
+        spoken = said or protocol_of_level(rule.per)
         if spoken is not None and spoken not in protocols:
             field = "match" if said is not None else "per"
             yield settings.problem(
@@ -83,8 +84,9 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
                 )
             elif rule.action != "delay":
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
-        if rule.fallback != "delay" and rule.match.spoken() == "rocketmq":
-            message = "has no effect with protocol: rocketmq, where every refusal can be said"
+        names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
+        if rule.fallback != "delay" and names is not None and names.refuses_all:
+            message = f"has no effect with protocol: {names.name}, where every refusal can be said"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")
         if rule.reply != "flow_control" and rule.match.operation == "consume":
             message = "has no effect with operation: consume: consumers are held, not refused"
@@ -139,13 +141,11 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
 def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a listener that its protocol has no use for."""
     for number, listener in enumerate(settings.listeners):
-        if listener.protocol == "amqp":
-            continue
-        if listener.max_connections_per_user is not None:
+        if listener.max_connections_per_user is not None and not listener.speaks.authenticates_users:
             message = f"has no effect with protocol: {listener.protocol}, whose clients only claim an access key"
             remedy = "set max_connections_per_address, or remove it"
             yield settings.problem(f"listeners[{number}].max_connections_per_user", message, remedy)
-        if listener.other_protocols != "refuse":
+        if listener.other_protocols != "refuse" and not listener.speaks.versions:
             message = f"has no effect with protocol: {listener.protocol}"
             yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
 
@@ -154,10 +154,10 @@ def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a name server's listener where there is none, and rules for one, whose requests are never limited."""
     for number, listener in enumerate(settings.listeners):
         for key in ("advertise", "broker_ports"):
-            if listener.protocol != NAMESERVER and getattr(listener, key) is not None:
+            if not listener.speaks.opens_listeners and getattr(listener, key) is not None:
                 message = f"has no effect with protocol: {listener.protocol}"
-                yield settings.problem(f"listeners[{number}].{key}", message, f"set protocol: {NAMESERVER}, or remove it")
-    names = {listener.name for listener in settings.listeners if listener.protocol == NAMESERVER}
+                yield settings.problem(f"listeners[{number}].{key}", message, f"set protocol: {OPENING}, or remove it")
+    names = {listener.name for listener in settings.listeners if listener.speaks.opens_listeners}
     for number, rule in enumerate(settings.rules):
         if rule.match.listener in names:
             message = f'what the name server\'s listener "{rule.match.listener}" passes on is not limited: the rule never matches'

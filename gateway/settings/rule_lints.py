@@ -7,9 +7,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from gateway.settings.checks import NAMESERVER
 from gateway.settings.problems import ConfigProblem
-from limiter.rules.matching import SPOKEN_BY, Matcher
+from limiter.protocols import protocol_of_level
+from limiter.rules.matching import Matcher
 from limiter.rules.rule import Rule
 from limiter.rules.shadowed import contradiction, covers
 
@@ -33,15 +33,15 @@ def contradictions(settings: Settings) -> Iterator[ConfigProblem]:
 
 def deaf_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule of one protocol for listeners that all speak another; where nobody speaks it at all `unheard_rules` says so."""
-    heard = {"rocketmq" if each.protocol == NAMESERVER else each.protocol for each in settings.listeners}
+    heard = {each.speaks.names.name for each in settings.listeners}
     for number, rule in enumerate(settings.rules):
         wanted = rule.match.listener
-        spoken = rule.match.spoken() or SPOKEN_BY.get(rule.per)
+        spoken = rule.match.spoken() or protocol_of_level(rule.per)
         if wanted is None or spoken not in heard:
             continue
         named = [each for each in settings.listeners if each.name == wanted or fnmatchcase(each.name, wanted)]
-        opened = any(each.protocol == NAMESERVER for each in settings.listeners)  # listeners for its brokers come later
-        if named and not (opened and spoken == "rocketmq") and all(each.protocol != spoken for each in named):
+        opened = {each.speaks.names.name for each in settings.listeners if each.speaks.opens_listeners}  # by listeners yet to come
+        if named and spoken not in opened and all(each.protocol != spoken for each in named):
             message = f"listener {named[0].name} speaks {named[0].protocol}, and the rule is for {spoken}: it never matches"
             yield settings.problem(f"rules[{number}].match.listener", message, f"name a listener that speaks {spoken}, or leave it out")
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from gateway.settings.document import Node
 from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
-from gateway.settings.problems import Place, suggestion
+from gateway.settings.problems import Place, listed, suggestion
 from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent, Size, Weight
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
+from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
@@ -46,7 +47,7 @@ MOST_BURST: Final = 10**15  # as limiter.limits.MOST_PER_SECOND
 class MatchText:
     """Which messages a rule is for; what is left out matches everything."""
 
-    protocol: str | None = setting(Choice(*PROTOCOLS), None, "amqp or rocketmq.")
+    protocol: str | None = setting(Choice(*PROTOCOLS), None, f"{listed(PROTOCOLS)}.")
     listener: str | None = setting(Text("rabbit"), None, "Name of a listener; exact or glob.")
     vhost: str | None = setting(Text("/"), None, "AMQP virtual host; exact or glob.")
     exchange: str | None = setting(Text("orders"), None, "AMQP exchange, exact or glob; amq.default is the default exchange.")
@@ -181,7 +182,7 @@ class RuleText:
     per: str = setting(Choice(*PER), "topic", "What a bucket is kept for; exchange and vhost are AMQP's, group and namespace RocketMQ's.")
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
     algorithm: str = setting(
-        Choice("token_bucket", "pacing", "warm_up", "concurrency", "adaptive", "lag", not_yet=NOT_YET.get("algorithm", ())),
+        Choice(*ALGORITHMS, not_yet=NOT_YET.get("algorithm", ())),
         "token_bucket",
         "How the limit is kept. pacing: evenly, one interval apart, without a burst; warm_up: from a third of the limit up after idleness; "
         "concurrency: so many requests in flight; adaptive: as many as the broker's latency allows; lag: as fast as consumers keep up.",

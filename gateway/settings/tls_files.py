@@ -103,7 +103,7 @@ def risky(settings: Settings) -> Iterator[ConfigProblem]:
 def _lent(listener: Listener) -> tuple[str, str]:
     """What it means that the broker sees the gateway's certificate behind every client; and the way out."""
     verified = listener.tls is not None and listener.tls.client_ca is not None
-    if listener.protocol != "amqp":
+    if not listener.speaks.authenticates_users:
         message = "to the broker, every client of this listener is the holder of this certificate"
         return message, "let only clients in that may be, with tls.client_ca or by the network, and keep the broker's own ACL"
     if verified:

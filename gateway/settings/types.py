@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
 from gateway.settings.kinds import Choice, Name, NotYet, NotYets, PathName, Text, Whole, YesNo
+from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProtocol
 from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
 from gateway.settings.redis_urls import RedisUrl
@@ -107,7 +108,7 @@ class Listener:
 
     name: str = setting(Name("rabbit"), REQUIRED, "Name of the listener, as rules, metrics and logs call it.")
     protocol: str = setting(
-        Choice("amqp", "rocketmq", "rocketmq-nameserver"),
+        Choice(*LISTENER_PROTOCOLS),
         REQUIRED,
         "What is spoken here: amqp (0-9-1); rocketmq (remoting); rocketmq-nameserver: clients ask here for routes, which lead them to "
         "listeners that the gateway opens for each broker.",
@@ -179,6 +180,11 @@ class Listener:
         "rocketmq-nameserver: ports for the listeners of its brokers, which are opened as routes name them, on the host of bind and with "
         "this listener's settings. A range has room for half as many brokers: the port two below a broker's is no other's.",
     )
+
+    @property
+    def speaks(self) -> ListenerProtocol:
+        """What its protocol has and has not."""
+        return LISTENER_PROTOCOLS[self.protocol]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from limiter.protocols import PROTOCOL_NAMES
+
 if TYPE_CHECKING:
     from limiter.limits import Limit, LimitChange
 
@@ -58,12 +60,14 @@ def misfit_lag(algorithm: str, limit: Limit, per: str, protocol: str | None, ope
         return "per", f"algorithm: lag follows the backlog of one topic, and this rule's buckets are per {per}; say per: topic"
     if operation == "consume":
         return "algorithm", "lag slows publishers down for consumers, and this rule is for consumers; use algorithm: token_bucket"
-    if bool(lag.group) == bool(lag.queue):
-        return "lag", "follows the backlog of either a RocketMQ group or an AMQP queue; name one of them"
-    if lag.group and protocol != "rocketmq":
-        return "lag.group", "is RocketMQ's; say match: {protocol: rocketmq}, or queue: NAME for AMQP"
-    if lag.queue and protocol != "amqp":
-        return "lag.queue", "is AMQP's; say match: {protocol: amqp}, or group: NAME for RocketMQ"
+    backlogs = [names for names in PROTOCOL_NAMES.values() if names.backlog]
+    named = [names for names in backlogs if getattr(lag, names.backlog)]
+    if len(named) != 1:
+        either = " or ".join(f"{names.title} {names.backlog}" for names in backlogs)
+        return "lag", f"follows the backlog of one {either}; name one of them"
+    if named[0].name != protocol:
+        others = ", ".join(f"{names.backlog}: NAME for {names.title}" for names in backlogs if names is not named[0])
+        return f"lag.{named[0].backlog}", f"is {named[0].title}'s; say match: {{protocol: {named[0].name}}}, or {others}"
     if lag.slowest.amount == 0 or lag.slowest.per_second > limit.messages.per_second:
         return "lag.slowest", f"{lag.slowest} is outside 0/s (without it) to {limit.messages}, the fastest; choose a rate between the two"
     return None

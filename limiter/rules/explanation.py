@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from limiter.limits import UNLIMITED
-from limiter.rules.matching import SPOKEN_BY, Matcher, group_text
+from limiter.protocols import protocol_of_level
+from limiter.rules.matching import Matcher, group_text
 from limiter.rules.patterns import Addresses, name_pattern
 from limiter.rules.rule import Rule, quota_over
 from limiter.rules.shadowed import literal
@@ -113,7 +114,7 @@ def explain(rules: RuleSet, subject: Subject) -> list[Explanation]:
 
 def is_for(rule: Rule, subject: Subject) -> bool:
     """Whether `rule` speaks of the protocol and operation of `subject` at all."""
-    protocol = SPOKEN_BY.get(rule.per) or rule.match.spoken()
+    protocol = protocol_of_level(rule.per) or rule.match.spoken()
     return protocol in {None, subject.name.protocol} and (rule.match.operation or "produce") == subject.operation
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from limiter.keys import DEFAULT_EXCHANGE
+from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.index import NETWORK, Anchor, anchors_of, network_text
 from limiter.rules.namespaces import namespace_of
 from limiter.rules.patterns import (
@@ -30,19 +30,15 @@ if TYPE_CHECKING:
 
 # What a level's bucket is for, in terms of `match`: a rule that looks at nothing else gives every one of these things one limit.
 SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
-    "topic": ("protocol", "vhost", "exchange", "routing_key", "queue", "topic", "namespace"),
-    "exchange": ("protocol", "vhost", "exchange"),
-    "vhost": ("protocol", "vhost"),
+    "topic": ("protocol", *(field for names in PROTOCOL_NAMES.values() for field in names.topic_fields)),
     "listener": ("protocol", "listener"),
     "client": ("client",),
     "user": ("user",),
-    "group": ("protocol", "group"),
-    "namespace": ("protocol", "namespace"),
     "connection": ("protocol", "listener", "client", "vhost"),  # not the user: a RocketMQ connection may have several
     "rule": (),
+    **{per: ("protocol", *fields) for names in PROTOCOL_NAMES.values() for per, fields in names.levels.items()},
 }
-# Levels that only one protocol has: their rules are for it, even where they do not say so.
-SPOKEN_BY: Final[dict[str, str]] = {"exchange": "amqp", "vhost": "amqp", "group": "rocketmq", "namespace": "rocketmq"}
+NAMESPACED: Final = frozenset(names.name for names in PROTOCOL_NAMES.values() if "namespace" in names.match_fields)
 
 
 class Subject:
@@ -74,11 +70,10 @@ class Subject:
         self.connection = connection  # its number; 0: not known
         self.vhost = name_text(name.vhost)
         self.exchange = name_text(name.exchange)
-        rocketmq = name.protocol == "rocketmq"
         topic = name_text(name.topic)
-        self.topic = text if rocketmq and topic == text else topic  # once in memory
-        self.namespace = namespace_of(self.topic) if rocketmq else None
-        self.system = rocketmq and is_system_topic(self.topic)
+        self.topic = text if topic == text else topic  # once in memory
+        self.namespace = namespace_of(self.topic) if name.protocol in NAMESPACED else None
+        self.system = is_system_topic(name.protocol, self.topic)
 
     def thing(self, per: str) -> str:
         """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user;
@@ -153,7 +148,7 @@ class Matcher:
     )  # fmt: skip
 
     def __init__(self, match: Match, per: str) -> None:
-        self._protocol = SPOKEN_BY.get(per) or match.spoken()
+        self._protocol = protocol_of_level(per) or match.spoken()
         self._operation = match.operation or "produce"
         self._listener = optional_pattern(match.listener)
         self._vhost = optional_pattern(match.vhost)
@@ -175,15 +170,16 @@ class Matcher:
 
     def _exact_topic(self) -> tuple[str, str, str, str] | None:
         """(protocol, vhost or "*", exchange, topic) where the rule names the key exactly; a virtual host left out is any."""
-        if self._topic is None or self._topic.kind != EXACT:
+        protocol = self._protocol
+        if protocol is None or self._topic is None or self._topic.kind != EXACT:
             return None
-        if self._protocol != "amqp":
-            return "rocketmq", "", "", self._topic.text
+        if len(PROTOCOL_NAMES[protocol].topic_parts) == 1:
+            return protocol, "", "", self._topic.text
         if self._exchange is None or self._exchange.kind != EXACT:
             return None
         if self._vhost is None:
-            return "amqp", "*", self._exchange.text, self._topic.text
-        return ("amqp", self._vhost.text, self._exchange.text, self._topic.text) if self._vhost.kind == EXACT else None
+            return protocol, "*", self._exchange.text, self._topic.text
+        return (protocol, self._vhost.text, self._exchange.text, self._topic.text) if self._vhost.kind == EXACT else None
 
     def _exact_thing(self, per: str) -> str | None:
         """The thing of its level that the rule names exactly (an exchange in any virtual host: `*/name`); None: none, or several."""

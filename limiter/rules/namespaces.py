@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-RETRY: Final = "%RETRY%"
-DEAD_LETTERS: Final = "%DLQ%"
+from limiter.protocols import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
 SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")  # RocketMQ's own names are in no namespace
 
 
@@ -20,6 +20,6 @@ def namespace_of(topic: str) -> str | None:
     """The namespace of a topic as on the wire; None where it has none."""
     if topic.startswith(SYSTEM_PREFIXES):
         return None
-    name = topic.removeprefix(RETRY) if topic.startswith(RETRY) else topic.removeprefix(DEAD_LETTERS)
+    name = topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else topic.removeprefix(DEAD_LETTER_PREFIX)
     at = name.find("%")
     return name[:at] if at > 0 else None

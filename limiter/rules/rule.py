@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Final
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight, misfit_lag
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.patterns import IPV6_BITS, Addresses
 
 if TYPE_CHECKING:
+    from limiter.protocols import ProtocolNames
     from limiter.quota_snapshot import Quota
 
-PROTOCOLS: Final = ("amqp", "rocketmq")
-PER: Final = ("topic", "exchange", "rule", "listener", "vhost", "client", "user", "connection", "group", "namespace")
+PROTOCOLS: Final = tuple(PROTOCOL_NAMES)
+COMMON_LEVELS: Final = ("topic", "rule", "listener", "client", "user", "connection")  # that every protocol has
+PER: Final = (*COMMON_LEVELS, *(per for names in PROTOCOL_NAMES.values() for per in names.levels))
 ACTIONS: Final = ("reject", "delay", "block", "drop", "close")
 FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
@@ -30,32 +33,15 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # what the contract names and t
 
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (docs/design/limiter.md 3)
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # docs/design/limiter.md 4
-MOST_DELAY_NS: Final = 2_500_000_000  # docs/design/limiter.md 4: RocketMQ's clients time out at 3 s
-MOST_AMQP_DELAY_NS: Final = 8 * SECOND  # docs/design/amqp.md 1.5: Java's NIO clients give up a write after 10 s, Bunny after 30 s
+LEAST_PATIENT: Final = min(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)  # bounds `max_delay` where any may match
+MOST_PATIENT: Final = max(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)
 PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
 DEFAULT_IPV6_PREFIX: Final = 64  # what a host can take addresses from as it likes (RFC 4291, 2.5.1; RFC 7934)
 MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
 MOST_WEIGHT: Final = 1000  # a guess: more of a difference is better said with `protected`
 MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
 
-AMQP_FIELDS: Final = ("vhost", "exchange", "routing_key", "queue")
-ROCKETMQ_FIELDS: Final = ("topic", "group", "namespace")
-
-
 TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
-
-
-INSTEAD: Final = {  # of a level that only the other protocol has
-    "exchange": "topic, client or rule",
-    "vhost": "namespace, topic or client",
-    "group": "user, client or topic",
-    "namespace": "vhost, user or client",
-}
-AMQP_HAS: Final = {  # instead of RocketMQ's
-    "topic": "AMQP's is routing_key (or queue)",
-    "group": "AMQP publishers have none",
-    "namespace": "AMQP's is vhost",
-}
 
 
 class RuleError(ValueError):
@@ -105,14 +91,7 @@ class Match:
             check_choice("match.protocol", self.protocol, PROTOCOLS)
         if self.operation is not None:
             check_choice("match.operation", self.operation, OPERATIONS)
-        given = self.given()
-        amqp = [name for name in AMQP_FIELDS if name in given]
-        rocketmq = [name for name in ROCKETMQ_FIELDS if name in given]
-        if self.protocol == "amqp" and rocketmq:
-            raise RuleError(f"match.{rocketmq[0]}", f"{rocketmq[0]} is RocketMQ's; {AMQP_HAS[rocketmq[0]]}")
-        if amqp and (self.protocol == "rocketmq" or rocketmq):
-            remedy = "RocketMQ's is topic" if amqp[0] in {"routing_key", "queue"} else "RocketMQ has none"
-            raise RuleError(f"match.{amqp[0]}", f"{amqp[0]} is AMQP's; {remedy}")
+        self._check_one_protocol()
         if self.operation == "consume" and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
             raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
         if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
@@ -122,6 +101,24 @@ class Match:
                 Addresses(self.client)
             except ValueError as error:
                 raise RuleError("match.client", f"{error}; write an address or a network like 10.0.0.0/8") from None
+
+    def _check_one_protocol(self) -> None:
+        """Raise RuleError where no protocol, or not the one that is named, has all the fields that are given."""
+        fields = self._fields_of_protocols()
+        if self.protocol is not None:
+            meant = PROTOCOL_NAMES[self.protocol]
+        elif fields and not protocols_having(fields):
+            meant = [names for names in PROTOCOL_NAMES.values() if any(name in names.match_fields for name in fields)][-1]
+        else:
+            return
+        for name in fields:
+            if name not in meant.match_fields:
+                owner = protocols_having([name])[0]
+                raise RuleError(f"match.{name}", f"{name} is {owner.title}'s; {meant.instead_of_field(name)}")
+
+    def _fields_of_protocols(self) -> list[str]:
+        """The names of the fields that are given and that not every protocol has."""
+        return [name for name in self.given() if any(name in names.match_fields for names in PROTOCOL_NAMES.values())]
 
     def given(self) -> list[str]:
         """The names of the fields that say something."""
@@ -136,10 +133,14 @@ class Match:
         """The protocol this match is for, said or implied; None: any."""
         if self.protocol is not None:
             return self.protocol
-        given = self.given()
-        if any(name in given for name in AMQP_FIELDS):
-            return "amqp"
-        return "rocketmq" if any(name in given for name in ROCKETMQ_FIELDS) else None
+        fields = self._fields_of_protocols()
+        having = protocols_having(fields) if fields else []
+        return having[0].name if len(having) == 1 else None
+
+
+def protocols_having(fields: list[str]) -> list[ProtocolNames]:
+    """The protocols whose match fields include all of `fields`."""
+    return [names for names in PROTOCOL_NAMES.values() if all(name in names.match_fields for name in fields)]
 
 
 @dataclass(frozen=True)
@@ -186,18 +187,16 @@ class Rule:
         check_choice("reply", self.reply, REPLIES)
         check_choice("mode", self.mode, MODES)
         check_times(self.open_for_ns, self.max_delay_ns, self.match.spoken())
-        if self.per in {"exchange", "vhost"} and self.match.spoken() == "rocketmq":
-            raise RuleError("per", f"RocketMQ has no {self.per}; say per: {INSTEAD[self.per]}")
-        if self.per in {"group", "namespace"} and self.match.spoken() == "amqp":
-            raise RuleError("per", f"AMQP has no {self.per}; say per: {INSTEAD[self.per]}")
+        spoken = PROTOCOL_NAMES.get(self.match.spoken() or "")
+        if spoken is not None and self.per not in COMMON_LEVELS and self.per not in spoken.levels:
+            raise RuleError("per", f"{spoken.title} has no {self.per}; say per: {spoken.per_instead.get(self.per, 'topic')}")
         if self.match.operation == "consume":
             check_consume(self.match, self.per, self.action, self.fallback)
             if self.routing_key_words is not None:
                 raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
         if self.routing_key_words is not None:
-            check_words(self.routing_key_words, self.per, self.match.spoken())
-        if self.reply != "flow_control" and self.match.spoken() == "amqp":
-            raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
+            check_words(self.routing_key_words, self.per, spoken)
+        check_reply(self.reply, self.match.spoken())
         nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # what these need, `misfit_in_flight` says
         if nothing and self.mode != "off" and self.weight == 1 and not self.protected:
             raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt what it matches")
@@ -288,11 +287,25 @@ def check_prefix(prefix: int, per: str) -> None:
         raise RuleError("ipv6_prefix", f"{prefix} is outside 1 to {IPV6_BITS}; say 128 for a bucket of each address")
 
 
-def check_words(words: int, per: str, protocol: str | None) -> None:
+def check_reply(reply: str | None, protocol: str | None) -> None:
+    """Raise RuleError where `reply` chooses what `protocol` gives no choice of."""
+    names = PROTOCOL_NAMES.get(protocol or "")
+    if reply not in {None, REPLIES[0]} and names is not None and names.refuses_with:
+        choosers = " and ".join(other.title for other in PROTOCOL_NAMES.values() if not other.refuses_with)
+        raise RuleError("reply", f"{names.title} refuses with {names.refuses_with}; reply is {choosers}'s")
+
+
+def reply_of(protocol: str, reply: str) -> str:
+    """`reply`, or the default where `protocol` gives no choice."""
+    return REPLIES[0] if PROTOCOL_NAMES[protocol].refuses_with else reply
+
+
+def check_words(words: int, per: str, names: ProtocolNames | None) -> None:
     if per != "topic":
         raise RuleError("routing_key_words", f"says which topics share a bucket, and this rule's are per {per}; say per: topic")
-    if protocol != "amqp":
-        raise RuleError("routing_key_words", "only AMQP has routing keys; say match: {protocol: amqp}")
+    if names is None or "routing_key" not in names.match_fields:
+        having = protocols_having(["routing_key"])[0]
+        raise RuleError("routing_key_words", f"only {having.title} has routing keys; say match: {{protocol: {having.name}}}")
     if not 1 <= words <= MOST_WORDS:
         raise RuleError("routing_key_words", f"{words} is outside 1 to {MOST_WORDS}; a routing key has at most 255 bytes")
 
@@ -303,13 +316,13 @@ def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str
         raise RuleError("breaker.open_for", f"{open_for_ns / SECOND:g}s is outside 0s to {MOST_OPEN_FOR_NS // SECOND}s")
     if max_delay_ns is None:
         return
-    if protocol == "amqp":
-        if not 0 < max_delay_ns <= MOST_AMQP_DELAY_NS:
-            reason = "some AMQP clients give up a write after 10s (Java NIO) or 30s (Bunny)"
-            raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 8s: {reason}; set at most 8s")
-    elif not 0 < max_delay_ns <= MOST_DELAY_NS:
-        remedy = "set at most 2.5s" if protocol == "rocketmq" else "set at most 2.5s, or 8s with match: {protocol: amqp}"
-        raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to 2.5s: RocketMQ's clients give up after 3s; {remedy}")
+    names = LEAST_PATIENT if protocol is None else PROTOCOL_NAMES[protocol]
+    if not 0 < max_delay_ns <= names.max_delay_ns:
+        most = f"{names.max_delay_ns / SECOND:g}s"
+        remedy = f"set at most {most}"
+        if protocol is None:
+            remedy += f", or {MOST_PATIENT.max_delay_ns / SECOND:g}s with match: {{protocol: {MOST_PATIENT.name}}}"
+        raise RuleError("max_delay", f"{max_delay_ns / SECOND:g}s is outside 0s to {most}: {names.max_delay_reason}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -348,7 +361,9 @@ class Override:
             check_choice("fallback", self.fallback, FALLBACKS)
         if self.concurrent is not None and not 1 <= self.concurrent <= MOST_CONCURRENT:
             raise RuleError("concurrent", f"{self.concurrent} is outside 1 to {MOST_CONCURRENT}")
-        check_times(self.open_for_ns, self.max_delay_ns, "amqp")  # the rule or topic it is for may allow less: `RuleSet` checks that
+        check_times(
+            self.open_for_ns, self.max_delay_ns, MOST_PATIENT.name
+        )  # the rule or topic it is for may allow less: `RuleSet` checks that
         try:
             self.limit_over(UNLIMITED)
         except ValueError as error:

@@ -35,7 +35,19 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from limiter.limits import Limit, as_change
 from limiter.rules.index import RuleIndex
 from limiter.rules.matching import Matcher, Subject, group_text
-from limiter.rules.rule import MOST_DELAY_NS, TRIED_BY, Match, Override, Rule, RuleError, check_times, fitting, quota_over
+from limiter.rules.rule import (
+    LEAST_PATIENT,
+    TRIED_BY,
+    Match,
+    Override,
+    Rule,
+    RuleError,
+    check_reply,
+    check_times,
+    fitting,
+    quota_over,
+    reply_of,
+)
 
 if TYPE_CHECKING:
     from limiter.keys import TopicName
@@ -88,12 +100,14 @@ def with_quota(rule: Rule, quota: Quota) -> Rule:
     return replace(changed, mode="enforce") if rule is UNRULED else changed
 
 
-def with_override(rule: Rule, override: Override) -> Rule:
+def with_override(rule: Rule, override: Override, protocol: str) -> Rule:
+    """`rule` with the live change of a topic of `protocol`."""
     if override.candidate is not None and rule.algorithm not in TRIED_BY:  # the file has changed since
         override = replace(override, candidate=None)
     override = fitting(override, rule)
-    if override.max_delay_ns is not None and override.max_delay_ns > MOST_DELAY_NS:  # RuleSet takes that for AMQP's topics only
-        changed = override.over(replace(rule, match=replace(rule.match, protocol="amqp"), reply="flow_control"))
+    if override.max_delay_ns is not None and override.max_delay_ns > LEAST_PATIENT.max_delay_ns:  # more than a rule of any protocol may say
+        rule_of_protocol = replace(rule, match=replace(rule.match, protocol=protocol), reply=reply_of(protocol, rule.reply))
+        changed = override.over(rule_of_protocol)
     else:
         changed = override.over(rule)
     tried = rule.candidate_limit()
@@ -114,11 +128,12 @@ def said_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName
 class LevelRules:
     """The rules of one level, in the order in which they hold."""
 
-    __slots__ = ("bare", "exact", "index", "named", "patterns", "per")
+    __slots__ = ("any_vhost", "bare", "exact", "index", "named", "patterns", "per")
 
     def __init__(self, per: str) -> None:
         self.per = per
         self.exact: dict[tuple[str, str, str, str], list[int]] = {}  # by topic
+        self.any_vhost = False  # some of `exact` leave the virtual host out
         self.named: dict[str, list[int]] = {}  # by the thing of the level
         self.patterns: list[int] = []
         self.index = RuleIndex([], [])  # of `patterns`; made when all are known
@@ -127,6 +142,7 @@ class LevelRules:
     def add(self, at: int, matcher: Matcher) -> None:
         if matcher.exact_topic is not None:
             self.exact.setdefault(matcher.exact_topic, []).append(at)
+            self.any_vhost = self.any_vhost or matcher.exact_topic[1] == "*"
         elif matcher.exact_thing is not None:
             self.named.setdefault(matcher.exact_thing, []).append(at)
         elif matcher.bare:
@@ -138,7 +154,7 @@ class LevelRules:
         """The rules that name `subject` exactly, in file order."""
         protocol = subject.name.protocol
         found = list(self.exact.get((protocol, subject.vhost, subject.exchange, subject.topic), ()))
-        if protocol == "amqp":
+        if self.any_vhost:
             found += self.exact.get((protocol, "*", subject.exchange, subject.topic), ())
         if self.named:
             found += self.named.get(thing, ())
@@ -190,8 +206,7 @@ class RuleSet:
         self.rule_overrides: dict[str, Override] = {}
         self.next_expiry: float | None = None  # seconds since 1970
         for topic, change in ({} if overrides is None else overrides).items():
-            if change.reply not in {None, "flow_control"} and topic.protocol == "amqp":
-                raise RuleError("reply", "AMQP refuses with basic.nack; reply is RocketMQ's")
+            check_reply(change.reply, topic.protocol)
             check_times(change.open_for_ns, change.max_delay_ns, topic.protocol)
             if self._still_holds(change, now_s):
                 self.overrides[topic] = change
@@ -303,7 +318,7 @@ class RuleSet:
                     rule, origin, change, alone = with_quota(rule, quota), "quota", None, of_topic
             override, of_topic = said_of(subject.name, group, self.overrides)
             if override is not None:
-                rule, origin, change, alone = with_override(rule, override), "override", override, of_topic
+                rule, origin, change, alone = with_override(rule, override, subject.name.protocol), "override", override, of_topic
         if per == "client" and at >= 0:
             thing = self._matchers[at].client_network(thing, rule.client_bits())
             if self._matchers[at].cuts(rule.client_bits()):

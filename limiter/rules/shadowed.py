@@ -10,11 +10,10 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_network
 from typing import TYPE_CHECKING
 
-from limiter.keys import DEFAULT_EXCHANGE
-from limiter.rules.matching import SPOKEN_BY
-from limiter.rules.namespaces import DEAD_LETTERS, RETRY, namespace_of
+from limiter.protocols import DEAD_LETTER_PREFIX, DEFAULT_EXCHANGE, PROTOCOL_NAMES, RETRY_PREFIX, protocol_of_level
+from limiter.rules.namespaces import namespace_of
 from limiter.rules.patterns import EXACT, GLOB, WORDS, Pattern, name_pattern, routing_key_pattern, split_words
-from limiter.rules.system_topics import SYSTEM_PREFIX, is_system_topic
+from limiter.rules.system_topics import is_system_topic
 
 if TYPE_CHECKING:
     from limiter.rules.rule import Match
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def covers(wide: Match, narrow: Match, per: str) -> bool:
     """Whether every message that a rule per `per` with `narrow` is for meets `wide` too."""
-    protocol = SPOKEN_BY.get(per) or narrow.spoken()
+    protocol = protocol_of_level(per) or narrow.spoken()
     if wide.spoken() is not None and wide.spoken() != protocol:
         return False
     if (wide.operation or "produce") != (narrow.operation or "produce"):
@@ -38,7 +37,7 @@ def covers(wide: Match, narrow: Match, per: str) -> bool:
     ):
         if first is not None and not pattern_covers(pattern_of(first), None if second is None else pattern_of(second), known=always):
             return False
-    return exchange_covers(wide, narrow) and topic_covers(wide, narrow)
+    return exchange_covers(wide, narrow) and topic_covers(wide, narrow, protocol)
 
 
 @lru_cache(4096)  # thousands of rules are compared with one another
@@ -51,10 +50,12 @@ def exchange_covers(wide: Match, narrow: Match) -> bool:
     return first is None or pattern_covers(first, second, known=True)
 
 
-def topic_covers(wide: Match, narrow: Match) -> bool:
+def topic_covers(wide: Match, narrow: Match, protocol: str | None) -> bool:
     first, second = topic_of(wide), topic_of(narrow)
-    if second is not None and second.kind == EXACT and is_system_topic(second.text) and (first is None or first.kind != EXACT):
-        return False  # nothing but its own name is for a system topic
+    if second is not None and second.kind == EXACT and (first is None or first.kind != EXACT):
+        protocols = PROTOCOL_NAMES if protocol is None else (protocol,)
+        if any(is_system_topic(each, second.text) for each in protocols):
+            return False  # nothing but its own name is for a system topic
     return first is None or pattern_covers(first, second, known=True)
 
 
@@ -117,8 +118,9 @@ def contradiction(match: Match) -> tuple[str, str, str] | None:
     if topic is None:
         return None
     begins = literal(topic)
-    if begins != topic and begins.startswith(SYSTEM_PREFIX):
-        return "topic", "a pattern is never for RocketMQ's system topics", "name each of them exactly"
+    names = PROTOCOL_NAMES.get(match.spoken() or "")
+    if names is not None and begins != topic and begins.startswith(names.system_topics.prefixes):
+        return "topic", f"a pattern is never for {names.title}'s system topics", "name each of them exactly"
     if match.namespace is not None:
         found = namespace_of(topic) if begins == topic else namespace_of(begins) if has_namespace(begins) else None
         if (begins == topic or found is not None) and (found is None or not name_pattern(match.namespace).matches(found)):
@@ -129,4 +131,4 @@ def contradiction(match: Match) -> tuple[str, str, str] | None:
 
 def has_namespace(begins: str) -> bool:
     """Whether names that begin so have a namespace that is known by that."""
-    return "%" in begins.removeprefix(RETRY).removeprefix(DEAD_LETTERS)
+    return "%" in begins.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)

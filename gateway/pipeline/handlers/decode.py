@@ -15,6 +15,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import REQUEST, Part, ProtocolError
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
+from limiter.protocols import RETRY_PREFIX
 
 REQUESTS_PER_TURN: Final = 512  # fairness between sessions, as Netty's maxMessagesPerRead; 512 short messages are about 0.2 ms
 CRUMB: Final = 512  # bytes; smaller pieces are joined up to LOAF, for each object costs 33 more: a client could trickle 40 times its bytes
@@ -24,7 +25,6 @@ LONG_READ: Final = 16_384  # bytes; joined with so much, the rest would cost mor
 STEPS: Final = 6  # until that is whole: an AMQP publish tells in five (its method, a header's size, the header, a body's size, the body)
 WINDOW_NS: Final = 100_000_000  # access log's max_100ms_messages
 PRODUCE: Final = "produce"
-RETRY: Final = "%RETRY%"  # of a RocketMQ topic for what a consumer sends back
 
 
 class Decode(Handler):
@@ -145,7 +145,7 @@ class Decode(Handler):
     def _look_for_publishes(self, parts: list[Part]) -> None:
         for part in parts:
             key = part.key
-            if part.kind == REQUEST and key is not None and key.operation == PRODUCE and not key.text.startswith(RETRY):
+            if part.kind == REQUEST and key is not None and key.operation == PRODUCE and not key.text.startswith(RETRY_PREFIX):
                 self.publishes = True
                 return
 

@@ -7,6 +7,7 @@ from typing import Final
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, Opening, Protocol
 from gateway.protocols.rocketmq import busy, protocol_detection
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
+from limiter.protocols import RETRY_PREFIX
 
 ROCKETMQ: Final = Protocol(
     name="rocketmq",
@@ -16,5 +17,5 @@ ROCKETMQ: Final = Protocol(
     adapt_reasons=tuple(reason for reason in busy.REASONS if reason != busy.COLD_DATA),  # fewer sends do not help consumers that read it
     busy_reasons=busy.REASONS,
     backlogs=BACKLOGS_OF_GROUPS,
-    retry_prefix="%RETRY%",
+    retry_prefix=RETRY_PREFIX,
 )

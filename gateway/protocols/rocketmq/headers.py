@@ -24,6 +24,7 @@ from mypy_extensions import i64
 
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.header_ambiguity import is_plain, refuse_ambiguous, unreadable
+from limiter.protocols import RETRY_PREFIX
 
 JSON: Final = 0  # serialize types, the first byte of a frame's second word
 BINARY: Final = 1
@@ -34,7 +35,7 @@ ONE_WAY: Final = 2
 SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<group>
 LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAGE, RECALL_MESSAGE: topic, producerGroup, batch
 SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
-RETRY: Final = b"%RETRY%"
+RETRY: Final = RETRY_PREFIX.encode()
 MAX_NAME_BYTES: Final = 255  # bytes of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
 ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocketmq.md` 4.6); C++ clients always send it, empty
 

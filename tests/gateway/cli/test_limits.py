@@ -50,8 +50,8 @@ def test_keys_are_raw_words(sluice: Any, admin: Any, words: list[str], path: str
     ("words", "said"),
     [
         (["kafka", "orders"], "kafka: no such protocol"),
-        (["rocketmq", "a", "b"], "a RocketMQ key is one topic"),
-        (["amqp", "/", "orders"], "an AMQP key is vhost, exchange and routing key"),
+        (["rocketmq", "a", "b"], "a key of RocketMQ is rocketmq TOPIC"),
+        (["amqp", "/", "orders"], "a key of AMQP is amqp VHOST EXCHANGE ROUTING_KEY"),
     ],
 )
 def test_wrong_keys_are_usage_errors(sluice: Any, admin: Any, words: list[str], said: str) -> None:
