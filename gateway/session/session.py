@@ -38,7 +38,7 @@ TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at
 
 
 class Stages:
-    """What one session's bytes pass through; `gateway/stages.py` makes it."""
+    """What one session's bytes pass through; `gateway/assembly.py` makes it."""
 
     def __init__(
         self, conversation: Conversation, decode: Decode, forward: Forward, pipeline: Pipeline, deliveries: LimitDeliveries
