@@ -37,9 +37,9 @@ from gateway.clock import now_ns
 from gateway.counting.access_log import AccessLog, Rolling
 from gateway.counting.accounts import Accounts
 from gateway.counting.histogram import Histogram
-from gateway.event_loop.batch_routing import by_session
+from gateway.event_loop.batch_routing import split_by_session
 from gateway.event_loop.event_loop import EventLoop
-from gateway.event_loop.memory_watermark import MemoryWatch
+from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.drain import begin, drain
 from gateway.lifecycle.fill_levels import Fills
@@ -124,18 +124,18 @@ class Gateway:
             self._judge_failed,
             judge.lock,
             Bypass(limiter.max_bypass, judge.judged),
-            by_session,
+            split_by_session,
         )
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
         self.refused_clients = RefusedClients()
         self.caps = Caps(judge)
-        self.accounts.listeners += [self.limit_events.add, self.refused_clients.add]
+        self.accounts.observers += [self.limit_events.add, self.refused_clients.add]
         self.access_log = self._open_access_log()
         self.shared = Shared(
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
         )
-        self.memory = MemoryWatch(settings.memory.high_watermark, self.shared)
+        self.memory = MemoryWatermark(settings.memory.high_watermark, self.shared)
         self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
         self.shared.take_gateway_request = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
@@ -178,7 +178,7 @@ class Gateway:
             lambda problem: log.event(logging.ERROR, "access_log_failed", err=problem),
             lambda lost: log.event(logging.INFO, "access_log_recovered", lost_lines=lost),
         )
-        self.accounts.listeners.append(access_log.gathering.add)
+        self.accounts.observers.append(access_log.gathering.add)
         return access_log
 
     # ---- sessions --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ SLICE: Final = 128  # lines added up, or made, in one go: 0.2 ms
 REST_S: Final = 0.0005  # between two slices: 10,000 lines a second take a tenth or two of that second
 
 # What a line is about: protocol, topic, client, user, group, operation. (Groups whose bytes differ and are written alike have a line each.)
-Place = tuple[str, str, str, str | None, bytes | None, str]
+LineKey = tuple[str, str, str, str | None, bytes | None, str]
 
 QUIET: Final = (  # of a line whose messages all passed at once
     '"refused_messages":0,"refused_bytes":0,"delayed_messages":0,"dropped_messages":0,"bypassed_messages":0,"shadow_refused_messages":0'
@@ -38,7 +38,7 @@ class Gathering:
         self.tallies: list[Tally] = []
 
     def add(self, key: Key, tally: Tally) -> None:
-        """An `Accounts` listener."""
+        """Observes `Accounts`."""
         self.keys.append(key)
         self.tallies.append(tally)
 
@@ -58,7 +58,7 @@ class Gathering:
 
 
 class Line:
-    """All that happened in one place."""
+    """All that happened under one LineKey."""
 
     __slots__ = (
         "bypassed", "bytes", "delayed", "dropped", "key", "messages", "peak", "peaks", "received", "refused", "refused_bytes",
@@ -66,7 +66,7 @@ class Line:
     )  # fmt: skip
 
     def __init__(self, key: Key) -> None:
-        self.key = key  # one of those of that place
+        self.key = key  # one of those that the line stands for
         self.messages = 0
         self.bytes = 0
         self.refused = 0
@@ -131,7 +131,7 @@ class Second:
 
     @property
     def lines(self) -> int:
-        """How many it makes: one for each place, and the heartbeat. Once it is added up."""
+        """How many it makes: one per LineKey, and the heartbeat. Call it once `found` has added them up."""
         assert self._found is not None
         return len(self._found) + 1
 
@@ -150,16 +150,16 @@ class Second:
         keys = self.gathering.keys
         tallies = self.gathering.tallies
         lines: list[Line] = []
-        known: dict[Place, Line] = {}
+        lines_by_key: dict[LineKey, Line] = {}
         for at in range(len(keys)):
             if at and at % SLICE == 0:
                 rest(REST_S)
             key = keys[at]
             origin = key.origin
-            place = (origin.protocol, key.text, origin.client, origin.user, key.group, key.operation)
-            line = known.get(place)
+            line_key = (origin.protocol, key.text, origin.client, origin.user, key.group, key.operation)
+            line = lines_by_key.get(line_key)
             if line is None:
-                line = known[place] = Line(key)
+                line = lines_by_key[line_key] = Line(key)
                 lines.append(line)
             line.add(key, tallies[at])
         return lines

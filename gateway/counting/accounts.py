@@ -105,7 +105,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self.topics: dict[tuple[str, str, str], TopicTotals] = {}  # by protocol, topic as text, operation
-        self.listeners: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since, theirs to keep
+        self.observers: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since, theirs to keep
         self._dirty: list[Key] = []
         self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be at the next tick
 
@@ -126,7 +126,7 @@ class Accounts:
         return totals
 
     def fold(self, now: int) -> None:
-        """Move every tally's counts to its topic and to the listeners."""
+        """Move every tally's counts to its topic and to the observers."""
         self._fold(len(self._dirty), now)
 
     def slices(self, now: int) -> Iterator[None]:
@@ -152,8 +152,8 @@ class Accounts:
             if not totals.moving:
                 totals.moving = True
                 self._moving.append(totals)
-            for listener in self.listeners:
-                listener(key, tally)
+            for observe in self.observers:
+                observe(key, tally)
 
     def tick(self, seconds: float) -> Iterator[None]:
         """Once a second: rates of all topics, in slices."""

@@ -1,7 +1,7 @@
-"""Who was judged how: what the limiter's executor cannot know, because it has never heard of sessions.
+"""Batches on their way to the judge and back: which thread judges a session's batches, and how each batch was judged.
 
-The executor sees requests. Which thread's they are, and of which listener, only their batches tell: a session's batches go to the thread of
-its number, and every batch that comes back is counted at its listener's place, by the way it went.
+The limiter's executor sees requests only and knows nothing of sessions. So it is given `split_by_session`, by which all batches of a
+session go to the thread of its number; and every batch that comes back is counted at its listener, by the way it went.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gateway.session.session import Session
 from limiter.executor import QUEUED, Submission
 
 
-def by_session(submission: Submission, threads: int) -> list[Submission]:
+def split_by_session(submission: Submission, threads: int) -> list[Submission]:
     """The submission cut into one per thread: every session's requests go to the thread of its number."""
     shares: list[list[Batch]] = [[] for _ in range(threads)]
     for batch in batches_of(submission):
@@ -27,14 +27,14 @@ def by_session(submission: Submission, threads: int) -> list[Submission]:
     return pieces
 
 
-def count(submission: Submission) -> None:
-    """Count the submission's batches at their listeners' places. A batch of which something passed without a verdict is `bypassed`."""
+def count_batches(submission: Submission) -> None:
+    """Count the submission's batches at their listeners. A batch of which something passed without a verdict is `bypassed`."""
     queued = submission.way == QUEUED
     for batch in batches_of(submission):
         session = batch.owner
         assert isinstance(session, Session)
         judging = session.listener_config.judging
-        messages = unjudged(batch) if submission.unjudged else 0
+        messages = unjudged_messages(batch) if submission.unjudged else 0
         if messages:
             judging.bypassed += 1
             judging.bypassed_messages += messages
@@ -44,8 +44,8 @@ def count(submission: Submission) -> None:
             judging.inline += 1
 
 
-def unjudged(batch: Batch) -> int:
-    """Messages of it that passed without a verdict."""
+def unjudged_messages(batch: Batch) -> int:
+    """How many messages of the batch passed without a verdict."""
     messages = 0
     for request in batch.requests:
         if request.bypassed:

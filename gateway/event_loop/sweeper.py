@@ -18,11 +18,11 @@ from typing import Any, Final
 from gateway import log
 from gateway.clock import now_ns
 from gateway.counting.histogram import Histogram
-from gateway.event_loop.batch_routing import batches_of, count
-from gateway.event_loop.idle_sessions import SLOT_NS, Resting
+from gateway.event_loop.batch_routing import batches_of, count_batches
+from gateway.event_loop.idle_sessions import SLOT_NS, IdleSessions
 from gateway.pipeline.parts import NEVER, ProtocolError
 from gateway.pipeline.pipeline import Batch
-from gateway.session.deadlines import rest, tick
+from gateway.session.deadlines import quiet_until, tick
 from gateway.session.ending import break_off, pass_ends
 from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
@@ -66,8 +66,8 @@ class Sweeper:
         self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
         self._ready: list[Session] = []
         self._timers: list[tuple[int, int]] = []  # (due, session number); stale entries are skipped
-        self._awake: dict[int, Session] = {}  # all that are not at rest, by number
-        self._resting = Resting()
+        self._active: dict[int, Session] = {}  # all that are not at rest, by number
+        self._idle = IdleSessions()
         self._ticked_at = 0
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._wake_fd = executor.fileno()
@@ -83,7 +83,7 @@ class Sweeper:
         session.opened_at = now
         for channel in (session.client, session.upstream):
             channel.received_at = channel.sent_at = now
-        self.sessions[session.number] = self._awake[session.number] = session
+        self.sessions[session.number] = self._active[session.number] = session
         self._enter(session.client.fd, session)
         self._enter(session.upstream.fd, session)
         try:
@@ -245,7 +245,7 @@ class Sweeper:
     def _collect(self, now: int, *, settling: bool) -> None:
         """Resume every session whose verdicts are there, and settle it, or let it take its turn first."""
         for submission in self.executor.collect():
-            count(submission)
+            count_batches(submission)
             for batch in batches_of(submission):
                 session = session_of(batch)
                 deliveries = session.deliveries.batch is batch
@@ -274,8 +274,8 @@ class Sweeper:
 
     def _settle(self, session: Session, now: int) -> None:
         session.settled_in = self.sweeps
-        if session.rests_until:
-            self._stir(session)
+        if session.idle_until:
+            self._mark_active(session)
         try:
             session.settle(now)
             pass_ends(session, now)
@@ -303,17 +303,17 @@ class Sweeper:
         if asleep > PAUSE_NS:
             for session in self.sessions.values():
                 session.heartbeats.excuse(asleep, now)
-        for number in self._resting.take_due(now):
-            resting = self.sessions.get(number)
-            if resting is not None and 0 < resting.rests_until <= now + SLOT_NS:
-                self._stir(resting)
-        for session in list(self._awake.values()):
+        for number in self._idle.take_due(now):
+            idle = self.sessions.get(number)
+            if idle is not None and 0 < idle.idle_until <= now + SLOT_NS:
+                self._mark_active(idle)
+        for session in list(self._active.values()):
             try:
                 tick(session, now)
-                until = rest(session, now)
+                until = quiet_until(session, now)
                 if until:
-                    self._resting.enter(session, until)
-                    del self._awake[session.number]
+                    self._idle.add(session, until)
+                    del self._active[session.number]
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
                 continue
@@ -322,15 +322,15 @@ class Sweeper:
             elif session.again or session.client.hung_up or session.conversation.draining:
                 self.wake(session)
 
-    def _stir(self, session: Session) -> None:
+    def _mark_active(self, session: Session) -> None:
         """Something happens to a session at rest: it is looked at again."""
-        self._resting.leave(session)
-        self._awake[session.number] = session
+        self._idle.remove(session)
+        self._active[session.number] = session
 
     def attempt(self, session: Session, what: Callable[[], None]) -> None:
         """Do something with a session outside of its turn; should that fail, it is the end of this session only."""
-        if session.rests_until:
-            self._stir(session)
+        if session.idle_until:
+            self._mark_active(session)
         try:
             what()
         except Exception as error:  # let it crash: this session only
@@ -338,8 +338,8 @@ class Sweeper:
 
     def buffered(self) -> int:
         """Bytes all sessions keep in memory."""
-        total = self._resting.buffered
-        for session in list(self._awake.values()):
+        total = self._idle.buffered
+        for session in list(self._active.values()):
             try:
                 total += session.buffered()
             except Exception as error:  # let it crash: this session only
@@ -361,10 +361,10 @@ class Sweeper:
     def _remove(self, session: Session, error: BaseException | None) -> None:
         if self.sessions.pop(session.number, None) is None:
             return
-        if session.rests_until:
-            self._resting.leave(session)
+        if session.idle_until:
+            self._idle.remove(session)
         else:
-            del self._awake[session.number]
+            del self._active[session.number]
         self._enter(session.client.fd, None)
         self._enter(session.upstream.fd, None)
         try:

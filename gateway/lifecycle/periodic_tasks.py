@@ -123,7 +123,7 @@ def tick(gateway: Gateway) -> None:
     if gateway.fleet is not None:
         gateway.fleet.watch(now)
     memory = gateway.memory
-    if memory.look(gateway.sweeper, now):
+    if memory.check(gateway.sweeper, now):
         log.event(logging.WARNING if memory.full else logging.INFO, "memory_watermark", **memory.describe())
     if gateway.sweeper.waiting():
         gateway.event_loop.wake()

@@ -58,7 +58,7 @@ class FlowWatch:
         self.blocked_ns = 0  # all such times that are over
         self.sampled_at = 0  # when the publish was sent whose confirm is timed
 
-    def look(self, now: int) -> None:
+    def observe(self, now: int) -> None:
         """Notice what has changed since the last turn."""
         conversation = self.conversation
         if conversation.broker_blocked:

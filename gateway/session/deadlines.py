@@ -60,7 +60,7 @@ def tick(session: Session, now: int) -> None:
         _close_idle(session, now)
 
 
-def rest(session: Session, now: int) -> int:
+def quiet_until(session: Session, now: int) -> int:
     """Until when, in monotonic ns, `tick` has nothing to do unless the session has a turn before that; 0 where it has to look each time.
 
     Who changes a session outside of its turn does so by `Sweeper.attempt` or wakes it: one at rest would not notice.

@@ -87,10 +87,10 @@ class Session:
         self.due = NEVER
         self.timed = NEVER  # for the loop: the `due` it has a timer for
         self.settled_in = 0  # for the loop: number of the sweep it was last settled in
-        self.rests_until = 0  # for the loop: when there is something to do here next (`session_clock.rest`); 0: something has happened
+        self.idle_until = 0  # for the loop: when there is something to do here next (`session_clock.rest`); 0: something has happened
         self.first_end = ""  # whose end came first: "client" or "broker"
         self.first_end_at = 0  # when
-        self.resting_bytes = 0  # what `buffered` said when it came to rest
+        self.idle_bytes = 0  # what `buffered` said when it came to rest
         self.permit = permit
         self.number = number
         self.listener_config = config
@@ -164,7 +164,7 @@ class Session:
             self.abandon(conversation.abandoned)
             conversation.abandoned = []
         self.deliveries.count(now)
-        self.flow.look(now)
+        self.flow.observe(now)
 
     def _hand_over_gateway_requests(self) -> None:
         """What the client asks of the gateway itself goes to who does it; the answers come later (`Conversation.answer`)."""

@@ -33,7 +33,7 @@ CLIENTS: Final = 1000  # addresses told apart in one bucket and second (a guess)
 EPISODES: Final = 1000  # buckets over their limits that have lines of their own (a guess: more lines a second than anybody reads)
 RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
 
-Place = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
+EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
 
 
 def limit_text(limit: Limit) -> str:
@@ -42,7 +42,7 @@ def limit_text(limit: Limit) -> str:
     return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
 
 
-def place_of(level: Level, operation: str) -> Place:
+def episode_key(level: Level, operation: str) -> EpisodeKey:
     """Which bucket, also after a change of its rule; all that share an overflow bucket of a rule are one."""
     if level.state == OVERFLOW:
         return level.effective.per, level.rule.name, "", "", operation
@@ -105,7 +105,7 @@ class LimitEvents:
     """At most one line a second and bucket."""
 
     def __init__(self) -> None:
-        self._over: dict[Place, Episode] = {}
+        self._over: dict[EpisodeKey, Episode] = {}
         self._offered: dict[Level, int] = {}  # messages, since the last tick
         self._others = 0  # messages over the limits of buckets without an episode, since the last tick
         self._ticked_at = 0
@@ -128,12 +128,12 @@ class LimitEvents:
 
     def _note(self, level: Level, key: Key) -> Episode | None:
         """The episode of a bucket over its limit; None where there are too many."""
-        place = place_of(level, key.operation)
-        episode = self._over.get(place)
+        identity = episode_key(level, key.operation)
+        episode = self._over.get(identity)
         if episode is None:
             if len(self._over) >= EPISODES:
                 return None
-            episode = self._over[place] = Episode(level, key)
+            episode = self._over[identity] = Episode(level, key)
         episode.level = level  # the same, or one made anew for the same thing
         episode.last_over_at = now_ns()
         return episode
@@ -141,7 +141,7 @@ class LimitEvents:
     def tick(self, now: int) -> None:
         """Once a second: what is new is said; buckets without a refusal for RECOVERED_NS have recovered."""
         elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
-        for place, episode in list(self._over.items()):
+        for identity, episode in list(self._over.items()):
             delayed, refused = episode.level.take_news()
             episode.delayed += delayed
             episode.refused += refused
@@ -154,7 +154,7 @@ class LimitEvents:
                     clients=clients, client_refused=episode.worst.refused,
                 )  # fmt: skip
             if now - episode.last_over_at > RECOVERED_NS:
-                del self._over[place]
+                del self._over[identity]
                 say(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
         if self._others:
             remedy = f"{EPISODES} other limits have lines of their own; see the access log, or sluice limits list"

@@ -14,7 +14,7 @@ from gateway.clock import now_ns
 from gateway.close_causes import by_cause
 from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
-from gateway.session.totals import SessionSums, sum_up
+from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry import exposition
 from gateway.telemetry.fleet_metrics import fleet_lines
 from gateway.telemetry.refused_clients import retry_lines
@@ -33,7 +33,7 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     parts: list[Iterator[str]] = []
     now = now_ns()
     gateway.accounts.fold(now)
-    sums = sum_up(gateway.sweeper.sessions, now)
+    sums = session_totals(gateway.sweeper.sessions, now)
     facts = build()
     family = exposition.family
     labels = (("version", facts.version), ("build", facts.kind), ("python", facts.python))
@@ -188,7 +188,7 @@ def tls_lines(gateway: Gateway) -> Iterator[str]:
     return chain.from_iterable(parts)
 
 
-def broker_flow_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
+def broker_flow_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
     """The brokers' own flow control, by listener: of connections that are over and of those that are open (`sums`)."""
     parts: list[Iterator[str]] = []
     family = exposition.family
@@ -311,7 +311,7 @@ def backlog_lines(gateway: Gateway) -> Iterator[str]:
     )
 
 
-def limiter_lines(gateway: Gateway, sums: SessionSums) -> Iterator[str]:
+def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
     parts: list[Iterator[str]] = []
     family = exposition.family
     checks = [((("result", result),), count) for result, count in gateway.judge.checks().items()]

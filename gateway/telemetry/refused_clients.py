@@ -27,7 +27,7 @@ CLIENTS_KEPT: Final = 8  # of each
 CLIENTS_SHOWN: Final = 3
 GROUPS_SHOWN: Final = 50  # consumer groups with series of their own, those refused most; the rest is summed under __other__ (a guess)
 
-Place = tuple[str, str, str]  # protocol, topic as text, operation
+TopicKey = tuple[str, str, str]  # protocol, topic as text, operation
 
 
 def consumer_group(protocol: str, topic: str) -> str | None:
@@ -70,18 +70,18 @@ class RefusedClients:
     """The clients of all topics that something was refused of."""
 
     def __init__(self) -> None:
-        self._topics: OrderedDict[Place, dict[str, Client]] = OrderedDict()  # refused last at the end
+        self._topics: OrderedDict[TopicKey, dict[str, Client]] = OrderedDict()  # refused last at the end
 
     def add(self, key: Key, tally: Tally) -> None:
         """An `Accounts` listener."""
         origin = key.origin
-        place = (origin.protocol, key.text, key.operation)
+        topic = (origin.protocol, key.text, key.operation)
         refused = tally.refused + tally.dropped
-        clients = self._topics.get(place)
+        clients = self._topics.get(topic)
         if clients is None:
             if refused == 0:
                 return
-            clients = self._topics[place] = {}
+            clients = self._topics[topic] = {}
             if len(self._topics) > TOPICS:
                 self._topics.popitem(last=False)
         client = clients.get(origin.client)
@@ -93,7 +93,7 @@ class RefusedClients:
         if refused:
             client.refused += refused
             client.recent += refused
-            self._topics.move_to_end(place)
+            self._topics.move_to_end(topic)
 
     def tick(self, seconds: float) -> None:
         """Once a second: the rates since the last tick."""
@@ -101,9 +101,9 @@ class RefusedClients:
             for client in clients.values():
                 client.tick(seconds)
 
-    def of(self, place: Place) -> list[Client]:
+    def of(self, topic: TopicKey) -> list[Client]:
         """The listed clients of a topic, the one refused most of late first."""
-        clients = self._topics.get(place, {}).values()
+        clients = self._topics.get(topic, {}).values()
         return sorted(clients, key=lambda client: (-client.rate, -client.recent, -client.refused, client.address))
 
     def __repr__(self) -> str:
@@ -125,13 +125,13 @@ def retry_lines(accounts: Accounts, clients: RefusedClients) -> Iterator[str]:
     """Metrics of the consumer groups whose retries were refused. Clients are no labels: their addresses come and go without end."""
     refused: dict[str, int] = {}
     ratios: dict[str, float] = {}
-    for place, totals in accounts.topics.items():
+    for topic, totals in accounts.topics.items():
         group = consumer_group(totals.protocol, totals.text)
         lost = totals.refused + totals.dropped
         if group is None or lost == 0:
             continue
         refused[group] = lost
-        rates = [client.rate for client in clients.of(place)]
+        rates = [client.rate for client in clients.of(topic)]
         if sum(rates) > 0:
             ratios[group] = max(rates) / sum(rates)
     shown = sorted(refused, key=refused.__getitem__, reverse=True)[:GROUPS_SHOWN]

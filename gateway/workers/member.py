@@ -108,7 +108,7 @@ class Member(Gateway):
         self._asked: list[list[Level]] = []  # levels of asks that were not answered yet, in order
         sockets = [(name, _listening(descriptor)) for name, descriptor in begin.sockets.items()]
         super().__init__(settings, cast("Store", self.mirror), log_handler, Named(sockets))
-        self.accounts.listeners.append(self.numbers.note)
+        self.accounts.observers.append(self.numbers.note)
         self._numbers = (begin.life * MOST_WORKERS + begin.worker) * NUMBERS
 
     def _boot(self) -> str:

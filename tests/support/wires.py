@@ -17,7 +17,7 @@ from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.counting.histogram import Histogram
-from gateway.event_loop.batch_routing import by_session
+from gateway.event_loop.batch_routing import split_by_session
 from gateway.event_loop.sweeper import Sweeper
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
@@ -50,7 +50,7 @@ class Wires:
         self.judge = Judge(RuleSet(tuple(rules)))
         decide = self.judge.decide if wrap is None else wrap(self.judge.decide)
         bound = None if max_bypass is None else Bypass(max_bypass, self.judge.judged)
-        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=by_session)
+        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=split_by_session)
         self.accounts = Accounts()
         self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
         self.ended: list[tuple[Session, BaseException | None]] = []

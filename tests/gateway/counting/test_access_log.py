@@ -91,7 +91,7 @@ def test_the_peak_is_an_upper_bound_where_a_line_stands_for_several_keys(tmp_pat
 def test_a_fold_in_the_middle_of_100_ms_hides_no_peak() -> None:
     accounts = Accounts()
     found: list[int] = []
-    accounts.listeners.append(lambda _, tally: found.append(tally.peak_100ms))
+    accounts.observers.append(lambda _, tally: found.append(tally.peak_100ms))
     orders = key()
     for messages, window in ((6, 70), (7, 70), (2, 71)):
         accounts.note(orders)

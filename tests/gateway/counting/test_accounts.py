@@ -28,7 +28,7 @@ def received(accounts: Accounts) -> int:
 def test_slices_fold_everything_in_order() -> None:
     accounts = Accounts()
     heard: list[Key] = []
-    accounts.listeners.append(lambda key, _: heard.append(key))
+    accounts.observers.append(lambda key, _: heard.append(key))
     keys = [key(number) for number in range(MANY)]
     offer(accounts, keys)
     folded = [received(accounts) for _ in accounts.slices(5)]

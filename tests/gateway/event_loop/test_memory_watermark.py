@@ -7,7 +7,7 @@ import socket
 import pytest
 from pamqp import commands
 
-from gateway.event_loop.memory_watermark import MemoryWatch
+from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session import description
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
@@ -30,7 +30,7 @@ class Ground:
 
     def __init__(self, wires: Wires) -> None:
         self.wires = wires
-        self.watch = MemoryWatch(MARK, wires.shared)
+        self.watch = MemoryWatermark(MARK, wires.shared)
 
     def join(self) -> tuple[socket.socket, socket.socket]:
         """An AMQP session after its handshake, with channel 1 open."""
@@ -43,8 +43,8 @@ class Ground:
         self.wires.received(broker)
         return client, broker
 
-    def look(self) -> bool:
-        changed = self.watch.look(self.wires.sweeper, self.wires.now())
+    def check(self) -> bool:
+        changed = self.watch.check(self.wires.sweeper, self.wires.now())
         self.wires.run(0.003)
         return changed
 
@@ -79,9 +79,9 @@ def test_who_publishes_is_not_read_and_told_and_who_consumes_goes_on() -> None:
         publisher.sendall(amqp.publish(1, "free"))
         wires.run(0.003)
         wires.received(reading)
-        assert not ground.look()
+        assert not ground.check()
         ground.fill(hoarding, hoarder)
-        assert ground.look()
+        assert ground.check()
         assert (ground.watch.full, ground.watch.stopped) == (True, 2)
         assert ground.watch.held >= MARK
 
@@ -96,7 +96,7 @@ def test_who_publishes_is_not_read_and_told_and_who_consumes_goes_on() -> None:
         assert amqp.names(wires.received(delivering)) == ["Basic.Ack"]
 
         ground.pour(hoarding)
-        assert ground.look()
+        assert ground.check()
         assert (ground.watch.full, ground.watch.stopped) == (False, 0)
         assert amqp.names(wires.received(reading))[0] == "Basic.Publish"
         wires.elapse(0.5)
@@ -109,12 +109,12 @@ def test_who_publishes_first_while_memory_is_full_is_stopped_at_the_next_look() 
         hoarder, hoarding = ground.join()
         late, reading = ground.join()
         ground.fill(hoarding, hoarder)
-        assert ground.look()
+        assert ground.check()
         assert ground.watch.stopped == 1
         late.sendall(amqp.publish(1, "free"))
         wires.run(0.003)
         assert amqp.names(wires.received(reading))[0] == "Basic.Publish"
-        assert not ground.look()
+        assert not ground.check()
         assert ground.watch.stopped == 2
         late.sendall(amqp.publish(1, "free"))
         wires.run(0.003)
@@ -128,29 +128,29 @@ def test_who_publishes_first_while_memory_is_full_is_stopped_at_the_next_look() 
 )
 def test_it_is_full_at_the_mark_and_until_below_four_fifths_of_it(held: list[int], full: bool) -> None:
     with Wires(never()) as wires:
-        watch = MemoryWatch(MARK, wires.shared)
+        watch = MemoryWatermark(MARK, wires.shared)
         _client, _broker = wires.connect("amqp")
         wires.run(0.003)
         for now, size in enumerate(held):
             wires.session().conversation.held_bytes = size
-            watch.look(wires.sweeper, now)
+            watch.check(wires.sweeper, now)
         assert (watch.full, wires.shared.memory_full) == (full, full)
         wires.session().conversation.held_bytes = 0
 
 
 def test_how_long_it_was_full_is_a_counter() -> None:
     with Wires(never()) as wires:
-        watch = MemoryWatch(MARK, wires.shared)
+        watch = MemoryWatermark(MARK, wires.shared)
         _client, _broker = wires.connect("amqp")
         wires.run(0.003)
         conversation = wires.session().conversation
         conversation.held_bytes = MARK
-        assert watch.look(wires.sweeper, 1000)
+        assert watch.check(wires.sweeper, 1000)
         assert watch.full_ns(1500) == 500
         conversation.held_bytes = 0
-        assert watch.look(wires.sweeper, 1600)
+        assert watch.check(wires.sweeper, 1600)
         assert watch.full_ns(9000) == 600
-        assert repr(watch) == "<MemoryWatch open 0/250000 stopped=0>"
+        assert repr(watch) == "<MemoryWatermark open 0/250000 stopped=0>"
 
 
 def test_incomplete_frames_alone_stop_nobody_because_who_is_not_read_cannot_complete_them() -> None:
@@ -161,7 +161,7 @@ def test_incomplete_frames_alone_stop_nobody_because_who_is_not_read_cannot_comp
             client.sendall(rocketmq.send("orders"))
             client.sendall(rocketmq.send("orders", body=b"x" * 150_000)[:-1])
             wires.run(0.003)
-        assert not ground.look()
+        assert not ground.check()
         assert ground.watch.held >= MARK
         for client, broker in ends:
             client.sendall(b"x")
@@ -181,7 +181,7 @@ def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_bac
         for number in range(80):
             hoarder.sendall(rocketmq.send("never", opaque=number, body=BODY))
             wires.run(0.001)
-        assert ground.look()
+        assert ground.check()
         assert ground.watch.stopped == 2
         sender.sendall(rocketmq.send("orders"))
         worker.sendall(rocketmq.pull(opaque=7))
@@ -189,7 +189,7 @@ def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_bac
         assert wires.received(to_sender) == b""
         assert wires.received(to_worker) == rocketmq.pull(opaque=7)
         wires.elapse(3)  # what was held is refused: its patience is over
-        assert ground.look()
+        assert ground.check()
         assert wires.received(to_sender) == rocketmq.send("orders")
 
 

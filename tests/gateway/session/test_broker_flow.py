@@ -232,13 +232,13 @@ def test_busy_answers_are_counted_by_reason_and_told_once_in_ten_seconds(wires: 
     session = Link(wires).session
     flow, told = session.listener_config.flow, session.conversation.busy
     told += [BusySignal("timeout_clean_queue", 231, 17), BusySignal("timeout_clean_queue", 90, 3), BusySignal("overload", -1, -1)]
-    session.flow.look(5)
+    session.flow.observe(5)
     assert (session.conversation.busy, flow.busy) == ([], {"timeout_clean_queue": 2, "overload": 1})
     assert sum(flow.queue_period.counts) == 2
     assert flow.queue_period.sum == pytest.approx(0.321)
     assert flow.busy_news(5) == {"timeout_clean_queue": 2, "overload": 1}
     session.conversation.busy.append(BusySignal("overload", -1, -1))
-    session.flow.look(6)
+    session.flow.observe(6)
     assert flow.busy_news(6) == {}
     assert flow.busy_news(10_000_000_005) == {"overload": 1}
     assert flow.busy_news(30_000_000_005) == {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pamqp import commands
 
-from gateway.event_loop.memory_watermark import MemoryWatch
+from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session.listener_config import ListenerConfig
 from limiter.limits import Limit
 from limiter.rules.rule_set import Rule
@@ -53,11 +53,11 @@ def test_the_slot_of_a_send_that_nobody_answers_is_free_on_time() -> None:
         wires.run()
         wires.elapse(9)
         assert wires.judge.states(wires.now())[0].in_flight == 1
-        assert wires.session().rests_until == 0
+        assert wires.session().idle_until == 0
         wires.elapse(2)
         assert wires.judge.states(wires.now())[0].in_flight == 0
         wires.elapse(2)
-        assert wires.session().rests_until > 0
+        assert wires.session().idle_until > 0
 
 
 def test_a_client_that_is_not_read_does_not_rest_so_its_silence_does_not_count(wires: Wires) -> None:
@@ -66,7 +66,7 @@ def test_a_client_that_is_not_read_does_not_rest_so_its_silence_does_not_count(w
     for _ in range(12):
         wires.elapse(1)
         link.broker.sendall(amqp.HEARTBEAT)
-    assert link.session.rests_until == 0
+    assert link.session.idle_until == 0
     assert link.session.cause == ""
 
 
@@ -82,10 +82,10 @@ def test_a_publisher_that_obeys_is_told_soon_that_it_is_blocked_no_more(wires: W
     wires.run()
     wires.received(client)
     hog = wires.session(2).conversation
-    watch = MemoryWatch(250_000, wires.shared)
+    watch = MemoryWatermark(250_000, wires.shared)
 
     def look() -> None:
-        watch.look(wires.sweeper, wires.now())
+        watch.check(wires.sweeper, wires.now())
         wires.run(0.002)
 
     hog.held_bytes = 300_000
@@ -95,7 +95,7 @@ def test_a_publisher_that_obeys_is_told_soon_that_it_is_blocked_no_more(wires: W
     wires.elapse(1, look)
     assert "Connection.Unblocked" in [frame.name for frame in amqp.read(wires.received(client))]
     wires.elapse(2, look)
-    assert wires.session().rests_until > 0
+    assert wires.session().idle_until > 0
 
 
 def test_a_client_that_is_slower_than_its_beats_rests_all_the_same(wires: Wires) -> None:
@@ -103,7 +103,7 @@ def test_a_client_that_is_slower_than_its_beats_rests_all_the_same(wires: Wires)
     link.answer(amqp.HEARTBEAT)
     wires.elapse(11)
     assert link.at_broker() == b""
-    assert link.session.rests_until > 0
+    assert link.session.idle_until > 0
     link.say(amqp.HEARTBEAT)
     assert link.at_broker() == amqp.HEARTBEAT
 
@@ -111,7 +111,7 @@ def test_a_client_that_is_slower_than_its_beats_rests_all_the_same(wires: Wires)
 def test_a_process_that_stood_still_blames_no_session_at_rest(wires: Wires) -> None:
     link = Link(wires, heartbeat=20)
     wires.elapse(4)
-    assert link.session.rests_until > 0
+    assert link.session.idle_until > 0
     wires.stand_still(300)
     wires.elapse(1)
     assert link.session.cause == ""
@@ -123,7 +123,7 @@ def test_who_ends_at_rest_is_gone_with_what_it_kept(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
     link.say(amqp.publish(1, "a", b"x" * 1000)[:10])
     wires.elapse(3)
-    assert link.session.rests_until > 0
+    assert link.session.idle_until > 0
     assert wires.sweeper.buffered() > 0
     link.client.close()
     link.broker.close()
@@ -166,14 +166,14 @@ def test_an_idle_connection_ends_on_time_although_it_rests(wires: Wires) -> None
 
 def test_what_a_session_at_rest_keeps_counts_and_so_does_what_comes_then(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
-    watch = MemoryWatch(1 << 30, wires.shared)
+    watch = MemoryWatermark(1 << 30, wires.shared)
     message = amqp.publish(1, "a", b"x" * 1000)
     link.say(message[:10])
     wires.elapse(3)
-    assert link.session.rests_until > 0
-    watch.look(wires.sweeper, wires.now())
+    assert link.session.idle_until > 0
+    watch.check(wires.sweeper, wires.now())
     held = watch.held
     assert held == link.session.buffered() > 0
     link.say(message[10:12])
-    watch.look(wires.sweeper, wires.now())
+    watch.check(wires.sweeper, wires.now())
     assert watch.held == link.session.buffered() != held

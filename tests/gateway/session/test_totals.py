@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
 from gateway.session.listener_config import ListenerConfig
-from gateway.session.totals import SessionSums, sum_up
+from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry.metrics import broker_flow_lines, limiter_lines
 from limiter.rules.rule_set import RuleSet
 from support import amqp
@@ -37,8 +37,8 @@ def link(wires: Wires, at: ListenerConfig) -> Link:
     return Link(wires, connect=partial(wires.connect, config=at))
 
 
-def sums(wires: Wires) -> SessionSums:
-    return sum_up(wires.sweeper.sessions, wires.now())
+def sums(wires: Wires) -> SessionTotals:
+    return session_totals(wires.sweeper.sessions, wires.now())
 
 
 def about(seconds: float) -> Any:
@@ -52,7 +52,7 @@ def told(lines: Iterator[str]) -> dict[tuple[str, str], float]:
 
 
 def test_nothing_is_summed_of_no_sessions() -> None:
-    found = sum_up({}, 1)
+    found = session_totals({}, 1)
     assert (found.reader_ns, found.limiter_ns, found.flows) == (0, 0, {})
     assert (found.flow("any").blocked, found.flow("any").blocked_ns, found.flow("any").send_blocked_ns) == (0, 0, 0)
 
@@ -88,7 +88,7 @@ def test_each_stage_has_its_own_time(wires: Wires) -> None:
     one.decode.credit.spend(400, now - 5_000_000_000)
     other.decode.credit.spend(400, now - 2_000_000_000)
     other.forward.credit.spend(400, now - 1_000_000_000)
-    found = sum_up(wires.sweeper.sessions, now)
+    found = session_totals(wires.sweeper.sessions, now)
     assert (found.reader_ns, found.limiter_ns) == (7_000_000_000, 1_000_000_000)
 
 
@@ -120,7 +120,7 @@ def test_a_stages_time_is_that_of_open_connections_and_of_those_that_are_over(wi
         judge=wires.judge, store=SimpleNamespace(rules=lambda: RuleSet(())), listening={}, executor=wires.executor,
         backlogs=SimpleNamespace(followed={}, looks={}), blocked_ns={"reader": 1_000_000_000, "limiter": 2_500_000_000},
     )  # fmt: skip
-    open_now = SessionSums()
+    open_now = SessionTotals()
     open_now.reader_ns = 4_000_000_000
     found = told(limiter_lines(cast(Gateway, gateway), open_now))
     name = "sluice_credit_blocked_seconds_total"

@@ -18,7 +18,7 @@ class Counted:
     def __init__(self) -> None:
         self.accounts = Accounts()
         self.clients = RefusedClients()
-        self.accounts.listeners.append(self.clients.add)
+        self.accounts.observers.append(self.clients.add)
 
     def add(self, client: str, refused: int, forwarded: int = 0, *, topic: bytes = b"%RETRY%workers", dropped: int = 0) -> None:
         """One client's second of one topic."""
