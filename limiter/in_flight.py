@@ -5,7 +5,7 @@ answer is seen. It goes wrong in every case that is not an answer: the request w
 forwarded and its channel is closed; nobody ever answers. A slot lost once is lost until the restart, and a limit of 64 that loses one
 a minute stands still within an hour.
 
-So what is lent has a name. When the judge lets `n` requests of a run through and one of their levels counts what is in flight, it writes
+So what is lent has a name. When the judge lets `n` requests of a run through and one of their buckets counts what is in flight, it writes
 a `Flight` into the request: which slots were taken, how many, for how many requests. Whoever has the request has the flight, and whoever
 lets go of it must say how it ended, which counts once per request, however often it is said::
 
@@ -14,7 +14,7 @@ lets go of it must say how it ended, which counts once per request, however ofte
       └──── Judge.finished(endings, now) ◄───┴──── given up ◄──── channel or connection closed ◄──────┘
 
 `Flight.left` belongs to the loop's thread, which ends flights, `Hold.left` and `Slots` to whoever has the judge's lock. In shadow mode a
-level may hold slots for fewer requests than pass; those are given back with the first that end.
+bucket may hold slots for fewer requests than pass; those are given back with the first that end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
 
 # How requests of a flight end:
 ANSWERED: Final = 0  # the broker has done what was asked: how long it took tells about its load
@@ -73,13 +73,13 @@ class Slots:
 
 
 class Hold:
-    """What one flight has taken from the slots of one level, and not given back yet."""
+    """What one flight has taken from the slots of one bucket, and not given back yet."""
 
-    __slots__ = ("left", "level", "rule", "slots")
+    __slots__ = ("bucket", "left", "rule", "slots")
 
-    def __init__(self, level: Level, slots: Slots, left: int) -> None:
-        self.level = level
-        self.rule = level.rule.name  # whose limit it was when they were taken
+    def __init__(self, bucket: Bucket, slots: Slots, left: int) -> None:
+        self.bucket = bucket
+        self.rule = bucket.rule.name  # whose limit it was when they were taken
         self.slots = slots
         self.left = left
 
@@ -145,4 +145,4 @@ def give_back(ending: Ending, now: int, by_rule: dict[str, int]) -> None:
         slots.heard_at = max(slots.heard_at, now)
         if outcome == ANSWERED and since > 0:
             slots.hear(max(now - since, 0))
-        hold.level.bucket.heard(outcome, ending.count, since, now)
+        hold.bucket.algorithm.heard(outcome, ending.count, since, now)

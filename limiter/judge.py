@@ -1,14 +1,15 @@
 """The judge: which requests pass.
 
-`decide` looks at all levels of a request's key and then takes from all, so that a refusal at one level spends nothing at another. A request
-is a run of `count` like ones; how many of them pass is computed, not tried one by one, with the same result. Requests of one key that
-follow each other are judged together where that changes nothing (`limiter.decisions.runs`).
+`decide` looks at all buckets of a request's key and then takes from all, so that a refusal at one bucket spends nothing at another. A
+request is a run of `count` like ones; how many of them pass is computed, not tried one by one, with the same result. Requests of one key
+that follow each other are judged together where that changes nothing (`limiter.decisions.runs`).
 
 What it is made of: the keys of those who speak (`limiter.decisions.origins`), what is in force for them (`limiter.decisions.in_force`), and
 the hot loop over their requests (`limiter.decisions.batches`). Here is all that others ask of it, and who may touch what.
 
 Threads: `decide` runs on the limiter's threads, `origin`, `key` and `release` on the loop's. They share nothing but the rule set (one
-assignment) and the key's matched levels, which only `decide` touches, under its lock. Everything that looks at buckets takes that lock too.
+assignment) and the key's matched buckets, which only `decide` touches, under its lock. Everything that looks at buckets takes that lock
+too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.lag import Following
+from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
 from limiter.buckets.factory import Terms
-from limiter.buckets.ledger import IN_USE, OVERFLOW, Level, at_hand
+from limiter.buckets.ledger import at_hand
 from limiter.decisions.batches import Decisions
 from limiter.decisions.candidate import CandidateCounts
 from limiter.decisions.caps import CapState, heed, states_of
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge", "LimitState"]
 
-SLICE: Final = 1000  # levels looked at in one go for operators: about a millisecond in which nothing is judged
+SLICE: Final = 1000  # buckets looked at in one go for operators: about a millisecond in which nothing is judged
 
 
 class Judge:
@@ -94,9 +96,9 @@ class Judge:
         """A connection's number never comes back, so its buckets would be idle until the ledger is full."""
         with self._lock:
             for key in origin.keys.values():
-                for level in key.levels:
-                    if level.effective.per == "connection":
-                        self._in_force.ledger.discard(level)
+                for bucket in key.buckets:
+                    if bucket.effective.per == "connection":
+                        self._in_force.ledger.discard(bucket)
 
     def own(self, origin: Origin, connection: int) -> Origin:
         """The origin to go on with under the rules in force: `origin` itself, unless they now tell connections apart."""
@@ -129,17 +131,17 @@ class Judge:
 
     # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
 
-    def following(self) -> list[Level]:
-        """The levels in use whose rate is to be steered."""
+    def following(self) -> list[Bucket]:
+        """The buckets in use whose rate is to be steered."""
         with self._lock:
             return self._in_force.following()
 
-    def steer(self, level: Level, rate: Rate, now: int) -> None:
-        """Let so many messages per second pass `level` from `now` on."""
+    def steer(self, bucket: Bucket, rate: Rate, now: int) -> None:
+        """Let so many messages per second pass `bucket` from `now` on."""
         with self._lock:
-            bucket = level.bucket
-            if isinstance(bucket, Following):
-                bucket.steer(rate, now)
+            algorithm = bucket.algorithm
+            if isinstance(algorithm, Following):
+                algorithm.steer(rate, now)
 
     # ---- one limit over many processes (`limiter.leases.leased_bucket`) ----------------------------------------------------------
 
@@ -151,25 +153,25 @@ class Judge:
         """Be one side of several that share limits. Before the first key."""
         self._in_force.ledger.terms = terms
 
-    def asks(self, now: int) -> list[tuple[Level, int, int]]:
-        """What this member asks the owner for now: level, messages, bytes; below 0: gives back. Call it every few milliseconds."""
+    def asks(self, now: int) -> list[tuple[Bucket, int, int]]:
+        """What this member asks the owner for now: bucket, messages, bytes; below 0: gives back. Call it every few milliseconds."""
         lease = self._in_force.ledger.terms.lease
         assert lease is not None
-        found: list[tuple[Level, int, int]] = []
+        found: list[tuple[Bucket, int, int]] = []
         with self._lock:
             for sliced, messages, size in lease.asks(now):
-                level = sliced.whose
-                assert isinstance(level, Level)
-                found.append((level, messages, size))
+                bucket = sliced.whose
+                assert isinstance(bucket, Bucket)
+                found.append((bucket, messages, size))
         return found
 
-    def granted(self, grants: list[tuple[Level, int, int]], now: int) -> None:
+    def granted(self, grants: list[tuple[Bucket, int, int]], now: int) -> None:
         """The owner's answers to asks."""
         with self._lock:
-            for level, messages, size in grants:
-                bucket = level.bucket
-                if isinstance(bucket, Sliced):
-                    bucket.grant(messages, size, now)
+            for bucket, messages, size in grants:
+                algorithm = bucket.algorithm
+                if isinstance(algorithm, Sliced):
+                    algorithm.grant(messages, size, now)
 
     def lend(self, owner: Owner, asks: list[tuple[Lent, int, int]], member: int, now: int) -> list[tuple[int, int]]:
         """What `member` gets of the buckets it asks for; nothing of those that no rule is for (any more)."""
@@ -177,15 +179,15 @@ class Judge:
         with self._lock:
             self._in_force.adopt(now)
             for lent, messages, size in asks:
-                level = self._in_force.lent(lent, now)
-                if level is None:
+                bucket = self._in_force.lent(lent, now)
+                if bucket is None:
                     found.append((0, 0))
                 else:
-                    found.append(owner.grant(lent.identity, level.bucket, member, messages, size, now))
+                    found.append(owner.grant(lent.identity, bucket.algorithm, member, messages, size, now))
         return found
 
-    def lent_level(self, lent: Lent, now: int) -> Level | None:
-        """The owner's level of what members have parts of; None where no rule is for it (any more)."""
+    def lent_bucket(self, lent: Lent, now: int) -> Bucket | None:
+        """The owner's bucket of what members have parts of; None where no rule is for it (any more)."""
         with self._lock:
             self._in_force.adopt(now)
             return self._in_force.lent(lent, now)
@@ -193,17 +195,17 @@ class Judge:
     # ---- what operators ask ----------------------------------------------------------------------------------------
 
     def states(self, now: int) -> list[LimitState]:
-        """Every limit in use: by a level that is in the ledger and still has a rule. Not sorted."""
+        """Every limit in use: by a bucket that is in the ledger and still has a rule. Not sorted."""
         with self._lock:
             self._decisions.give_back()
             self._in_force.adopt(now)
-            levels = self._in_force.ledger.all()
+            buckets = self._in_force.ledger.all()
         found: list[LimitState] = []
-        for begin in range(0, len(levels), SLICE):
+        for begin in range(0, len(buckets), SLICE):
             with self._lock:
                 self._in_force.adopt(now)
-                some = [level for level in levels[begin : begin + SLICE] if level.state in (IN_USE, OVERFLOW)]
-                found += [LimitState(level, now) for level in some if self._in_force.holds(level)]
+                some = [bucket for bucket in buckets[begin : begin + SLICE] if bucket.state in (IN_USE, OVERFLOW)]
+                found += [LimitState(bucket, now) for bucket in some if self._in_force.holds(bucket)]
             sleep(0)  # who waits for the lock gets it
         return found
 
@@ -213,9 +215,9 @@ class Judge:
             self._decisions.give_back()
             self._in_force.adopt(now)
             for effective in self._in_force.rules.effective(name, operation=operation):
-                level = self._in_force.ledger.get(effective.identity) if effective.per == "topic" else None
-                if level is not None and self._in_force.holds(level):
-                    return LimitState(level, now)
+                bucket = self._in_force.ledger.get(effective.identity) if effective.per == "topic" else None
+                if bucket is not None and self._in_force.holds(bucket):
+                    return LimitState(bucket, now)
             return None
 
     def state_of(self, identity: Identity, now: int) -> LimitState | None:
@@ -223,9 +225,9 @@ class Judge:
         with self._lock:
             self._decisions.give_back()
             self._in_force.adopt(now)
-            level = self._in_force.ledger.get(identity)
-            if level is not None and self._in_force.holds(level):
-                return LimitState(level, now)
+            bucket = self._in_force.ledger.get(identity)
+            if bucket is not None and self._in_force.holds(bucket):
+                return LimitState(bucket, now)
             return None
 
     def checks(self) -> dict[str, int]:
@@ -242,13 +244,13 @@ class Judge:
         """A member has counted this at its part of a candidate."""
         with self._lock:
             self._in_force.adopt(now)
-            level = self._in_force.lent(lent, now)
-            if level is None or level.candidate is None:
+            bucket = self._in_force.lent(lent, now)
+            if bucket is None or bucket.candidate is None:
                 return
-            of_rule = None if level.effective.own_candidate else self._in_force.candidates.get(level.rule.name)
+            of_rule = None if bucket.effective.own_candidate else self._in_force.candidates.get(bucket.rule.name)
             if of_rule is not None and since < of_rule.begun:
                 return  # of the candidate before
-            level.candidate.counts.merge(admitted, refused, clients, since)
+            bucket.candidate.counts.merge(admitted, refused, clients, since)
             if of_rule is not None:
                 of_rule.merge(admitted, refused, clients, since)
 
@@ -277,7 +279,8 @@ class Judge:
             return states_of(self._in_force.caps(listener))
 
     def usage(self) -> dict[str, int]:
-        """How full the judge is: `keys`, `origins`, `levels` at hand, `max_keys`; since the start `forgotten`, `shelved`, `overflowed`."""
+        """How full the judge is: `keys`, `origins`, `levels` (buckets at hand), `max_keys`; since the start `forgotten`, `shelved`,
+        `overflowed`."""
         ledger = self._in_force.ledger
         return {
             "keys": len(self.keyring),
@@ -297,10 +300,10 @@ class Judge:
     def fills(self, now: int) -> Iterator[array[int]]:
         """How full each bucket is that is not full, in rows of four integers (`Shelf.rows`), many at a time: for `restore`."""
         with self._lock:
-            levels = self._in_force.ledger.all()
-        for begin in range(0, len(levels), SLICE):
+            buckets = self._in_force.ledger.all()
+        for begin in range(0, len(buckets), SLICE):
             with self._lock:
-                rows = self._in_force.ledger.fills_of(levels[begin : begin + SLICE], now)
+                rows = self._in_force.ledger.fills_of(buckets[begin : begin + SLICE], now)
             yield rows
             sleep(0)
         for page in range(self._in_force.ledger.shelf_pages()):

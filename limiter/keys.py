@@ -1,7 +1,7 @@
 """Keys: what a message is for, said once and remembered.
 
 A session decodes the same few topics over and over. The first time it meets one it asks the judge for a `Key`; from then on the raw
-bytes found on the wire (`Origin.keys`, one dictionary look-up) lead straight to it, with the rules already matched (`levels`) and the
+bytes found on the wire (`Origin.keys`, one dictionary look-up) lead straight to it, with the rules already matched (`buckets`) and the
 counters at hand (`tally`).
 
 A `TopicName` names a topic for everybody; a `Key` is one topic as seen from one `Origin` (listener, client address, user, virtual
@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ
 
 if TYPE_CHECKING:
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.fair_share.max_min import Share
 
 
@@ -120,7 +120,7 @@ class Tally:
         self.refused = 0
         self.refused_bytes = 0
         self.refused_share = 0  # of `refused`: beyond the topic's share of a listener's cap
-        self.refused_by: Level | None = None  # whose limit was the last that something was over
+        self.refused_by: Bucket | None = None  # whose limit was the last that something was over
         self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once
         self.dropped = 0
@@ -176,7 +176,7 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "counted", "dirty", "generation", "group", "in_runs", "levels", "limited", "limited_in", "name", "operation", "origin",
+        "buckets", "counted", "dirty", "generation", "group", "in_runs", "limited", "limited_in", "name", "operation", "origin",
         "rematch_at", "share", "tally", "text",
     )  # fmt: skip
 
@@ -188,12 +188,12 @@ class Key:
         self.operation = operation  # "produce" or "consume"
         self.tally = Tally()
         self.dirty = False  # on the gateway's list of keys to fold
-        self.levels: list[Level] = []  # the rules a message must pass, matched under `generation`
-        self.share: Share | None = None  # its topic's part of a listener's cap, which is the last of `levels`; None: there is none
-        self.counted = False  # one of `levels` counts what is in flight
+        self.buckets: list[Bucket] = []  # the rules a message must pass, matched under `generation`
+        self.share: Share | None = None  # its topic's part of a listener's cap, which is the last of `buckets`; None: there is none
+        self.counted = False  # one of `buckets` counts what is in flight
         self.in_runs = False  # its requests may be judged together (`limiter.decisions.runs`)
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
-        self.generation = -1  # of the rule set that `levels` was matched under; the judge matches anew when it differs
+        self.generation = -1  # of the rule set that `buckets` was matched under; the judge matches anew when it differs
         self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it
         self.limited_in = -1  # generation of the rule set that was found in
 

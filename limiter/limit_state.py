@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.algorithms.lag import Following
-from limiter.buckets.ledger import OVERFLOW
+from limiter.buckets.bucket import OVERFLOW
 from limiter.decisions.caps import cap_of
 from limiter.protocols import protocol_of_level
 
 if TYPE_CHECKING:
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.keys import TopicName
     from limiter.rules.matching import Subject
     from limiter.rules.rule_set import Effective
@@ -59,35 +59,35 @@ class LimitState:
         "wait_ns",
     )
 
-    def __init__(self, level: Level, now: int) -> None:
-        effective = level.effective
+    def __init__(self, bucket: Bucket, now: int) -> None:
+        effective = bucket.effective
         self.effective = effective  # limit, origin, who and when, or the rule's place
         self.per = effective.per
-        self.overflow = level.state == OVERFLOW  # shared by those that found no room in the ledger
-        self.thing = level.thing()  # the topic, client, ... as text
-        self.operation = level.subject.operation  # "produce" or "consume"
-        self.name = None if self.overflow else changeable(effective, level.subject)  # of the key, or group, to change its limit by
-        self.protocol = level.subject.name.protocol if effective.per == "topic" or protocol_of_level(effective.per) is not None else ""
-        self.fill = level.bucket.fill(now)  # 0 to 1
-        slots = level.bucket.slots()
+        self.overflow = bucket.state == OVERFLOW  # shared by those that found no room in the ledger
+        self.thing = bucket.thing()  # the topic, client, ... as text
+        self.operation = bucket.subject.operation  # "produce" or "consume"
+        self.name = None if self.overflow else changeable(effective, bucket.subject)  # of the key, or group, to change its limit by
+        self.protocol = bucket.subject.name.protocol if effective.per == "topic" or protocol_of_level(effective.per) is not None else ""
+        self.fill = bucket.algorithm.fill(now)  # 0 to 1
+        slots = bucket.algorithm.slots()
         self.in_flight = None if slots is None else slots.taken  # requests the broker has not answered; None: the limit does not count them
         self.concurrent = None if slots is None else slots.most  # how many may be in flight now
-        self.breaker = "open" if level.breaker.is_open(now) else "closed"
-        self.wait_ns = level.peek_ns(now)  # until one message (of no bytes) would pass
-        bucket = level.bucket
-        self.rate_now = bucket.limit if isinstance(bucket, Following) else None  # the limit as it follows its consumers' backlog now
-        cap = cap_of(level)
+        self.breaker = "open" if bucket.breaker.is_open(now) else "closed"
+        self.wait_ns = bucket.peek_ns(now)  # until one message (of no bytes) would pass
+        algorithm = bucket.algorithm
+        self.rate_now = algorithm.limit if isinstance(algorithm, Following) else None  # the limit as it follows its consumers' backlog now
+        cap = cap_of(bucket)
         tightened = cap is not None and cap.reason != ""
         self.cap_now = cap.now if cap is not None and tightened else None  # the limit that holds while its broker has too much to do
         self.cap_reason = "" if cap is None else cap.reason
-        self.candidate = None if level.candidate is None else level.candidate.counts.copy()
-        self.admitted = level.admitted  # messages since the level came into use
-        self.admitted_bytes = level.admitted_bytes
-        self.over_limit = level.over_limit
-        self.held = level.held
-        self.refused = level.refused
-        self.shadow_refused = level.shadow_refused
-        self.last_refused_at = None if level.last_refused_at < 0 else level.last_refused_at
+        self.candidate = None if bucket.candidate is None else bucket.candidate.counts.copy()
+        self.admitted = bucket.admitted  # messages since the bucket came into use
+        self.admitted_bytes = bucket.admitted_bytes
+        self.over_limit = bucket.over_limit
+        self.held = bucket.held
+        self.refused = bucket.refused
+        self.shadow_refused = bucket.shadow_refused
+        self.last_refused_at = None if bucket.last_refused_at < 0 else bucket.last_refused_at
 
     def __repr__(self) -> str:
         return f"<LimitState {self.per} {self.thing!r} {self.breaker} fill={self.fill:.2f} admitted={self.admitted} refused={self.refused}>"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.decisions.reservation import Reservation
     from limiter.in_flight import Flight
     from limiter.keys import Key
@@ -36,7 +36,7 @@ class Request:
     """
 
     __slots__ = (
-        "again", "bypassed", "count", "flight", "key", "level", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused",
+        "again", "bucket", "bypassed", "count", "flight", "key", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused",
         "size", "unanswered", "wait_ns",
     )  # fmt: skip
 
@@ -49,11 +49,11 @@ class Request:
         self.again = False  # judged and refused before, held since: the refusal is not counted a second time
         self.unanswered = False  # the broker never says what became of it: it counts in no limit on what is in flight
         self.prepaid = False  # has passed, and gave its slots back because it had to wait behind others: judged again for slots alone
-        self.flight: Flight | None = None  # the slots that those which passed hold, where a level counts them; the verdict's, too
+        self.flight: Flight | None = None  # the slots that those which passed hold, where a bucket counts them; the verdict's, too
         # The verdict, written by Judge.decide (or by Executor where it gave none):
         self.passed: i64 = 0  # how many of `count` pass: always the first ones
         self.wait_ns: i64 = 0  # true time until the first refused one would pass, if nobody else asked; NEVER at most
         self.rule: Rule | None = None  # the rule that refused; its action says what happens now
-        self.level: Level | None = None  # whose bucket `rule` is about; of no meaning where nothing was refused
+        self.bucket: Bucket | None = None  # whose bucket `rule` is about; of no meaning where nothing was refused
         self.shadow_refused: i64 = 0  # how many of `count` a rule in shadow mode would have refused
         self.bypassed = False  # passed without a verdict: limiter busy or failed

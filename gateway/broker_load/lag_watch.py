@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
     from gateway.listeners.listener import Listener
     from gateway.settings import Settings
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 
 EVERY_S: Final = 1.0  # whole ticks
@@ -38,9 +38,9 @@ Login = Callable[[], tuple[str, str]]
 class Followed:
     """One limit that follows a backlog."""
 
-    def __init__(self, level: Level) -> None:
-        limit = level.rule.limit
-        self.level = level
+    def __init__(self, bucket: Bucket) -> None:
+        limit = bucket.rule.limit
+        self.bucket = bucket
         self.steering = Steering(limit)
         self.looked_at = -1.0  # seconds, trio's clock; below 0: never
         self.waiting = 0  # at the last look, as the next two
@@ -50,7 +50,7 @@ class Followed:
 
     def look(self, waiting: int, taken: int | None, now_s: float) -> tuple[int, float] | None:
         """How many messages consumers have taken, and in how many seconds; None at the first look."""
-        admitted = self.level.admitted
+        admitted = self.bucket.admitted
         if taken is None:  # what was let through since, but for what has come to wait
             taken = self.taken + max(0, admitted - self.admitted - (waiting - self.waiting))
         found = None if self.looked_at < 0 else (taken - self.taken, max(0.001, now_s - self.looked_at))
@@ -58,7 +58,7 @@ class Followed:
         return found
 
     def __repr__(self) -> str:
-        return f"<Followed {self.level.effective.thing} {self.trouble or self.steering}>"
+        return f"<Followed {self.bucket.effective.thing} {self.trouble or self.steering}>"
 
 
 class Backlogs:
@@ -75,24 +75,24 @@ class Backlogs:
 
     async def look_at_all(self) -> None:
         """One look at every backlog, side by side; each broker is asked one thing at a time."""
-        levels = self._judge.following()
-        in_use = {level.effective.identity for level in levels}
+        buckets = self._judge.following()
+        in_use = {bucket.effective.identity for bucket in buckets}
         for identity in [identity for identity in self.followed if identity not in in_use]:
             del self.followed[identity]
         async with trio.open_nursery() as nursery:
-            for level in levels:
-                one = self.followed.get(level.effective.identity)
-                if one is None or one.level is not level:
-                    one = self.followed[level.effective.identity] = Followed(level)
+            for bucket in buckets:
+                one = self.followed.get(bucket.effective.identity)
+                if one is None or one.bucket is not bucket:
+                    one = self.followed[bucket.effective.identity] = Followed(bucket)
                 nursery.start_soon(self._look, one)
 
     async def _look(self, one: Followed) -> None:
-        level = one.level
-        limit = level.rule.limit
+        bucket = one.bucket
+        limit = bucket.rule.limit
         if limit.lag is None:
             return  # the rule has changed since
         try:
-            backlog = await self._source(level).backlog(level.subject.topic, limit.lag)
+            backlog = await self._source(bucket).backlog(bucket.subject.topic, limit.lag)
         except BacklogError as error:
             self.looks["failed"] += 1
             one.looked_at = -1.0  # what happened meanwhile is not known
@@ -102,10 +102,10 @@ class Backlogs:
         self._say(one, "")
         found = one.look(backlog.waiting, backlog.taken, trio.current_time())
         if found is not None:
-            self._judge.steer(level, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
+            self._judge.steer(bucket, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
 
-    def _source(self, level: Level) -> Source:
-        name = level.subject.listener or ""
+    def _source(self, bucket: Bucket) -> Source:
+        name = bucket.subject.listener or ""
         listener = self._listening.get(name)
         if listener is None:
             raise BacklogError(f"listener {name} is not open any more")
@@ -115,7 +115,7 @@ class Backlogs:
         if backlogs == BACKLOGS_OF_GROUPS:
             key = (name, "")
         else:
-            key = (name, level.rule.match.vhost or "/")
+            key = (name, bucket.rule.match.vhost or "/")
             if name not in self._logins:
                 raise BacklogError(NO_LOGIN)
         source = self._sources.get(key)
@@ -128,7 +128,7 @@ class Backlogs:
         if trouble == one.trouble:
             return
         before, one.trouble = one.trouble, trouble
-        fields = {"topic": one.level.effective.thing, "rule": one.level.rule.name, "listener": one.level.subject.listener}
+        fields = {"topic": one.bucket.effective.thing, "rule": one.bucket.rule.name, "listener": one.bucket.subject.listener}
         if trouble:
             log.event(logging.WARNING, "backlog_unknown", **fields, err=trouble, remedy="the limit keeps its last rate meanwhile")
         elif before:

@@ -40,7 +40,7 @@ from limiter.limits import SECOND
 if TYPE_CHECKING:
     from gateway.fleet.redis_owner import Identity, Slice
     from gateway.settings.types import FleetRedis
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 
 ROUND_S: Final = 0.05  # docs/design/limiter.md 7: slices are for the next 50 to 100 ms
@@ -145,18 +145,18 @@ class Fleet:
         wanted = self._judge.asks(now)
         if len(wanted) > MOST_ASKS:
             wanted.sort(key=wish_of, reverse=True)
-            self._judge.granted([(level, 0, 0) for level, _, _ in wanted[MOST_ASKS:]], now)
+            self._judge.granted([(bucket, 0, 0) for bucket, _, _ in wanted[MOST_ASKS:]], now)
             self.put_off += len(wanted) - MOST_ASKS
             del wanted[MOST_ASKS:]
         for first in range(0, len(wanted), ASKS_AT_ONCE):
             some = wanted[first : first + ASKS_AT_ONCE]
-            asks = [self._worded(level, messages, size, now) for level, messages, size in some]
+            asks = [self._worded(bucket, messages, size, now) for bucket, messages, size in some]
             started = time.perf_counter()
             slices = self.owner.ask(asks)
             self._observe(time.perf_counter() - started)
             self.asks += len(asks)
             pairs = zip(some, slices, strict=True)
-            self._judge.granted([(level, got.messages, got.bytes) for (level, *wish), got in pairs if max(wish) > 0], now)
+            self._judge.granted([(bucket, got.messages, got.bytes) for (bucket, *wish), got in pairs if max(wish) > 0], now)
             there = now - self._away_ns
             for ask, slice_ in zip(asks, slices, strict=True):
                 self._left[ask.identity] = (slice_, there)
@@ -164,9 +164,9 @@ class Fleet:
             self._forget_at = now + REMEMBERED_NS
             self._left_before, self._left = self._left, {}
 
-    def _worded(self, level: Level, messages: int, size: int, now: int) -> Ask:
-        identity = level.effective.identity
-        rates = rates_for(level.rule.limit, self.lease.members)
+    def _worded(self, bucket: Bucket, messages: int, size: int, now: int) -> Ask:
+        identity = bucket.effective.identity
+        rates = rates_for(bucket.rule.limit, self.lease.members)
         return Ask(identity, rates, messages, size, self._begin(identity, rates, now))
 
     def _begin(self, identity: Identity, rates: tuple[int, int, int, int, int, int], now: int) -> tuple[int, int] | None:
@@ -267,6 +267,6 @@ class Fleet:
         return f"<Fleet {self.name!r} {state}, {self.asks} asks>"
 
 
-def wish_of(asked: tuple[Level, int, int]) -> int:
+def wish_of(asked: tuple[Bucket, int, int]) -> int:
     """How much is wanted, roughly: a message counts as much as a kilobyte."""
     return max(asked[1], asked[2] >> 10)

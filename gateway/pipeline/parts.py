@@ -64,7 +64,7 @@ class Part(Request):
         """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
         head.passed = head.count
         head.rule = self.rule
-        head.level = self.level
+        head.bucket = self.bucket
         head.bypassed = self.bypassed
         head.deadline = self.deadline
         head.again = self.again

@@ -22,7 +22,7 @@ from typing import Final
 from gateway import log
 from gateway.clock import now_ns
 from gateway.telemetry.refused_clients import consumer_group
-from limiter.buckets.ledger import OVERFLOW, Level
+from limiter.buckets.bucket import OVERFLOW, Bucket
 from limiter.decisions.caps import is_shared
 from limiter.keys import Key, Tally
 from limiter.limits import SECOND, Limit
@@ -42,11 +42,11 @@ def limit_text(limit: Limit) -> str:
     return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
 
 
-def episode_key(level: Level, operation: str) -> EpisodeKey:
+def episode_key(bucket: Bucket, operation: str) -> EpisodeKey:
     """Which bucket, also after a change of its rule; all that share an overflow bucket of a rule are one."""
-    if level.state == OVERFLOW:
-        return level.effective.per, level.rule.name, "", "", operation
-    return (*level.effective.identity, operation)
+    if bucket.state == OVERFLOW:
+        return bucket.effective.per, bucket.rule.name, "", "", operation
+    return (*bucket.effective.identity, operation)
 
 
 class Culprit:
@@ -66,10 +66,10 @@ class Culprit:
 class Episode:
     """One bucket over its limit, since the first message that was."""
 
-    __slots__ = ("clients", "delayed", "last_over_at", "level", "refused", "retry_after_ns", "worst")
+    __slots__ = ("bucket", "clients", "delayed", "last_over_at", "refused", "retry_after_ns", "worst")
 
-    def __init__(self, level: Level, key: Key) -> None:
-        self.level = level
+    def __init__(self, bucket: Bucket, key: Key) -> None:
+        self.bucket = bucket
         self.clients: dict[str, Culprit] = {}  # by address, since the line before; CLIENTS at most
         self.worst = Culprit(key)  # of the line before
         self.delayed = 0  # messages, since it began
@@ -106,16 +106,16 @@ class LimitEvents:
 
     def __init__(self) -> None:
         self._over: dict[EpisodeKey, Episode] = {}
-        self._offered: dict[Level, int] = {}  # messages, since the last tick
+        self._offered: dict[Bucket, int] = {}  # messages, since the last tick
         self._others = 0  # messages over the limits of buckets without an episode, since the last tick
         self._ticked_at = 0
 
     def add(self, key: Key, tally: Tally) -> None:
         """An `Accounts` listener."""
-        for level in key.levels:
-            self._offered[level] = self._offered.get(level, 0) + tally.received
-            if level.has_news():
-                episode = self._note(level, key)
+        for bucket in key.buckets:
+            self._offered[bucket] = self._offered.get(bucket, 0) + tally.received
+            if bucket.has_news():
+                episode = self._note(bucket, key)
                 if tally.refused_by is None and episode is not None:  # what was over the limit earlier and waited for it in vain
                     episode.blame(key, tally)
         if tally.refused_by is not None:
@@ -126,15 +126,15 @@ class LimitEvents:
             episode.retry_after_ns = tally.retry_after_ns
             episode.blame(key, tally)
 
-    def _note(self, level: Level, key: Key) -> Episode | None:
+    def _note(self, bucket: Bucket, key: Key) -> Episode | None:
         """The episode of a bucket over its limit; None where there are too many."""
-        identity = episode_key(level, key.operation)
+        identity = episode_key(bucket, key.operation)
         episode = self._over.get(identity)
         if episode is None:
             if len(self._over) >= EPISODES:
                 return None
-            episode = self._over[identity] = Episode(level, key)
-        episode.level = level  # the same, or one made anew for the same thing
+            episode = self._over[identity] = Episode(bucket, key)
+        episode.bucket = bucket  # the same, or one made anew for the same thing
         episode.last_over_at = now_ns()
         return episode
 
@@ -142,14 +142,14 @@ class LimitEvents:
         """Once a second: what is new is said; buckets without a refusal for RECOVERED_NS have recovered."""
         elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
         for identity, episode in list(self._over.items()):
-            delayed, refused = episode.level.take_news()
+            delayed, refused = episode.bucket.take_news()
             episode.delayed += delayed
             episode.refused += refused
             wait = episode.retry_after_ns
             if delayed or refused:
                 clients = episode.take_clients()
                 say(
-                    logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.level, 0) * SECOND / elapsed),
+                    logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.bucket, 0) * SECOND / elapsed),
                     refused=refused, delayed=delayed, retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3),
                     clients=clients, client_refused=episode.worst.refused,
                 )  # fmt: skip
@@ -166,7 +166,7 @@ class LimitEvents:
 
 def say(level: int, event: str, episode: Episode, **counts: float | None) -> None:
     """Write the line of an event: whose bucket, which limit, `counts`, and who was over it most."""
-    bucket, key = episode.level, episode.worst.key
+    bucket, key = episode.bucket, episode.worst.key
     origin = key.origin
     group = consumer_group(origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
     log.event(

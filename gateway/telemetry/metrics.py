@@ -300,7 +300,7 @@ def cap_lines(gateway: Gateway) -> Iterator[str]:
 def backlog_lines(gateway: Gateway) -> Iterator[str]:
     """Limits that follow a backlog; as many as topics have labels."""
     followed = sorted(gateway.backlogs.followed.values(), key=lambda one: -one.waiting)[: exposition.TOPICS_SHOWN]
-    labelled = [((("topic", one.level.effective.thing), ("rule", one.level.rule.name)), one) for one in followed]
+    labelled = [((("topic", one.bucket.effective.thing), ("rule", one.bucket.rule.name)), one) for one in followed]
     waiting = [(labels, one.waiting) for labels, one in labelled if one.looked_at >= 0]
     rates = [(labels, round(one.steering.rate, 3)) for labels, one in labelled]
     looks = [((("result", result),), count) for result, count in gateway.backlogs.looks.items()]

@@ -66,7 +66,7 @@ class Child:
         self.told: dict[str, Any] = {}  # its views, as it told them last
         self.families: dict[str, scrapes.Family] = {}
         self._lent: dict[int, Lent] = {}  # by its own numbers
-        self._counts: dict[int, tuple[int, ...]] = {}  # counters of its levels as told last
+        self._counts: dict[int, tuple[int, ...]] = {}  # counters of its buckets as told last
         self._tried: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # those of their candidates
         self._waiting: dict[int, trio.Event] = {}  # by the number of what is to be answered
         self._described: dict[int, list[dict[str, Any]]] = {}  # connections, until they are fetched; by the same numbers
@@ -173,11 +173,11 @@ class Child:
                 if fault:
                     self.faults.append(fault)
                 self._answered(number)
-            case Told(number, told, levels, tried):
+            case Told(number, told, buckets, tried):
                 self._remember(told)
                 for counted in tried:
                     self._try(*counted)
-                for counts in levels:
+                for counts in buckets:
                     self._count(counts[0], counts[1:])
                 self._answered(number)
 
@@ -205,25 +205,25 @@ class Child:
                 self.told[name] = msgspec.msgpack.decode(data)
 
     def _count(self, bucket: int, counts: tuple[int, ...]) -> None:
-        """Add what its level has counted since it was told last to the parent's own; take over the rest of its state."""
+        """Add what a worker's bucket has counted since it was told last to the parent's own; take over the rest of its state."""
         *sums, last_refused_at, open_until, fill = counts
         before = self._counts.get(bucket, NO_COUNTS)
         self._counts[bucket] = tuple(sums)
         now = now_ns()
-        level = self.judge.lent_level(self._lent[bucket], now)
-        if level is None:
+        own = self.judge.lent_bucket(self._lent[bucket], now)
+        if own is None:
             return
         admitted, size, over, held, refused, shadow = (new - old for new, old in zip(sums, before, strict=True))
-        level.admitted += admitted
-        level.admitted_bytes += size
-        level.over_limit += over
-        level.held += held
-        level.refused += refused
-        level.shadow_refused += shadow
-        level.last_refused_at = max(level.last_refused_at, last_refused_at)
-        level.breaker.open_until = max(level.breaker.open_until, open_until)
+        own.admitted += admitted
+        own.admitted_bytes += size
+        own.over_limit += over
+        own.held += held
+        own.refused += refused
+        own.shadow_refused += shadow
+        own.last_refused_at = max(own.last_refused_at, last_refused_at)
+        own.breaker.open_until = max(own.breaker.open_until, open_until)
         if fill >= 0:
-            level.bucket.set_fill(fill / 1e6, now)
+            own.algorithm.set_fill(fill / 1e6, now)
 
     def _try(self, bucket: int, admitted: int, refused: int, since: int, clients: dict[str, int]) -> None:
         """Add what a candidate has counted since it was told last. One that counts since later has begun anew."""

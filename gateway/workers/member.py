@@ -53,8 +53,8 @@ from gateway.workers.wire import (
     Told,
     listen,
 )  # fmt: skip
+from limiter.buckets.bucket import Bucket
 from limiter.buckets.factory import Terms
-from limiter.buckets.ledger import Level
 from limiter.leases.leased_bucket import Lease
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
 ASK_S: Final = 0.01  # limiter.leases.leased_bucket: slices are for 75 ms, so that asking and answering may take a few of these
-FORGET_S: Final = 10.0  # how often levels that the ledger has let go are looked for
+FORGET_S: Final = 10.0  # how often buckets that the ledger has let go are looked for
 MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
 NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
 MOST_WORKERS: Final = 1024  # as the settings allow
@@ -105,7 +105,7 @@ class Member(Gateway):
         self.parent = parent
         self.outbox = Outbox(MOST_OUT)
         self.numbers = Numbers()
-        self._asked: list[list[Level]] = []  # levels of asks that were not answered yet, in order
+        self._asked: list[list[Bucket]] = []  # buckets of asks that were not answered yet, in order
         sockets = [(name, _listening(descriptor)) for name, descriptor in begin.sockets.items()]
         super().__init__(settings, cast("Store", self.mirror), log_handler, Named(sockets))
         self.accounts.observers.append(self.numbers.note)
@@ -170,12 +170,12 @@ class Member(Gateway):
 
     def ask(self, now: int) -> None:
         asks: list[tuple[int, int, int]] = []
-        levels: list[Level] = []
-        for level, messages, size in self.judge.asks(now):
-            asks.append((self.numbers.of(level, self.outbox), messages, size))
-            levels.append(level)
+        buckets: list[Bucket] = []
+        for bucket, messages, size in self.judge.asks(now):
+            asks.append((self.numbers.of(bucket, self.outbox), messages, size))
+            buckets.append(bucket)
         if asks:
-            self._asked.append(levels)
+            self._asked.append(buckets)
             self.outbox.put(Asks(asks))
 
     async def _forget(self) -> None:
@@ -190,9 +190,9 @@ class Member(Gateway):
     def _take(self, message: AnyMessage) -> None:
         match message:
             case Grants(grants):
-                levels = self._asked.pop(0)
+                buckets = self._asked.pop(0)
                 now = now_ns()
-                self.judge.granted([(level, messages, size) for level, (_, messages, size) in zip(levels, grants, strict=True)], now)
+                self.judge.granted([(bucket, messages, size) for bucket, (_, messages, size) in zip(buckets, grants, strict=True)], now)
             case NewRules(number, rules):
                 found = rule_sets.decode(rules)
                 self.mirror.put(found)

@@ -122,7 +122,7 @@ class Done(Message, frozen=True):
 class Told(Message, frozen=True):
     number: int
     told: dict[str, bytes]  # by what was asked for, as MessagePack
-    levels: list[tuple[int, int, int, int, int, int, int, int, int, int]]  # see `numbers.Counts`
+    buckets: list[tuple[int, int, int, int, int, int, int, int, int, int]]  # see `numbers.Counts`
     tried: list[tuple[int, int, int, int, dict[str, int]]] = []  # see `numbers.Tried`
 
 

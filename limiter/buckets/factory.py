@@ -68,8 +68,8 @@ class Terms:
         self.members = members  # 1 where there is no lease: nothing is shared
         self.lease = lease
 
-    def bucket(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
-        """A bucket of `rule`, full."""
+    def algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
+        """A full bucket's algorithm under `rule`."""
         limit = self.limit(rule, apart=apart)
         if rule.is_cap():
             return SharedBucket(limit, now)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from librt.threading import Lock
 from mypy_extensions import i64
 
-from limiter.buckets.ledger import IN_USE, TOUCH_NS
+from limiter.buckets.bucket import IN_USE
+from limiter.buckets.ledger import TOUCH_NS
 from limiter.decisions.caps import take_turns
 from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
@@ -57,8 +58,8 @@ class Decisions:
                 if key is not None:
                     if key.generation != generation:
                         in_force.match(key, now)
-                    for level in key.levels:
-                        if level.state != IN_USE or now - level.touched > TOUCH_NS:
+                    for bucket in key.buckets:
+                        if bucket.state != IN_USE or now - bucket.touched > TOUCH_NS:
                             in_force.refresh(key, now)
                             break
                     if key.in_runs and at + 1 < end and requests[at + 1].key is key:
@@ -84,21 +85,21 @@ class Decisions:
         if key is None:
             request.passed = request.count
             return
-        levels = key.levels
+        buckets = key.buckets
         reservation = request.reservation
         if reservation is not None:
-            self.verdicts.reserve(request, reservation, levels, now)
-        elif levels:
+            self.verdicts.reserve(request, reservation, buckets, now)
+        elif buckets:
             share = key.share
             if share is not None:
                 if share.gone:
-                    share = key.share = take_turns(levels, key.text, now)
+                    share = key.share = take_turns(buckets, key.text, now)
                     assert share is not None
                 share.cap.turn = share
             if key.counted or request.prepaid:
-                self.verdicts.judge_counted(request, levels, now)
+                self.verdicts.judge_counted(request, buckets, now)
             else:
-                self.verdicts.judge(request, levels, now)
+                self.verdicts.judge(request, buckets, now)
             if share is not None:
                 share.cap.turn = None
         else:

@@ -4,7 +4,7 @@ The obvious way to try a limit is a second rule in shadow mode. It needs another
 the enforced limits let pass: of a limit of 500/s tried at 700/s it can say nothing. So a rule has its candidate beside its limit, with a
 bucket and a breaker of its own, which are of the rule's algorithm and times.
 
-**What it sees** is the demand that reaches the level: every message of every key that draws from it, once, when it is judged first,
+**What it sees** is the demand that reaches the bucket: every message of every key that draws from it, once, when it is judged first,
 
 * whatever the enforced limit, the other levels or shadows do with it: it is not told;
 * not again when it was held and is judged again (`Request.again`), nor when a client sends again: that is a new message;
@@ -99,33 +99,33 @@ def by_refusals(pair: tuple[str, int]) -> tuple[int, str]:
 
 
 class Candidate:
-    """The candidate of one level: its bucket, its breaker, its counts."""
+    """The candidate of one bucket: an algorithm of its own, with breaker and counts."""
 
-    __slots__ = ("algorithm", "breaker", "bucket", "counts", "limit")
+    __slots__ = ("algorithm", "algorithm_name", "breaker", "counts", "limit")
 
     def __init__(self, rule: Rule, limit: Limit, now: int) -> None:
-        self.algorithm = rule.algorithm
+        self.algorithm_name = rule.algorithm
         self.limit = limit
-        self.bucket: Algorithm = ALGORITHMS[rule.algorithm](limit, now)
+        self.algorithm: Algorithm = ALGORITHMS[rule.algorithm](limit, now)
         self.breaker = Breaker(rule.breaker_ns())
         self.counts = CandidateCounts(now)
 
     def judge(self, count: int, messages: int, size: int, client: str, now: int) -> int:
         """Take for as many of `count` requests alike as would pass, as the enforced limit does it; how many that are."""
         breaker = self.breaker
-        bucket = self.bucket
+        algorithm = self.algorithm
         passed = 0
         if breaker.open_until == 0 or not breaker.is_open(now):
-            passed = bucket.available(count, messages, size, now)
+            passed = algorithm.available(count, messages, size, now)
         if passed > 0:
-            bucket.take(passed, messages, size)
+            algorithm.take(passed, messages, size)
         if passed < count and breaker.may_open(now):
-            breaker.trip(now, bucket.full_in_ns(messages, size, now))
+            breaker.trip(now, algorithm.full_in_ns(messages, size, now))
         self.counts.add(passed * messages, (count - passed) * messages, client, now)
         return passed
 
     def __repr__(self) -> str:
-        return f"<Candidate {self.breaker} {self.bucket} {self.counts}>"
+        return f"<Candidate {self.breaker} {self.algorithm} {self.counts}>"
 
 
 def succeeding(before: Candidate | None, rule: Rule, limit: Limit | None, now: int) -> Candidate | None:
@@ -134,10 +134,10 @@ def succeeding(before: Candidate | None, rule: Rule, limit: Limit | None, now: i
     """
     if limit is None:
         return None
-    if before is None or before.algorithm != rule.algorithm:
+    if before is None or before.algorithm_name != rule.algorithm:
         return Candidate(rule, limit, now)
     if before.limit != limit:
-        before.bucket.change(limit, now)
+        before.algorithm.change(limit, now)
         before.breaker.close()
         before.limit = limit
         before.counts = CandidateCounts(now)

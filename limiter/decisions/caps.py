@@ -1,4 +1,4 @@
-"""Caps: the levels that topics share (`limiter.fair_share.shared_bucket`), as the judge finds them and operators see them.
+"""Caps: the buckets that topics share (`limiter.fair_share.shared_bucket`), as the judge finds them and operators see them.
 
 A cap is a rule with `per: listener` for what is published, kept as a token bucket. What consumers get (`operation: consume`) waits in line
 anyway, first come first served (`limiter.decisions.reservation`); other algorithms hold nothing that could be shared out.
@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING
 from limiter.fair_share.shared_bucket import SharedBucket
 
 if TYPE_CHECKING:
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.fair_share.max_min import Share
     from limiter.limits import Limit
     from limiter.rules.rule_set import Identity, RuleSet
 
 
-def is_shared(level: Level) -> bool:
+def is_shared(bucket: Bucket) -> bool:
     """Whether what a topic may have of this limit is its share of a cap."""
-    return isinstance(level.bucket, SharedBucket)
+    return isinstance(bucket.algorithm, SharedBucket)
 
 
-def take_turns(levels: list[Level], text: str, now: int) -> Share | None:
-    """The share of topic `text` in the cap among `levels`, which is put last: it looks at what the others let pass. None: there is no cap.
+def take_turns(buckets: list[Bucket], text: str, now: int) -> Share | None:
+    """The share of topic `text` in the cap among `buckets`, which is put last: it looks at what the others let pass. None: there is no cap.
 
     Topics that found no room in the ledger have one share together: a name made up buys nothing.
     """
-    cap: Level | None = None
-    own: Level | None = None
-    for level in levels:
-        if isinstance(level.bucket, SharedBucket):
-            cap = level
-        elif level.effective.per == "topic":
-            own = level
+    cap: Bucket | None = None
+    own: Bucket | None = None
+    for bucket in buckets:
+        if isinstance(bucket.algorithm, SharedBucket):
+            cap = bucket
+        elif bucket.effective.per == "topic":
+            own = bucket
     if cap is None:
         return None
-    levels.remove(cap)
-    levels.append(cap)
-    bucket = cap.bucket
-    assert isinstance(bucket, SharedBucket)
+    buckets.remove(cap)
+    buckets.append(cap)
+    algorithm = cap.algorithm
+    assert isinstance(algorithm, SharedBucket)
     if own is not None and own.is_overflow():
-        return bucket.share_of_others()
-    return bucket.share(text, None if own is None else own.rule, now)
+        return algorithm.share_of_others()
+    return algorithm.share(text, None if own is None else own.rule, now)
 
 
 class CapState:
@@ -50,17 +50,17 @@ class CapState:
 
     __slots__ = ("counts", "limit", "listener", "now", "permille", "reason", "rule", "since", "topics")
 
-    def __init__(self, level: Level, bucket: SharedBucket) -> None:
-        tightening = bucket.tightening
-        self.listener = level.effective.thing
-        self.rule = level.rule.name
-        self.limit: Limit = bucket.limit  # as the rule has it
-        self.now: Limit = bucket.bucket.limit  # as it holds
+    def __init__(self, bucket: Bucket, algorithm: SharedBucket) -> None:
+        tightening = algorithm.tightening
+        self.listener = bucket.effective.thing
+        self.rule = bucket.rule.name
+        self.limit: Limit = algorithm.limit  # as the rule has it
+        self.now: Limit = algorithm.bucket.limit  # as it holds
         self.permille = tightening.permille
         self.reason = tightening.reason  # why it is less than the rule has; ""
         self.since = tightening.since  # monotonic ns
         self.counts = dict(tightening.counts)  # times it was tightened, by reason
-        self.topics = bucket.topics()
+        self.topics = algorithm.topics()
 
     def __repr__(self) -> str:
         return f"<CapState {self.listener} {self.rule} {self.permille / 10:g}% {self.reason}>"
@@ -72,32 +72,32 @@ def places_of(rules: RuleSet, listener: str) -> list[Identity]:
     return [("listener", own, "", listener) for own in (["", *caps] if caps else [])]
 
 
-def heed(levels: list[Level], reason: str, now: int) -> list[tuple[str, CapState]]:
-    """Tighten the caps among `levels` for `reason`, or let them recover where that is "". News: ("tightening" or "recovered", state)."""
+def heed(buckets: list[Bucket], reason: str, now: int) -> list[tuple[str, CapState]]:
+    """Tighten the caps among `buckets` for `reason`, or let them recover where that is "". News: ("tightening" or "recovered", state)."""
     news: list[tuple[str, CapState]] = []
-    for level in levels:
-        bucket = level.bucket
-        if not isinstance(bucket, SharedBucket):
+    for bucket in buckets:
+        algorithm = bucket.algorithm
+        if not isinstance(algorithm, SharedBucket):
             continue
         if reason:
-            if bucket.signal(reason, now):
-                news.append(("tightening", CapState(level, bucket)))
-        elif bucket.ease(now):
-            news.append(("recovered", CapState(level, bucket)))
+            if algorithm.signal(reason, now):
+                news.append(("tightening", CapState(bucket, algorithm)))
+        elif algorithm.ease(now):
+            news.append(("recovered", CapState(bucket, algorithm)))
     return news
 
 
-def cap_of(level: Level) -> CapState | None:
-    """The state of a cap; None: that level is none."""
-    bucket = level.bucket
-    return CapState(level, bucket) if isinstance(bucket, SharedBucket) else None
+def cap_of(bucket: Bucket) -> CapState | None:
+    """The state of a cap; None: that bucket is none."""
+    algorithm = bucket.algorithm
+    return CapState(bucket, algorithm) if isinstance(algorithm, SharedBucket) else None
 
 
-def states_of(levels: list[Level]) -> list[CapState]:
-    """The state of each cap among `levels`."""
+def states_of(buckets: list[Bucket]) -> list[CapState]:
+    """The state of each cap among `buckets`."""
     found: list[CapState] = []
-    for level in levels:
-        state = cap_of(level)
+    for bucket in buckets:
+        state = cap_of(bucket)
         if state is not None:
             found.append(state)
     return found

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.lag import Following
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.buckets.ledger import IN_USE, OVERFLOW, TOUCH_NS, Ledger, Level, at_hand
+from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
+from limiter.buckets.ledger import TOUCH_NS, Ledger, at_hand
 from limiter.decisions.candidate import RuleCandidates
 from limiter.decisions.caps import places_of, take_turns
 from limiter.decisions.origins import subject_of
@@ -44,7 +45,7 @@ class InForce:
         self.ledger = Ledger(max_keys, live or at_hand(max_keys))
         self._replaced_at: int | None = None  # when `latest` were put in force (monotonic ns), where `replace` was told
         self._since = 0  # when `rules` came into force: at `replace`, or at the first decision after
-        self._following: dict[Identity, Level] = {}  # to be steered: of each no more than MOST_FOLLOWING are asked about
+        self._following: dict[Identity, Bucket] = {}  # to be steered: of each no more than MOST_FOLLOWING are asked about
 
     def replace(self, rules: RuleSet, now: int | None) -> None:
         """Judge by `rules` from the next `adopt` on; they hold since `now` (monotonic ns), or since then."""
@@ -64,124 +65,124 @@ class InForce:
         self.tries = rules.has_candidates
         self.ledger.new_rules(rules)
 
-    # ---- the levels of a key ---------------------------------------------------------------------------------------
+    # ---- the buckets of a key ---------------------------------------------------------------------------------------
 
     def match(self, key: Key, now: int) -> None:
-        """Find the levels of a key that is new, or was matched under other rules, or lost a level."""
+        """Find the buckets of a key that is new, or was matched under other rules, or lost a bucket."""
         subject = subject_of(key)
-        before = key.levels
-        levels = [
-            self.ledger.level(effective, subject, self.generation, self._since, now, before)
+        before = key.buckets
+        buckets = [
+            self.ledger.bucket(effective, subject, self.generation, self._since, now, before)
             for effective in self.rules.matched(subject)
             if effective.rule.mode != "off"
         ]
-        crowded = any(level.state == OVERFLOW for level in levels)
+        crowded = any(bucket.state == OVERFLOW for bucket in buckets)
         if crowded:
             key.rematch_at = now + RETRY_NS
-            if not any(level.state == OVERFLOW for level in before):
+            if not any(bucket.state == OVERFLOW for bucket in before):
                 self.ledger.overflowed += 1
-        key.levels = levels
+        key.buckets = buckets
         if self.rules.follows:
-            self._follow(levels)
-        key.counted = any(level.bucket.slots() is not None for level in levels)
-        key.share = take_turns(levels, key.text, now) if key.operation == "produce" else None
-        key.in_runs = not self.tries and goes_in_runs(levels, key.share)
+            self._follow(buckets)
+        key.counted = any(bucket.algorithm.slots() is not None for bucket in buckets)
+        key.share = take_turns(buckets, key.text, now) if key.operation == "produce" else None
+        key.in_runs = not self.tries and goes_in_runs(buckets, key.share)
         key.generation = self.generation
 
     def refresh(self, key: Key, now: int) -> None:
-        """Keep the order of idleness; match a key again that lost a level, or waits for room of its own."""
+        """Keep the order of idleness; match a key again that lost a bucket, or waits for room of its own."""
         again = False
-        for level in key.levels:
-            if now - level.touched > TOUCH_NS:
-                self.ledger.touch(level, now)
-            if level.state == OVERFLOW:
+        for bucket in key.buckets:
+            if now - bucket.touched > TOUCH_NS:
+                self.ledger.touch(bucket, now)
+            if bucket.state == OVERFLOW:
                 again = again or now >= key.rematch_at
-            elif level.state != IN_USE:
+            elif bucket.state != IN_USE:
                 again = True
         if again:
             self.match(key, now)
 
     # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
 
-    def _follow(self, levels: list[Level]) -> None:
-        for level in levels:
-            if isinstance(level.bucket, Following) and level.state == IN_USE:
-                identity = level.effective.identity
+    def _follow(self, buckets: list[Bucket]) -> None:
+        for bucket in buckets:
+            if isinstance(bucket.algorithm, Following) and bucket.state == IN_USE:
+                identity = bucket.effective.identity
                 if len(self._following) < MOST_FOLLOWING or identity in self._following:
-                    self._following[identity] = level
+                    self._following[identity] = bucket
 
-    def following(self) -> list[Level]:
-        """The levels in use whose rate is to be steered."""
-        gone = [name for name, level in self._following.items() if level.state != IN_USE or not isinstance(level.bucket, Following)]
+    def following(self) -> list[Bucket]:
+        """The buckets in use whose rate is to be steered."""
+        gone = [name for name, bucket in self._following.items() if bucket.state != IN_USE or not isinstance(bucket.algorithm, Following)]
         for name in gone:
             del self._following[name]
         return list(self._following.values())
 
-    # ---- levels that nobody has used since the rules changed -------------------------------------------------------
+    # ---- buckets that nobody has used since the rules changed -------------------------------------------------------
 
-    def holds(self, level: Level) -> bool:
-        """Bring `level` under the rules in force, if it is not; False where none holds for it any more."""
-        if level.generation == self.generation:
+    def holds(self, bucket: Bucket) -> bool:
+        """Bring `bucket` under the rules in force, if it is not; False where none holds for it any more."""
+        if bucket.generation == self.generation:
             return True
-        if level.state == OVERFLOW:
+        if bucket.state == OVERFLOW:
             return False
-        effective = self._same(level)
+        effective = self._same(bucket)
         if effective is None:
             return False
-        level.adopt(effective, self.generation, self._since)
+        bucket.adopt(effective, self.generation, self._since)
         return True
 
-    def _same(self, level: Level) -> Effective | None:
-        for effective in self.rules.matched(level.subject):
-            if effective.identity == level.effective.identity and effective.rule.mode != "off":
+    def _same(self, bucket: Bucket) -> Effective | None:
+        for effective in self.rules.matched(bucket.subject):
+            if effective.identity == bucket.effective.identity and effective.rule.mode != "off":
                 return effective
         return None
 
-    def caps(self, listener: str) -> list[Level]:
+    def caps(self, listener: str) -> list[Bucket]:
         """The caps of a listener that are in use."""
         found = [self.ledger.get(place) for place in places_of(self.rules, listener)]
-        return [level for level in found if level is not None and self.holds(level)]
+        return [bucket for bucket in found if bucket is not None and self.holds(bucket)]
 
-    # ---- levels of which others have parts (`limiter.leases.owner`) -----------------------------------------------------
+    # ---- buckets of which others have parts (`limiter.leases.owner`) -----------------------------------------------------
 
-    def lent(self, lent: Lent, now: int) -> Level | None:
-        """The owner's level of what members have parts of; None where no rule is for it (any more)."""
-        level = lent.level
-        if level is not None and level.state == IN_USE and level.generation == self.generation:
-            if now - level.touched > TOUCH_NS:
-                self.ledger.touch(level, now)
-            return level
-        lent.level = None
+    def lent(self, lent: Lent, now: int) -> Bucket | None:
+        """The owner's bucket of what members have parts of; None where no rule is for it (any more)."""
+        bucket = lent.bucket
+        if bucket is not None and bucket.state == IN_USE and bucket.generation == self.generation:
+            if now - bucket.touched > TOUCH_NS:
+                self.ledger.touch(bucket, now)
+            return bucket
+        lent.bucket = None
         for effective in self.rules.matched(lent.subject):
             if effective.identity != lent.identity or effective.rule.mode == "off":
                 continue
             if lent.overflow:
-                lent.level = shared = self.ledger.overflow(effective, lent.subject, self.generation, now)
+                lent.bucket = shared = self.ledger.overflow(effective, lent.subject, self.generation, now)
                 if shared.generation != self.generation:
                     shared.adopt(effective, self.generation, self._since)
             else:
                 before = self._before(lent.identity)
-                lent.level = self.ledger.level(effective, lent.subject, self.generation, self._since, now, before)
-        return lent.level
+                lent.bucket = self.ledger.bucket(effective, lent.subject, self.generation, self._since, now, before)
+        return lent.bucket
 
-    def _before(self, identity: Identity) -> list[Level]:
+    def _before(self, identity: Identity) -> list[Bucket]:
         """The buckets that the same thing has drawn from under other rules: a new one begins no fuller than those."""
         if self.ledger.get(identity) is not None:
             return []
         per, own, protocol, thing = identity
         names = ["", *(rule.name for rule in self.rules.rules[:MOST_BEFORE] if rule.per == per)]
         found = [self.ledger.get((per, name, protocol, thing)) for name in names if name != own]
-        return [level for level in found if level is not None]
+        return [bucket for bucket in found if bucket is not None]
 
     def __repr__(self) -> str:
         return f"<InForce revision={self.latest.revision} {self.ledger}>"
 
 
-def goes_in_runs(levels: list[Level], share: Share | None) -> bool:
+def goes_in_runs(buckets: list[Bucket], share: Share | None) -> bool:
     """Whether `limiter.decisions.runs` may judge by these: token buckets, one of them perhaps the cap of `share`, none of them in shadow
     mode."""
-    for level in levels:
-        bucket = level.bucket
-        if level.shadow or not (isinstance(bucket, TokenBucket) or (share is not None and bucket is share.cap)):
+    for bucket in buckets:
+        algorithm = bucket.algorithm
+        if bucket.shadow or not (isinstance(algorithm, TokenBucket) or (share is not None and algorithm is share.cap)):
             return False
-    return len(levels) > 0
+    return len(buckets) > 0

@@ -1,19 +1,19 @@
 """Runs: requests of one key that come one after the other, judged together.
 
-The obvious way asks every level about every request, and then tells every level what it has let pass: at three levels of messages and bytes
-six dimensions are looked at twice. But all requests of a batch are judged at the same instant, so between two of one key nothing
-comes in and nobody else asks. What the levels have is found **once**, as whole messages and bytes (`room`); a request that fits in what is
-left of both passes, whatever its cost; what has passed is taken from each level **once**, when the run ends. How many levels there are no
+The obvious way asks every bucket about every request, and then tells every bucket what it has let pass: at three buckets of messages and
+bytes six dimensions are looked at twice. But all requests of a batch are judged at the same instant, so between two of one key nothing
+comes in and nobody else asks. What the buckets have is found **once**, as whole messages and bytes (`room`); a request that fits in what is
+left of both passes, whatever its cost; what has passed is taken from each bucket **once**, when the run ends. How many buckets there are no
 longer matters to a request. Nor is one calculated that is like the one before it: how many of its cost fit is known (`fitting`), so it is
 only compared. The same holds for a refusal: the next request of the same cost is refused for the same reason, and its wait is the same.
 
 A run ends where anything is not as simple as that: at another key, at a request that reserves or is prepaid, at one that does not fit (it
 may fit in part, go into debt, or open a breaker: `limiter.decisions.single` knows), at numbers so large that their product might be no
 native integer. It does not begin where a breaker is open, or where a cap keeps topics from each other (`limiter.fair_share.shared_bucket`).
-Only keys of token buckets and caps go in runs (`Key.in_runs`); not those with levels in shadow mode or with candidates, which see what
+Only keys of token buckets and caps go in runs (`Key.in_runs`); not those with buckets in shadow mode or with candidates, which see what
 others let pass.
 
-Measured 2026-11, compiled, 1,000 requests of one topic per batch: 5 to 9 ns each at one level, 6 to 10 ns at three of messages and bytes,
+Measured 2026-11, compiled, 1,000 requests of one topic per batch: 5 to 9 ns each at one bucket, 6 to 10 ns at three of messages and bytes,
 the third a cap (the more where the core's other thread has work); one by one 51 ns and 670 ns.
 
 The verdicts, the buckets and the counts are those of judging one by one: `tests/limiter/decisions/test_runs.py` compares them.
@@ -39,7 +39,7 @@ WIDE: Final = 1 << 30  # products of two numbers below it are native integers, a
 def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now: int) -> i64:
     """Let requests pass from number `begin` on, which is of `key`, as long as they fit; the number of the first that is not passed."""
     first = requests[begin]
-    levels = key.levels
+    buckets = key.buckets
     share = key.share
     if first.count <= 0 or (first.count | first.messages | first.size) >= WIDE or (share is not None and share.gone):
         return begin
@@ -47,14 +47,14 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     room_bytes = UNBOUNDED
     wanted: int = first.count * first.messages  # debts have no bound: below, no native integer
     wanted_bytes: int = first.count * first.size
-    for level in levels:
-        breaker = level.breaker
-        if level.shadow or (breaker.open_until != 0 and breaker.is_open(now)):
+    for bucket in buckets:
+        breaker = bucket.breaker
+        if bucket.shadow or (breaker.open_until != 0 and breaker.is_open(now)):
             return begin
-        bucket = level.bucket
-        if isinstance(bucket, TokenBucket):
-            found, found_bytes = bucket.room(0, now)
-        elif share is not None and bucket is share.cap and wanted <= room and wanted_bytes <= room_bytes:
+        algorithm = bucket.algorithm
+        if isinstance(algorithm, TokenBucket):
+            found, found_bytes = algorithm.room(0, now)
+        elif share is not None and algorithm is share.cap and wanted <= room and wanted_bytes <= room_bytes:
             found, found_bytes = share.cap.room(share, first.messages, first.size, now)
         else:
             return begin
@@ -100,13 +100,13 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     taken: int = room - left
     taken_bytes: int = room_bytes - left_bytes
     before: int = again  # a native integer would make one of the counter below, which has no bound
-    for level in levels:
-        if share is not None and level.bucket is share.cap:
+    for bucket in buckets:
+        if share is not None and bucket.algorithm is share.cap:
             share.cap.take_run(share, cap_ns, largest_ns, taken, taken_bytes)
         else:
-            level.bucket.take(1, taken, taken_bytes)
-        level.admitted += taken
-        level.admitted_bytes += taken_bytes
+            bucket.algorithm.take(1, taken, taken_bytes)
+        bucket.admitted += taken
+        bucket.admitted_bytes += taken_bytes
     checks.ok += taken - before
     return at
 
@@ -152,7 +152,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
     size = refused.size
     wait_ns = refused.wait_ns
     rule = refused.rule
-    level_named = refused.level
+    refusing_bucket = refused.bucket
     first_time: i64 = 0  # requests that were not judged before
     end: i64 = len(requests)
     at: i64 = begin
@@ -168,7 +168,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
         request.passed = 0
         request.wait_ns = wait_ns
         request.rule = rule
-        request.level = level_named
+        request.bucket = refusing_bucket
         request.shadow_refused = 0
         request.bypassed = False
         at += 1
@@ -176,8 +176,8 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
         times: int = first_time
         each: int = messages
         each_bytes: int = size
-        for level in key.levels:
-            if level.wait_ns(each, each_bytes, now) > 0:
-                level.refuse(times, each, each_bytes, now)
+        for bucket in key.buckets:
+            if bucket.wait_ns(each, each_bytes, now) > 0:
+                bucket.refuse(times, each, each_bytes, now)
         checks.limited += times * each
     return at

@@ -1,6 +1,6 @@
-"""Verdicts: one request at the levels of its key, look at all, then take from all.
+"""Verdicts: one request at the buckets of its key, look at all, then take from all.
 
-A level in shadow mode is judged like any other, from what the enforced levels let pass, and only counted. A request that reserves
+A bucket in shadow mode is judged like any other, from what the enforced buckets let pass, and only counted. A request that reserves
 (`limiter.decisions.reservation`) and one that counts in flight (`limiter.in_flight`) are told apart by the judge. What many requests have
 in common is judged together by `limiter.decisions.runs`, with the same result.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from limiter.buckets.ledger import FORGOTTEN, Level
+from limiter.buckets.bucket import FORGOTTEN, Bucket
 from limiter.decisions.reservation import Reservation, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
@@ -49,27 +49,27 @@ class Verdicts:
         self.checks = Checks()
         self.flying: dict[str, int] = {}  # slots taken, by rule
 
-    def judge(self, request: Request, levels: list[Level], now: int) -> None:
-        """Let as many of `request.count` pass as all levels let pass."""
-        count: int = request.count  # levels calculate without bounds
+    def judge(self, request: Request, buckets: list[Bucket], now: int) -> None:
+        """Let as many of `request.count` pass as all buckets let pass."""
+        count: int = request.count  # buckets calculate without bounds
         messages: int = request.messages
         size: int = request.size
         passed = count
         shadows = False
-        for level in levels:
-            if level.shadow:
+        for bucket in buckets:
+            if bucket.shadow:
                 shadows = True
             elif passed > 0:
-                passed = level.available(passed, messages, size, now)
+                passed = bucket.available(passed, messages, size, now)
         request.passed = passed
         if passed > 0:
-            for level in levels:
-                if not level.shadow:
-                    level.take(passed, messages, size)
+            for bucket in buckets:
+                if not bucket.shadow:
+                    bucket.take(passed, messages, size)
         if passed < count:
-            refuse(request, levels, now)
+            refuse(request, buckets, now)
         if shadows and passed > 0:
-            judge_shadows(request, levels, now)
+            judge_shadows(request, buckets, now)
         if not request.again:
             checks = self.checks
             shadowed: int = request.shadow_refused
@@ -79,23 +79,24 @@ class Verdicts:
             if passed < count:
                 checks.limited += (count - passed) * messages
             if self._in_force.tries:
-                self._try_candidates(request, levels, count, messages, now)
+                self._try_candidates(request, buckets, count, messages, now)
 
-    def judge_counted(self, request: Request, levels: list[Level], now: int) -> None:
-        """The same where a level counts what is in flight: who has taken slots gets a flight to give them back by (`limiter.in_flight`)."""
+    def judge_counted(self, request: Request, buckets: list[Bucket], now: int) -> None:
+        """The same where a bucket counts what is in flight: who has taken slots gets a flight to give them back by
+        (`limiter.in_flight`)."""
         holds: list[Hold] = []
-        counted: list[tuple[Level, int, int]] = []
+        counted: list[tuple[Bucket, int, int]] = []
         if request.prepaid:
-            levels = [level for level in levels if level.bucket.slots() is not None]
-            counted = [(level, level.admitted, level.admitted_bytes) for level in levels]
-        for level in levels:
-            slots = level.bucket.slots()
+            buckets = [bucket for bucket in buckets if bucket.algorithm.slots() is not None]
+            counted = [(bucket, bucket.admitted, bucket.admitted_bytes) for bucket in buckets]
+        for bucket in buckets:
+            slots = bucket.algorithm.slots()
             if slots is not None:
                 slots.passing = request.unanswered
                 slots.prepaid = request.prepaid
-                holds.append(Hold(level, slots, slots.taken))
+                holds.append(Hold(bucket, slots, slots.taken))
         try:
-            self.judge(request, levels, now)
+            self.judge(request, buckets, now)
         except BaseException:  # the executor lets the request pass, without a flight: nothing stays taken for it
             for hold in holds:
                 hold.slots.taken = hold.left
@@ -103,9 +104,9 @@ class Verdicts:
         finally:
             for hold in holds:
                 hold.slots.passing = hold.slots.prepaid = False
-        for level, admitted, admitted_bytes in counted:  # the first time
-            level.admitted = admitted
-            level.admitted_bytes = admitted_bytes
+        for bucket, admitted, admitted_bytes in counted:  # the first time
+            bucket.admitted = admitted
+            bucket.admitted_bytes = admitted_bytes
         for hold in holds:
             hold.left = hold.slots.taken - hold.left
         holds = [hold for hold in holds if hold.left > 0]
@@ -118,35 +119,35 @@ class Verdicts:
         """Requests in flight have ended: their slots are free."""
         give_back(ending, now, self.flying)
 
-    def reserve(self, request: Request, reservation: Reservation, levels: list[Level], now: int) -> None:
+    def reserve(self, request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
         if not reservation.taken:
-            reserve(request, reservation, levels, now)
+            reserve(request, reservation, buckets, now)
             return
-        for at, level in enumerate(reservation.levels):
-            if level.state == FORGOTTEN:  # while the answer was waited for
-                reservation.levels[at] = self._in_force.ledger.current(level, now)
+        for at, bucket in enumerate(reservation.buckets):
+            if bucket.state == FORGOTTEN:  # while the answer was waited for
+                reservation.buckets[at] = self._in_force.ledger.current(bucket, now)
         settle(request, reservation, now)
         messages: int = request.count * request.messages
         if reservation.held_by is not None:
             self.checks.limited += messages
         elif reservation.shadows:
             self.checks.shadowed += messages
-        elif reservation.levels:
+        elif reservation.buckets:
             self.checks.ok += messages
         if self._in_force.tries and messages > 0:
-            self._try_candidates(request, levels, 1, messages, now)
+            self._try_candidates(request, buckets, 1, messages, now)
 
-    def _try_candidates(self, request: Request, levels: list[Level], count: int, messages: int, now: int) -> None:
-        """Let the candidates of `levels` judge what has arrived, whatever became of it: see `limiter.decisions.candidate`."""
+    def _try_candidates(self, request: Request, buckets: list[Bucket], count: int, messages: int, now: int) -> None:
+        """Let the candidates of `buckets` judge what has arrived, whatever became of it: see `limiter.decisions.candidate`."""
         key = request.key
         assert key is not None
         client = key.origin.client
-        for level in levels:
-            candidate = level.candidate
+        for bucket in buckets:
+            candidate = bucket.candidate
             if candidate is not None:
                 passed = candidate.judge(count, messages, request.size, client, now)
-                of_rule = None if level.effective.own_candidate else self._in_force.candidates.get(level.rule.name)
+                of_rule = None if bucket.effective.own_candidate else self._in_force.candidates.get(bucket.rule.name)
                 if of_rule is not None:
                     of_rule.add(passed * messages, (count - passed) * messages, client, now)
 
@@ -154,31 +155,31 @@ class Verdicts:
         return f"<Verdicts {self.checks}>"
 
 
-def refuse(request: Request, levels: list[Level], now: int) -> None:
-    """Say why and for how long. Every level that would not let one more pass has refused, not only the first."""
+def refuse(request: Request, buckets: list[Bucket], now: int) -> None:
+    """Say why and for how long. Every bucket that would not let one more pass has refused, not only the first."""
     refused = 0 if request.again else request.count - request.passed
     longest = 0
-    for level in levels:
-        if level.shadow:
+    for bucket in buckets:
+        if bucket.shadow:
             continue
-        wait = level.wait_ns(request.messages, request.size, now)
+        wait = bucket.wait_ns(request.messages, request.size, now)
         if wait > 0:
-            if level.refuse(refused, request.messages, request.size, now):
-                wait = level.wait_ns(request.messages, request.size, now)
+            if bucket.refuse(refused, request.messages, request.size, now):
+                wait = bucket.wait_ns(request.messages, request.size, now)
             if wait > longest:
                 longest = wait
-                request.rule = level.rule
-                request.level = level
+                request.rule = bucket.rule
+                request.bucket = bucket
     request.wait_ns = min(longest, NEVER)
 
 
-def judge_shadows(request: Request, levels: list[Level], now: int) -> None:
-    """Of what has passed, what levels in shadow mode would have refused."""
-    for level in levels:
-        if level.shadow:
-            would = level.available(request.passed, request.messages, request.size, now)
+def judge_shadows(request: Request, buckets: list[Bucket], now: int) -> None:
+    """Of what has passed, what buckets in shadow mode would have refused."""
+    for bucket in buckets:
+        if bucket.shadow:
+            would = bucket.available(request.passed, request.messages, request.size, now)
             if would > 0:
-                level.take(would, request.messages, request.size)
+                bucket.take(would, request.messages, request.size)
             if would < request.passed:
-                level.refuse(request.passed - would, request.messages, request.size, now)
+                bucket.refuse(request.passed - would, request.messages, request.size, now)
                 request.shadow_refused = max(request.shadow_refused, request.passed - would)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from limiter.algorithms.base import Algorithm
-    from limiter.buckets.ledger import Level
+    from limiter.buckets.bucket import Bucket
     from limiter.limits import Limit
     from limiter.rules.matching import Subject
     from limiter.rules.rule_set import Identity
@@ -36,13 +36,13 @@ def owner_limit(limit: Limit, members: int) -> Limit:
 class Lent:
     """What the owner knows of a bucket whose parts it hands out: whose it is, and where it is."""
 
-    __slots__ = ("identity", "level", "overflow", "subject")
+    __slots__ = ("bucket", "identity", "overflow", "subject")
 
     def __init__(self, identity: Identity, subject: Subject, *, overflow: bool = False) -> None:
         self.identity = identity
         self.overflow = overflow  # of those that found no room in a member's ledger
         self.subject = subject  # whoever asked first
-        self.level: Level | None = None  # the owner's, where it was last found
+        self.bucket: Bucket | None = None  # the owner's, where it was last found
 
     def __repr__(self) -> str:
         return f"<Lent {self.identity}>"
@@ -58,18 +58,18 @@ class Owner:
         self.granted = 0  # asks answered in full
         self.refused = 0  # asks that got less
 
-    def grant(self, name: Hashable, bucket: Algorithm, member: int, messages: int, size: int, now: int) -> tuple[int, int]:
+    def grant(self, name: Hashable, algorithm: Algorithm, member: int, messages: int, size: int, now: int) -> tuple[int, int]:
         """What `member` gets of `bucket` (known as `name`) for what it wishes; what it gives back (negative) is taken back."""
         if messages < 0 or size < 0:
-            bucket.settle(min(messages, 0), min(size, 0), 0, now)
+            algorithm.settle(min(messages, 0), min(size, 0), 0, now)
         others = self._others(name, member, now)
         got_messages = got_size = 0
         if messages > 0:
-            got_messages = part(bucket.available(MANY, 1, 0, now), messages, others)
-            bucket.take(got_messages, 1, 0)
+            got_messages = part(algorithm.available(MANY, 1, 0, now), messages, others)
+            algorithm.take(got_messages, 1, 0)
         if size > 0:
-            got_size = part(bucket.available(MANY, 0, 1, now), size, others)
-            bucket.take(got_size, 0, 1)
+            got_size = part(algorithm.available(MANY, 0, 1, now), size, others)
+            algorithm.take(got_size, 0, 1)
         if got_messages < messages or got_size < size:
             self._short.setdefault(name, {})[member] = now
             self.refused += 1

@@ -242,7 +242,7 @@ def test_where_the_judge_fails_what_was_judged_before_keeps_its_verdict_and_its_
     key = key_of(judge, "orders")
     broken_key = key_of(judge, "broken")
     ask(judge, broken_key, BEGIN)
-    broken_key.levels = ["no level"]  # type: ignore[list-item]  # whatever goes wrong in the middle
+    broken_key.buckets = ["no bucket"]  # type: ignore[list-item]  # whatever goes wrong in the middle
     requests = [Request(key, 5, 1, 0), Request(broken_key, 2, 1, 0), Request(key, 4, 1, 0)]
     executor = Executor(judge.decide, threads=0)
     executor.submit(Submission(requests, BEGIN, None))
@@ -306,9 +306,9 @@ def test_after_any_sends_answers_and_changes_all_slots_are_free_in_the_end(
             now += which * (MS, SECOND, 60 * SECOND)[amount % 3]
         for found in judge.states(now):
             assert found.in_flight is None or found.in_flight >= 0
-    levels = {id(hold.level): hold for flight in flights for hold in flight.holds}
+    buckets = {id(hold.bucket): hold for flight in flights for hold in flight.holds}
     for flight in flights:
         land(judge, flight, flight.left, now, GIVEN_UP)
-    assert [hold.slots.taken for hold in levels.values()] == [0] * len(levels)
+    assert [hold.slots.taken for hold in buckets.values()] == [0] * len(buckets)
     assert all(not found.in_flight for found in judge.states(now))
     assert not any(judge.in_flight().values())

@@ -95,8 +95,8 @@ def test_the_rule_named_is_the_one_that_makes_wait_longest() -> None:
     assert refused.passed == 1
     assert refused.rule is not None
     assert (refused.rule.name, refused.wait_ns) == ("clients", 10 * SECOND)
-    assert refused.level is not None
-    assert refused.level.whose() == "client 10.0.0.1"
+    assert refused.bucket is not None
+    assert refused.bucket.whose() == "client 10.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_refusal_names_whose_bucket_was_empty(per: str, whose: str) -> None:
     origin = judge.origin("amqp", "tcp", "10.0.0.1", "shop", b"/", 17)
     name = orders(routing_key=b"order.1")
     refused = ask(judge, judge.key(origin, b"raw", name), BEGIN, count=2)
-    assert refused.level is not None
-    assert refused.level.whose() == whose
+    assert refused.bucket is not None
+    assert refused.bucket.whose() == whose
 
 
 def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
@@ -120,8 +120,8 @@ def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
     for user, whose in ((None, "whoever has no user"), ("shop", "the overflow bucket per user")):
         origin = judge.origin("rocketmq", "tcp", "10.0.0.1", user)
         refused = ask(judge, judge.key(origin, b"raw", rocketmq_topic(b"orders")), BEGIN, count=2)
-        assert refused.level is not None
-        assert refused.level.whose() == whose
+        assert refused.bucket is not None
+        assert refused.bucket.whose() == whose
 
 
 def test_what_no_rule_matches_passes() -> None:

@@ -42,8 +42,8 @@ class FakeGateway:
         key = self._judge.key(self._origin, f"{operation} {name.text()}".encode(), name, None, operation)
         request = Request(key, messages, 1, size)
         self._judge.decide([request], now)
-        if request.level is not None:
-            request.level.refused += messages - request.passed  # as `gateway.pipeline.actions.counting` counts what it has settled
+        if request.bucket is not None:
+            request.bucket.refused += messages - request.passed  # as `gateway.pipeline.actions.counting` counts what it has settled
         return request.passed
 
     def status(self) -> dict[str, object]:

@@ -12,10 +12,10 @@ def counted(part: Part, outcome: int) -> bool:
     key = part.key
     assert key is not None
     tally = key.tally
-    level = part.level
+    bucket = part.bucket
     if outcome == REFUSED:
         tally.refused += part.count * part.messages
-        if level is not None and is_shared(level):
+        if bucket is not None and is_shared(bucket):
             tally.refused_share += part.count * part.messages
         tally.refused_bytes += part.count * part.size
     elif outcome == DROPPED:
@@ -23,8 +23,8 @@ def counted(part: Part, outcome: int) -> bool:
         tally.dropped_bytes += part.count * part.size
     else:
         return False
-    if level is not None:
-        level.refused += part.count * part.messages
+    if bucket is not None:
+        bucket.refused += part.count * part.messages
     return True
 
 
@@ -33,6 +33,6 @@ def count_held(part: Part) -> None:
     key = part.key
     assert key is not None
     key.tally.delayed += part.count * part.messages
-    level = part.level
-    if level is not None:
-        level.held += part.count * max(part.messages, 1)
+    bucket = part.bucket
+    if bucket is not None:
+        bucket.held += part.count * max(part.messages, 1)

@@ -68,7 +68,7 @@ class RateLimit(Handler):
         assert key is not None
         if not key.dirty:
             self.accounts.note(key)
-        key.tally.refused_by = part.level
+        key.tally.refused_by = part.bucket
         key.tally.retry_after_ns = part.wait_ns
         apply_action(self.conversation, part, now)
 

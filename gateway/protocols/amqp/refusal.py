@@ -91,18 +91,18 @@ def over_limit(part: Part) -> str:
     """
     key = part.key
     rule = part.rule
-    level = part.level
+    bucket = part.bucket
     topic = "" if key is None else key.text
     over = " is over a limit"
     if rule is not None:
-        shared = level is not None and level.effective.per == "rule"  # then the rule is named already
-        what = "limit" if level is None or not is_shared(level) else "share of the cap"
+        shared = bucket is not None and bucket.effective.per == "rule"  # then the rule is named already
+        what = "limit" if bucket is None or not is_shared(bucket) else "share of the cap"
         over = f" is over its {what} of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, MAX_NAME_BYTES)}")
     wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
     room = MAX_TEXT_BYTES - len(RATE_LIMITED) - len(over.encode()) - len(wait)
-    if level is None or level.whose() == topic or is_shared(level):
+    if bucket is None or bucket.whose() == topic or is_shared(bucket):
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
-    whose = cut(level.whose(), MAX_NAME_BYTES)
+    whose = cut(bucket.whose(), MAX_NAME_BYTES)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
 
 

@@ -201,7 +201,7 @@ class RocketmqConversation(Conversation):
         key = part.key
         assert key is not None
         rule = "" if part.rule is None else part.rule.name
-        whose = key.text if part.level is None else part.level.whose()
+        whose = key.text if part.bucket is None else part.bucket.whose()
         self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
         if not part.complete:
             self.last_words = b""

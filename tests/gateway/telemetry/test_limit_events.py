@@ -47,7 +47,7 @@ class Over:
         key.tally.received += count
         if part.passed < count:
             part.count -= part.passed
-            key.tally.refused_by, key.tally.retry_after_ns = part.level, part.wait_ns
+            key.tally.refused_by, key.tally.retry_after_ns = part.bucket, part.wait_ns
             if hold:
                 count_held(part)
             else:
@@ -136,7 +136,7 @@ def test_what_waited_in_vain_is_its_clients_too(caplog: pytest.LogCaptureFixture
     over.fold(key)
     over.events.tick(over.now)
     part = Part(REQUEST, 1, b"", 0, 0, key, 30, 1, 10)
-    part.level = key.levels[0]
+    part.bucket = key.buckets[0]
     counted(part, REFUSED)
     over.fold(key)
     over.events.tick(over.now + SECOND)
@@ -162,7 +162,7 @@ def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(caplog: pytes
         over.ask(3)
         over.fold()
     over.events.tick(over.now)
-    over.key().tally.refused_by = over.key().levels[0]  # judged again, and still held
+    over.key().tally.refused_by = over.key().buckets[0]  # judged again, and still held
     over.fold()
     over.events.tick(over.now + SECOND)
     assert [(fields["refused"], fields["delayed"]) for _, fields in over.said()] == [(30, 5)]

@@ -57,18 +57,18 @@ class Pair:
         request = Request(self.key, count, 1, 100)
         self.judge.decide([request], now)
         self.passed += request.passed
-        for level in self.key.levels:
-            self.numbers.changed[level] = None
+        for bucket in self.key.buckets:
+            self.numbers.changed[bucket] = None
 
     def exchange(self, now: int) -> None:
         """Ask, and take the answers."""
-        asks = [(self.numbers.of(level, self.outbox), messages, size) for level, messages, size in self.judge.asks(now)]  # type: ignore[arg-type]
+        asks = [(self.numbers.of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(now)]  # type: ignore[arg-type]
         if asks:
             self.outbox.put(Asks(asks))
         self.deliver()
         for message in self.child.outbox.take():  # type: ignore[attr-defined]
             assert isinstance(message, Grants)
-            self.judge.granted([(self.numbers.levels[number], got, size) for number, got, size in message.grants], now)
+            self.judge.granted([(self.numbers.buckets[number], got, size) for number, got, size in message.grants], now)
 
     def tell(self, now: int) -> None:
         tried = self.numbers.tried(self.outbox)  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_two_workers_hold_one_limit_and_the_parent_knows_what_they_admitted(now:
         pair.tell(now[0])
     (state,) = parent.states(now[0])
     assert (state.thing, state.admitted) == ("t", sum(pair.passed for pair in pairs))
-    assert state.over_limit == sum(level.over_limit for pair in pairs for level in pair.key.levels) > 0
+    assert state.over_limit == sum(bucket.over_limit for pair in pairs for bucket in pair.key.buckets) > 0
 
 
 def test_told_twice_is_counted_once(now: list[int]) -> None:
@@ -180,8 +180,8 @@ def test_other_algorithms_are_divided_and_the_parent_has_the_workers_fill(now: l
     run(pairs, now, 1000, (5, 5))
     assert run(pairs, now, 2000, (5, 0)) == pytest.approx(1000, rel=0.02)
     pairs[0].tell(now[0])
-    (level,) = pairs[0].key.levels
-    assert parent.states(now[0])[0].fill == pytest.approx(level.bucket.fill(now[0]), abs=0.01)
+    (bucket,) = pairs[0].key.buckets
+    assert parent.states(now[0])[0].fill == pytest.approx(bucket.algorithm.fill(now[0]), abs=0.01)
 
 
 def test_the_parents_fill_survives_what_its_workers_do_not(now: list[int]) -> None:
@@ -207,14 +207,14 @@ def test_those_without_room_in_a_workers_ledger_share_an_overflow_there_and_are_
     assert states == {(False, "t"): 25, (True, ""): 50}
 
 
-def test_levels_that_the_worker_has_forgotten_are_forgotten_here(now: list[int]) -> None:
+def test_buckets_that_the_worker_has_forgotten_are_forgotten_here(now: list[int]) -> None:
     _, _, (pair, _other) = world(rules(1000))
     pair.offer(1, now[0])
     pair.tell(now[0])
-    for level in pair.key.levels:
-        level.state = 1  # as the ledger marks what it lets go
+    for bucket in pair.key.buckets:
+        bucket.state = 1  # as the ledger marks what it lets go
     assert [pair.numbers.forget(), pair.numbers.forget()] == [[], [1]]
-    assert repr(pair.numbers) == "<Numbers of 0 levels, 0 changed>"
+    assert repr(pair.numbers) == "<Numbers of 0 buckets, 0 changed>"
 
 
 def test_what_consumers_get_is_one_limit_too(now: list[int]) -> None:

@@ -170,8 +170,8 @@ def test_all_levels_or_none() -> None:
     key = key_of(judge, "orders")
     reserve(judge, key, BEGIN, 8)
     refused = reserve(judge, key, BEGIN, 8)
-    assert refused.level is not None
-    assert (refused.passed, refused.level.effective.per) == (0, "client")
+    assert refused.bucket is not None
+    assert (refused.passed, refused.bucket.effective.per) == (0, "client")
     assert sorted(left(judge, BEGIN)) == [0.2, 0.92]
 
 

@@ -29,7 +29,7 @@ def topic(name: str, *, weight: float = 1, protected: bool = False, limit: Limit
 
 
 def bucket_of(key: Key) -> SharedBucket:
-    bucket = key.levels[-1].bucket
+    bucket = key.buckets[-1].algorithm
     assert isinstance(bucket, SharedBucket)
     return bucket
 
@@ -442,7 +442,7 @@ def test_what_consumers_get_is_first_come_first_served_as_ever() -> None:
     key = key_of(judge, "a", operation="consume")
     assert ask(judge, key, BEGIN).passed == 1
     assert key.share is None
-    assert not isinstance(key.levels[0].bucket, SharedBucket)
+    assert not isinstance(key.buckets[0].algorithm, SharedBucket)
 
 
 def test_a_cap_in_shadow_counts_what_its_shares_would_have_refused() -> None:

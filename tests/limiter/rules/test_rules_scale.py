@@ -33,14 +33,14 @@ def test_a_key_is_matched_once_until_the_rules_change() -> None:
     judge = Judge(RULES)
     key = key_of(judge, orders(routing_key=b"order.t7.x"))
     ask(judge, key, 0)
-    levels = key.levels
+    buckets = key.buckets
     for moment in range(100):
         ask(judge, key, moment)
-    assert key.levels is levels
+    assert key.buckets is buckets
     judge.replace(RuleSet(MANY, like=RULES))
     ask(judge, key, 100)
-    assert key.levels is not levels
-    assert [level.rule.name for level in key.levels] == ["pattern7"]
+    assert key.buckets is not buckets
+    assert [bucket.rule.name for bucket in key.buckets] == ["pattern7"]
 
 
 def test_a_live_change_does_not_compile_the_files_rules_again() -> None:

@@ -95,12 +95,12 @@ def count_shadow_and_bypass(part: Part) -> None:
 def refuse(part: Part) -> None:
     """Count the deliveries of `part`, which have to wait."""
     key = part.key
-    level = part.level
+    bucket = part.bucket
     assert key is not None
-    assert level is not None, "a refusal names its limit"
-    key.tally.refused_by = level
+    assert bucket is not None, "a refusal names its limit"
+    key.tally.refused_by = bucket
     key.tally.retry_after_ns = part.wait_ns
     if not part.again:
         part.again = True
         key.tally.delayed += part.count
-        level.held += part.count
+        bucket.held += part.count

@@ -319,7 +319,7 @@ def deep_size(poll: Poll) -> int:
     reservation = poll.reservation
     assert reservation is not None
     numbers = [poll.opaque, poll.deadline, poll.due, reservation.since, reservation.asked_at]
-    objects = [poll, poll.terms, reservation, reservation.levels, reservation.shadows, poll.data, *numbers]
+    objects = [poll, poll.terms, reservation, reservation.buckets, reservation.shadows, poll.data, *numbers]
     places = 8 + 2 * 100  # in its line; in `heads` and its heap entry, if it is first
     return sum(map(sys.getsizeof, objects)) - len(poll.data) + places
 

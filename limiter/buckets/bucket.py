@@ -1,0 +1,185 @@
+"""The bucket: what one rule keeps for one thing (a topic, a client, a connection, ...), shared by all keys that draw from it.
+
+It is an algorithm, which says how many requests pass and how long others wait; a breaker before it; and counters. The rule that holds for
+it may change at any time, and with it the algorithm: a bucket goes on (`adopt`) with its fill in proportion and its counters as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from limiter.buckets.breaker import Breaker
+from limiter.buckets.factory import ALONE, Terms
+from limiter.decisions.candidate import Candidate, succeeding
+from limiter.leases.leased_bucket import Sliced
+
+if TYPE_CHECKING:
+    from limiter.algorithms.base import Algorithm
+    from limiter.decisions.reservation import Reservation
+    from limiter.rules.matching import Subject
+    from limiter.rules.rule import Rule
+    from limiter.rules.rule_set import Effective
+
+IN_USE: Final = 0
+FORGOTTEN: Final = 1  # no longer in the ledger: whoever holds it must match again
+OVERFLOW: Final = 2  # shared by those that found no room; they try again later
+GONE: Final = 3  # as FORGOTTEN, and nothing will ask for it again: a connection that has ended, the overflow of a rule that is gone
+
+
+class Bucket:
+    """What one rule keeps for one thing (a topic, a client, ...): an algorithm, a breaker, counters; shared by all keys of one identity."""
+
+    __slots__ = (
+        "admitted",
+        "admitted_bytes",
+        "algorithm",
+        "breaker",
+        "candidate",
+        "effective",
+        "first",
+        "generation",
+        "held",
+        "last_refused_at",
+        "over_limit",
+        "refused",
+        "rule",
+        "shadow",
+        "shadow_refused",
+        "slots",
+        "state",
+        "subject",
+        "terms",
+        "told_held",
+        "told_refused",
+        "touched",
+    )
+
+    def __init__(
+        self, effective: Effective, subject: Subject, generation: int, now: int, terms: Terms = ALONE, state: int = IN_USE
+    ) -> None:
+        rule = effective.rule
+        self.terms = terms
+        self.effective = effective
+        self.rule = rule
+        self.subject = subject  # whoever asked first; to find the rules of a bucket that nobody uses now
+        self.generation = generation  # of the rule set under which it was matched last
+        self.algorithm: Algorithm = self._made(rule, now, apart=state == OVERFLOW)
+        self.slots = self.algorithm.slots()  # what is in flight; kept through a change of the algorithm
+        self.breaker = Breaker(rule.breaker_ns())
+        self.shadow = rule.mode == "shadow"
+        self.state = state
+        self.touched = now
+        self.admitted = 0  # messages
+        self.admitted_bytes = 0
+        self.over_limit = 0  # messages that found it used up, each once, whatever became of them
+        self.shadow_refused = 0
+        self.held = 0  # messages that waited for this limit; counted by the loop, as the next
+        self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
+        self.told_held = 0  # of `held`, what `take_news` has told
+        self.told_refused = 0
+        self.candidate: Candidate | None = succeeding(None, rule, terms.candidate(rule), now)
+        self.first: Reservation | None = None  # who has waited for it longest; nobody younger passes before it
+        self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
+
+    def adopt(self, effective: Effective, generation: int, since: int) -> None:
+        """Go on under what holds since `since`; the fill keeps its proportion. A changed limit closes the breaker: the bucket decides."""
+        old, new = self.rule, effective.rule
+        if new.algorithm != old.algorithm or new.scope != old.scope:
+            before = self.algorithm
+            fill = before.fill(since)
+            if isinstance(before, Sliced):
+                before.left = True
+            self.algorithm = self._made(new, since, apart=self.state == OVERFLOW)
+            self.algorithm.set_fill(fill, since)
+            if self.slots is None:
+                self.slots = self.algorithm.slots()
+            else:
+                self.algorithm.go_on_with(self.slots)
+            self.breaker.close()
+        elif new.limit != old.limit:
+            self.algorithm.change(self.terms.limit(new, apart=self.state == OVERFLOW), since)
+            self.breaker.close()
+        if new.breaker_ns() != self.breaker.open_for_ns:
+            self.breaker = Breaker(new.breaker_ns())
+        if self.candidate is not None or new.candidate is not None:
+            self.candidate = succeeding(self.candidate, new, self.terms.candidate(new), since)
+        self.effective = effective
+        self.rule = new
+        self.shadow = new.mode == "shadow"
+        self.generation = generation
+
+    def _made(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
+        algorithm = self.terms.algorithm(rule, now, apart=apart)
+        if isinstance(algorithm, Sliced):
+            algorithm.whose = self
+        return algorithm
+
+    def available(self, count: int, messages: int, size: int, now: int) -> int:
+        """How many of `count` requests alike would pass now: none while the breaker is open, else what the bucket says."""
+        breaker = self.breaker
+        if breaker.open_until != 0 and breaker.is_open(now):
+            return 0
+        return self.algorithm.available(count, messages, size, now)
+
+    def take(self, count: int, messages: int, size: int) -> None:
+        """Spend what `available` has promised."""
+        self.algorithm.take(count, messages, size)
+        self.admitted += count * messages
+        self.admitted_bytes += count * size
+
+    def wait_ns(self, messages: int, size: int, now: int) -> int:
+        """The true time until one such request would pass this bucket; 0: now."""
+        return max(self.breaker.remaining_ns(now), self.algorithm.wait_ns(messages, size, now))
+
+    def peek_ns(self, now: int) -> int:
+        """The wait of one message (of no bytes), for those who only look."""
+        algorithm = self.algorithm
+        wait = algorithm.peek_ns(1, 0, now) if isinstance(algorithm, Sliced) else algorithm.wait_ns(1, 0, now)
+        return max(self.breaker.remaining_ns(now), wait)
+
+    def refuse(self, count: int, messages: int, size: int, now: int) -> bool:
+        """Count `count` requests over the limit here, and let the breaker open: whether it has, which makes the wait longer."""
+        if self.shadow:
+            self.shadow_refused += count * messages
+        else:
+            self.over_limit += count * messages
+        self.last_refused_at = now
+        breaker = self.breaker
+        opens = breaker.may_open(now)
+        if opens:
+            breaker.trip(now, self.algorithm.full_in_ns(messages, size, now))
+        return opens
+
+    def has_news(self) -> bool:
+        """Whether something was held or refused that `take_news` has not told."""
+        return self.refused != self.told_refused or self.held != self.told_held
+
+    def take_news(self) -> tuple[int, int]:
+        """How many messages were held, and how many refused, since this was called before. On the loop's thread."""
+        held, refused = self.held - self.told_held, self.refused - self.told_refused
+        self.told_held, self.told_refused = self.held, self.refused
+        return held, refused
+
+    def is_overflow(self) -> bool:
+        """Whether it is for all that found no room in the ledger."""
+        return self.state == OVERFLOW
+
+    def thing(self) -> str:
+        """What the bucket is for, as text; nothing where it is for all that found no room."""
+        return "" if self.state == OVERFLOW else self.effective.thing
+
+    def whose(self) -> str:
+        """Whose bucket it is, in words: a topic is called by its name alone, others as `connection 17` or `user shop`."""
+        effective = self.effective
+        per = effective.per
+        if self.state == OVERFLOW:
+            return f"the overflow bucket per {per}"
+        if per == "topic":
+            return effective.thing
+        if per == "rule":
+            return f"rule {self.rule.name}"
+        return f"{per} {effective.thing}" if effective.thing else f"whoever has no {per}"
+
+    def __repr__(self) -> str:
+        state = ("", " forgotten", " overflow", " gone")[self.state]
+        return f"<Bucket{state} {self.effective.per} {self.effective.thing!r} {self.breaker} {self.algorithm}>"
