@@ -33,7 +33,7 @@ from admin.server import ReceiveBody, Server
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from admin.ports import Gateway
+    from admin.ports import Gateway, Sample
     from admin.store import Store
 
 GRACE_S: Final = 3.0  # for requests under way when the gateway stops (a guess; a change takes milliseconds)
@@ -196,34 +196,24 @@ class Admin:
         known = (route.template, method) if route is not None else ("none", "other")
         self._requests[(*known, status)] = self._requests.get((*known, status), 0) + 1
 
-    def own_metrics(self) -> list[str]:
-        """The admin's part of `/metrics`."""
-        requests = (
-            f'sluice_admin_requests_total{{route="{template}",method="{method}",code="{status}"}} {count}\n'
-            for (template, method, status), count in sorted(self._requests.items())
-        )
+    def own_metrics(self) -> dict[str, list[Sample]]:
+        """The admin's part of `/metrics`, by name."""
         counts = self.server.counts
-        single = [
-            ("sluice_admin_auth_failures_total", "counter", "Requests without a good token.", self._auth_failures),
-            ("sluice_admin_connections_active", "gauge", "Open admin connections.", len(self.server.open)),
-            ("sluice_admin_connections_opened_total", "counter", "Admin connections accepted.", counts.opened),
-            ("sluice_admin_connections_refused_total", "counter", "Admin connections turned away, all places taken.", counts.turned_away),
-            ("sluice_admin_slow_readers_total", "counter", "Admin connections closed because their client did not read.", counts.too_slow),
-            (
-                "sluice_state_write_failures_total",
-                "counter",
-                "Changes and journal lines that could not be written.",
-                self._store.write_failures,
-            ),
-            ("sluice_state_revision", "gauge", "Revision of the live changes.", self._store.revision),
-            ("sluice_state_keys", "gauge", "Keys whose limit is changed live.", len(self._store.state.keys)),
-            ("sluice_state_warnings", "gauge", "What was found wrong with the state directory.", len(self._store.warnings)),
+        single = {
+            "sluice_admin_auth_failures_total": self._auth_failures,
+            "sluice_admin_connections_active": len(self.server.open),
+            "sluice_admin_connections_opened_total": counts.opened,
+            "sluice_admin_connections_refused_total": counts.turned_away,
+            "sluice_admin_slow_readers_total": counts.too_slow,
+            "sluice_state_write_failures_total": self._store.write_failures,
+            "sluice_state_revision": self._store.revision,
+            "sluice_state_keys": len(self._store.state.keys),
+            "sluice_state_warnings": len(self._store.warnings),
+        }
+        requests: list[Sample] = [
+            ((template, method, str(status)), count) for (template, method, status), count in sorted(self._requests.items())
         ]
-        return [
-            "# HELP sluice_admin_requests_total Requests of the admin API.\n# TYPE sluice_admin_requests_total counter\n",
-            *requests,
-            *(f"# HELP {name} {about}\n# TYPE {name} {kind}\n{name} {value}\n" for name, kind, about, value in single),
-        ]
+        return {"sluice_admin_requests_total": requests, **{name: [((), value)] for name, value in single.items()}}
 
 
 def _action(head: Head) -> str:

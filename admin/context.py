@@ -16,7 +16,7 @@ from limiter.rules.rule import RuleError
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
-    from admin.ports import Gateway
+    from admin.ports import Gateway, Sample
     from admin.routing import Request
     from admin.store import EditNow, Store
     from limiter.judge import Judge
@@ -40,7 +40,7 @@ class Context:
     store: Store
     tokens: Tokens
     wall_clock: Callable[[], float]
-    own_metrics: Callable[[], list[str]]
+    own_metrics: Callable[[], dict[str, list[Sample]]]
 
     @property
     def author(self) -> Author:

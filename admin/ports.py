@@ -7,13 +7,14 @@ slices, with a turn of the event loop after each: each item is consistent, a lon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
 
 JSONObject = dict[str, object]
+Sample = tuple[tuple[str, ...], float]  # of a metric: the values of its labels, and the number
 
 
 class ReloadFailedError(Exception):
@@ -57,8 +58,11 @@ class Gateway(Protocol):
     async def topics(self) -> list[JSONObject]:
         """Every topic seen lately: protocol, topic, received, forwarded, refused, dropped, abandoned, waiting, bytes and rates now."""
 
-    def metrics(self) -> Iterator[str]:
-        """The Prometheus text exposition, in pieces small enough to give the loop a turn in between."""
+    def metrics(self, others: Mapping[str, Iterable[Sample]]) -> Iterator[str]:
+        """The Prometheus text exposition, `others` at its end, in pieces small enough to give the loop a turn in between.
+
+        `others` are the caller's own metrics, by name; the gateway's table of metrics has them, with their labels.
+        """
 
     async def reload(self, *, dry_run: bool = False) -> JSONObject:
         """Read the configuration again and put its rules in force (a dry run: nothing); says what changes and what needs a restart.

@@ -64,7 +64,7 @@ from gateway.remote_admin import RemoteAdmin
 from gateway.session.ending import dismiss
 from gateway.session.session import Session
 from gateway.session.shared import Shared
-from gateway.telemetry import exposition, metrics, status
+from gateway.telemetry import collector, exposition, status
 from gateway.telemetry.limit_events import LimitEvents
 from gateway.telemetry.refused_clients import RefusedClients
 from limiter.bypass import Bypass
@@ -289,8 +289,8 @@ class Gateway:
     async def topics(self) -> list[dict[str, object]]:
         return await joined(status.topics(self))
 
-    def metrics(self) -> Iterator[str]:
-        return exposition.pieces(metrics.metric_lines(self))
+    def metrics(self, others: exposition.Samples) -> Iterator[str]:
+        return exposition.pieces(collector.metric_lines(self, others))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from typing import Any, Final
 
@@ -93,7 +92,7 @@ async def readyz(context: Context) -> Answer:
 
 
 async def metrics(context: Context) -> Answer:
-    return Answer(itertools.chain(context.gateway.metrics(), context.own_metrics()), content_type=EXPOSITION)
+    return Answer(context.gateway.metrics(context.own_metrics()), content_type=EXPOSITION)
 
 
 ROUTES: Final[list[Route]] = [

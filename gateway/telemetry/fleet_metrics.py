@@ -1,4 +1,4 @@
-"""What a scrape tells of a fleet."""
+"""The metrics of a gateway's part in its fleet."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.fleet.fleet import Fleet
+    from gateway.telemetry.exposition import Sample
 
 
 def fleet_lines(fleet: Fleet, now: int) -> Iterator[str]:
-    """Of this gateway's part in it. Read now, rendered later."""
-    family = exposition.family
-    labels = (("fleet", fleet.name),)
-    seconds = fleet.outage_ns(now) / 1e9
-    reasons = [((*labels, ("reason", reason)), count) for reason, count in fleet.failures.items()]
-    gateways = [(labels, fleet.lease.members)]
-    parts = [
-        family("sluice_fleet_reachable", "gauge", "1 while Redis answers, 0 in an outage.", [(labels, int(fleet.reachable()))]),
-        family("sluice_fleet_gateways", "gauge", "Gateways of the fleet, this one included, as Redis said last.", gateways),
-        family("sluice_fleet_asks_total", "counter", "Slices of buckets that Redis was asked for, and answered.", [(labels, fleet.asks)]),
-        family("sluice_fleet_put_off_total", "counter", "Asks that waited for a later round.", [(labels, fleet.put_off)]),
-        family("sluice_fleet_failures_total", "counter", "Rounds that Redis did not answer, by reason.", reasons),
-        family("sluice_fleet_orphaned_buckets", "gauge", "Buckets in use that go on with their last share.", [(labels, fleet.orphaned())]),
-        family("sluice_fleet_outage_seconds_total", "counter", "How long this gateway was without Redis.", [(labels, seconds)]),
-        exposition.histogram("sluice_fleet_round_trip_seconds", "Round trips to Redis that were answered.", (labels, fleet.latency)),
-    ]
-    return chain.from_iterable(parts)
+    """Every metric of the fleet, as lines. Read now, rendered later."""
+    name = (fleet.name,)
+    values: dict[str, list[Sample]] = {
+        "sluice_fleet_reachable": [(name, int(fleet.reachable()))],
+        "sluice_fleet_gateways": [(name, fleet.lease.members)],
+        "sluice_fleet_asks_total": [(name, fleet.asks)],
+        "sluice_fleet_put_off_total": [(name, fleet.put_off)],
+        "sluice_fleet_failures_total": [((fleet.name, reason), count) for reason, count in fleet.failures.items()],
+        "sluice_fleet_orphaned_buckets": [(name, fleet.orphaned())],
+        "sluice_fleet_outage_seconds_total": [(name, fleet.outage_ns(now) / 1e9)],
+    }
+    return chain(exposition.families(values), exposition.histogram("sluice_fleet_round_trip_seconds", (name, fleet.latency)))

@@ -11,15 +11,13 @@ listed: at most what it was refused, never more.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gateway.counting.accounts import OTHER, Accounts
 from gateway.protocols import PROTOCOLS
-from gateway.telemetry import exposition
 
 if TYPE_CHECKING:
+    from gateway.telemetry.exposition import Sample
     from limiter.keys import Key, Tally
 
 TOPICS: Final = 1000  # topics whose clients are known, those refused last (a guess; 2 MB)
@@ -121,7 +119,7 @@ def _has_room(clients: dict[str, Client], refused: int) -> bool:
     return True
 
 
-def retry_lines(accounts: Accounts, clients: RefusedClients) -> Iterator[str]:
+def retry_samples(accounts: Accounts, clients: RefusedClients) -> dict[str, list[Sample]]:
     """Metrics of the consumer groups whose retries were refused. Clients are no labels: their addresses come and go without end."""
     refused: dict[str, int] = {}
     ratios: dict[str, float] = {}
@@ -136,22 +134,8 @@ def retry_lines(accounts: Accounts, clients: RefusedClients) -> Iterator[str]:
             ratios[group] = max(rates) / sum(rates)
     shown = sorted(refused, key=refused.__getitem__, reverse=True)[:GROUPS_SHOWN]
     rest = sum(refused.values()) - sum(refused[group] for group in shown)
-
-    def by_group(values: dict[str, float], others: float = 0) -> list[exposition.Sample]:
-        samples: list[exposition.Sample] = [((("group", group),), values[group]) for group in shown if group in values]
-        return [*samples, ((("group", OTHER),), others)] if others else samples
-
-    return chain(
-        exposition.family(
-            "sluice_retries_refused_total",
-            "counter",
-            "Retries refused or dropped, by consumer group: send-backs and sends to %RETRY%group.",
-            by_group(dict(refused), rest),
-        ),
-        exposition.family(
-            "sluice_retries_worst_client_ratio",
-            "gauge",
-            "Of the retries refused in the last second, the part that one client sent; `sluice topics` and the log name it.",
-            by_group(ratios),
-        ),
-    )
+    others: list[Sample] = [((OTHER,), rest)] if rest else []
+    return {
+        "sluice_retries_refused_total": [*(((group,), refused[group]) for group in shown), *others],
+        "sluice_retries_worst_client_ratio": [((group,), ratios[group]) for group in shown if group in ratios],
+    }

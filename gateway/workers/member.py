@@ -29,7 +29,7 @@ from gateway.lifecycle.periodic_tasks import Rounds, expire_changes, keep_fills
 from gateway.listeners.factory import put_tls, read_tls
 from gateway.settings import ConfigError, Settings, load
 from gateway.systemd import Inheritance
-from gateway.telemetry import exposition, metrics, status
+from gateway.telemetry import collector, exposition, status
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
 from gateway.workers.numbers import Numbers
@@ -234,7 +234,7 @@ class Member(Gateway):
             elif name == "status":
                 told[name] = encoded({**status.status(self), "limits": self.judge.usage()})
             elif name == "metrics":
-                told[name] = "".join(exposition.pieces(metrics.metric_lines(self))).encode()
+                told[name] = "".join(exposition.pieces(collector.metric_lines(self, {}))).encode()
         self.accounts.fold(now_ns())
         tried = self.numbers.tried(self.outbox)
         return Told(number, told, self.numbers.counts(self.outbox, now_ns()), tried)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from gateway.build import build
-from gateway.telemetry import exposition, status
+from gateway.telemetry import collector, exposition, status
 from gateway.workers import summing
 
 if TYPE_CHECKING:
@@ -85,21 +84,13 @@ async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[d
 
 def metric_lines(parent: Parent) -> Iterator[str]:
     """What the parent alone knows of `/metrics`."""
-    family = exposition.family
-    asks = [((("result", "full"),), parent.owner.granted), ((("result", "short"),), parent.owner.refused)]
-    rates = [
-        ((("rule", rule.name), ("dimension", dimension)), rate.per_second)
-        for rule in parent.store.rules().rules
-        for dimension, rate in (("messages", rule.limit.messages), ("bytes", rule.limit.bytes))
-        if rate is not None
-    ]
-    parts = [
-        family("sluice_workers", "gauge", "Worker processes that serve now.", [((), len(parent.serving()))]),
-        family("sluice_workers_replaced_total", "counter", "Workers that ended and were replaced.", [((), parent.replaced)]),
-        family("sluice_slices_total", "counter", "Slices workers asked for; short: there was less than they asked for.", asks),
-        family("sluice_limit_rate", "gauge", "The rate of each rule, per second.", rates),
-        family("sluice_config_last_reload_successful", "gauge", "1 if the last reload was.", [((), int(parent.reloads.last_ok))]),
-        family("sluice_config_last_reload_timestamp_seconds", "gauge", "When.", [((), parent.reloads.last_at)]),
-        family("sluice_config_version", "gauge", "Revision of the limits in force.", [((), parent.store.revision)]),
-    ]
-    return chain.from_iterable(parts)
+    asked = {"full": parent.owner.granted, "short": parent.owner.refused}
+    return exposition.families({
+        "sluice_workers": [((), len(parent.serving()))],
+        "sluice_workers_replaced_total": [((), parent.replaced)],
+        "sluice_slices_total": [((result,), count) for result, count in asked.items()],
+        "sluice_limit_rate": collector.rate_samples(parent.store.rules()),
+        "sluice_config_last_reload_successful": [((), parent.reloads.last_ok)],
+        "sluice_config_last_reload_timestamp_seconds": [((), parent.reloads.last_at)],
+        "sluice_config_version": [((), parent.store.revision)],
+    })  # fmt: skip

@@ -181,9 +181,10 @@ class Parent:
     async def topics(self) -> list[dict[str, object]]:
         return summing.topics([self.left_topics, *(child.topics() for child in self.serving())])
 
-    def metrics(self) -> Iterator[str]:
+    def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
-        return exposition.pieces(chain(scrapes.lines(scrapes.merged(living, self.left_families)), overview.metric_lines(self)))
+        workers = scrapes.lines(scrapes.merged(living, self.left_families))
+        return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(others)))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()

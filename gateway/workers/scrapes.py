@@ -1,25 +1,18 @@
 """Several processes' metrics as one exposition: what they count is added up, what they measure is told apart.
 
-* A counter or a histogram is the sum over all workers, those that have ended included: what they had counted when they were asked last goes
+The table of metrics (`gateway/telemetry/metrics.py`) says for each what becomes of the workers' values:
+
+* SUM: they are added up. Of a counter or a histogram those of ended workers included: what they had counted when they were asked last goes
   on counting, so that no counter ever falls when a worker is replaced.
-* Some gauges are sums (`SUMS`), or the same in all processes (`SAME`: the parent's own lines say them).
-* Every other gauge gets a label `worker`, because a sum of it would mean nothing.
+* SAME: they are left out, and the parent's own lines say it once.
+* EACH: every series gets the label `worker`, because a sum would mean nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
-SUMS: Final = frozenset({
-    "sluice_connections_active", "sluice_messages_waiting", "sluice_broker_blocked_connections", "process_resident_memory_bytes",
-    "sluice_buffer_bytes", "sluice_memory_stopped_connections", "sluice_limiter_queued_requests",
-    "sluice_cap_rate", "sluice_limit_in_flight",
-})  # fmt: skip
-SAME: Final = frozenset({
-    "sluice_config_last_reload_successful", "sluice_config_last_reload_timestamp_seconds", "sluice_config_version", "sluice_limit_rate",
-})  # fmt: skip
-COUNTERS: Final = ("counter", "histogram")
+from gateway.telemetry.metrics import GAUGE, METRICS, SAME, SUM
 
 Series = dict[str, float]  # by name and labels as they stand in the text
 
@@ -58,12 +51,12 @@ def parse(text: str) -> dict[str, Family]:
 def add(totals: dict[str, Family], one: dict[str, Family], worker: str | None) -> None:
     """Add one process's families to `totals`; of a worker that has ended (None) its counters alone."""
     for name, family in one.items():
-        if name in SAME or (worker is None and family.kind not in COUNTERS):
+        workers = METRICS[name].workers
+        if workers == SAME or (worker is None and family.kind == GAUGE):
             continue
         total = totals.setdefault(name, Family(family.head, family.kind))
-        summed = family.kind in COUNTERS or name in SUMS
         for series, number in family.series.items():
-            place = series if summed else labelled(series, worker or "")
+            place = series if workers == SUM else labelled(series, worker or "")
             total.series[place] = total.series.get(place, 0.0) + number
 
 

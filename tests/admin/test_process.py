@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from admin.app import serve
 from admin.store import Store
 from support.admin_client import RULES, Control, control
+from support.expositions import families as read_families
 from support.fake_gateway import FakeGateway
 
 
@@ -45,8 +45,8 @@ async def test_metrics_are_what_prometheus_reads(api: Control) -> None:
     await api.ask("GET", "/v1/status", role=None)
     answer = await api.ask("GET", "/metrics", role="viewer")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    families = {family.name: family for family in text_string_to_metric_families(answer.body.decode())}
-    assert families["sluice_fake"].samples[0].value == 1
+    families = {family.name: family for family in read_families(answer.body.decode())}
+    assert families["sluice_buffer_bytes"].samples[0].value == 1
     assert families["sluice_state_revision"].samples[0].value == 1
     assert families["sluice_state_keys"].samples[0].value == 1
     assert families["sluice_state_write_failures"].samples[0].value == 0

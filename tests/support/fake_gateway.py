@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from admin.ports import ReloadFailedError
+from gateway.telemetry import exposition
 from limiter.judge import Judge
 from limiter.keys import Origin, TopicName
 from limiter.request import Request
@@ -29,7 +31,7 @@ class FakeGateway:
         self.drains = 0
         self.gathered: list[str] = []  # routes whose answers were prepared
         self.waits = 0  # for changes to be in force
-        self.metric_pieces: list[str] = ["# HELP sluice_fake A metric.\n# TYPE sluice_fake gauge\nsluice_fake 1\n"]
+        self.metric_pieces: list[str] = [*exposition.single("sluice_buffer_bytes", 1)]
         self.broken = False  # status() raises
         self._origin: Origin = self._judge.origin("rocketmq", "rocket", "127.0.0.1", None)
 
@@ -78,8 +80,8 @@ class FakeGateway:
     async def topics(self) -> list[dict[str, object]]:
         return self.seen_topics
 
-    def metrics(self) -> Iterator[str]:
-        yield from self.metric_pieces
+    def metrics(self, others: exposition.Samples) -> Iterator[str]:
+        return chain(self.metric_pieces, exposition.families(others))
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         if self.reload_errors:

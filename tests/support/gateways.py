@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import quote
 
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from support.expositions import families
 from support.processes import LOOPBACK, Process, free_ports, resident_bytes
 from support.supervision import Supervisor
 
@@ -198,10 +198,10 @@ class Gateway:
         return f"amqp://guest:guest@{LOOPBACK}:{self.port(listener)}/%2F"
 
     def samples(self) -> list[Sample]:
-        """Every sample of /metrics, as the reference implementation's parser reads it."""
+        """Every sample of /metrics, as the reference implementation's parser reads it, and as the table of metrics says."""
         answer = self.request("GET", "/metrics")
         assert answer.status == 200, answer
-        return [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+        return [sample for family in families(answer.text) for sample in family.samples]
 
     def messages_by_fate(self, protocol: str, topic: str, operation: str = "produce") -> dict[str, float]:
         """What became of a topic's messages, from one scrape: received, forwarded, refused, dropped, abandoned, waiting."""

@@ -30,6 +30,7 @@ from gateway.close_causes import COMMON
 from gateway.protocols import PROTOCOLS
 from gateway.settings import load
 from gateway.settings.schema import rules_schema, schema
+from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin, rocketmq_topic
 from support.wires import Wires
 
@@ -75,17 +76,9 @@ def texts(node: ast.expr | None) -> Iterator[str]:
             yield from texts(node.orelse)
 
 
-def metrics() -> dict[str, str]:
-    """Name and type of every metric."""
-    found = {}
-    for tree in trees("gateway", "admin"):
-        for node in ast.walk(tree):
-            words = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
-            for name in texts(words[0]) if words else ():
-                if name.startswith(("sluice_", "process_")):
-                    kinds = {"counter", "gauge"}.intersection(texts(words[1]) if len(words) > 1 else ())
-                    found[name] = next(iter(kinds), "histogram")
-    return found
+def metrics() -> dict[str, dict[str, Any]]:
+    """Every metric: its type, and its labels in their order."""
+    return {metric.name: {"type": metric.kind, "labels": list(metric.labels)} for metric in METRICS.values()}
 
 
 def verbs() -> dict[str, list[str]]:

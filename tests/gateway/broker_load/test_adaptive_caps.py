@@ -230,7 +230,7 @@ def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(ga
     periodic_tasks.tick(gateway)
     gateway.listening["rocket"].config.flow.busy["overload"] = 3
     periodic_tasks.tick(gateway)
-    lines = "".join(gateway.metrics())
+    lines = "".join(gateway.metrics({}))
     assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="messages"} 500\n' in lines
     assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="bytes"} 524288\n' in lines
     assert 'sluice_cap_tightened_total{listener="rocket",rule="broker",reason="overload"} 1\n' in lines
@@ -248,6 +248,6 @@ def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(ga
 def test_a_refusal_beyond_a_share_has_a_reason_of_its_own(gateway: Gateway) -> None:
     totals = gateway.accounts.totals("rocketmq", "orders")
     totals.received, totals.refused, totals.refused_share = 12, 10, 7
-    lines = "".join(gateway.metrics())
+    lines = "".join(gateway.metrics({}))
     series = 'sluice_messages_refused_total{protocol="rocketmq",topic="orders",operation="produce",reason='
     assert f'{series}"limit"}} 3\n{series}"share"}} 7\n' in lines

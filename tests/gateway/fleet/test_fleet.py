@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.outages import REASONS
@@ -19,6 +18,7 @@ from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
 from support.asking import ask, key_of
+from support.expositions import families
 from support.fleets import MS, START, FleetWorld, fleet_settings
 from support.redis_server import RedisServer
 
@@ -333,7 +333,7 @@ def test_a_scrape_tells_of_every_reason_from_the_beginning(redis_server: RedisSe
     fleet = Fleet(fleet_settings(redis_server.url, "scraped"), Judge(RuleSet((limited(1),)), 10), "a")
     samples = {
         (sample.name, sample.labels.get("reason")): sample.value
-        for family in text_string_to_metric_families("".join(fleet_lines(fleet, START)))
+        for family in families("".join(fleet_lines(fleet, START)))
         for sample in family.samples
         if "bucket" not in sample.name
     }

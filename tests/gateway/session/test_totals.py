@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 from pamqp import commands
-from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.totals import SessionTotals, session_totals
-from gateway.telemetry.metrics import broker_flow_lines, limiter_lines
+from gateway.telemetry.collector import broker_flow_lines, limiter_lines
 from limiter.rules.rule_set import RuleSet
 from support import amqp
 from support.amqp_link import Link
+from support.expositions import families
 from support.wires import Wires
 
 BLOCKED = amqp.method(0, commands.Connection.Blocked("low on memory"))
@@ -47,7 +47,7 @@ def about(seconds: float) -> Any:
 
 def told(lines: Iterator[str]) -> dict[tuple[str, str], float]:
     """Of each sample with one label: its value, by name and label."""
-    samples = [sample for family in text_string_to_metric_families("".join(lines)) for sample in family.samples]
+    samples = [sample for family in families("".join(lines)) for sample in family.samples]
     return {(each.name, next(iter(each.labels.values()))): each.value for each in samples if len(each.labels) == 1}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.counting.accounts import OTHER, Accounts
-from gateway.telemetry.refused_clients import CLIENTS_KEPT, GROUPS_SHOWN, TOPICS, RefusedClients, consumer_group, retry_lines
+from gateway.telemetry import exposition
+from gateway.telemetry.refused_clients import CLIENTS_KEPT, GROUPS_SHOWN, TOPICS, RefusedClients, consumer_group, retry_samples
 from limiter.keys import Key, Origin, amqp_topic, rocketmq_topic
+from support.expositions import series
 
 WORKERS = ("rocketmq", "%RETRY%workers", "produce")
 
@@ -33,9 +34,8 @@ class Counted:
 
     def metric(self, name: str) -> dict[str, float]:
         """The samples of one metric by group."""
-        text = "".join(retry_lines(self.accounts, self.clients))
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        return {sample.labels["group"]: sample.value for sample in samples if sample.name == name}
+        text = "".join(exposition.families(retry_samples(self.accounts, self.clients)))
+        return {labels["group"]: value for labels, value in series(text).get(name, [])}
 
 
 def test_clients_are_listed_from_their_first_refusal_on_the_worst_first() -> None:
@@ -133,7 +133,7 @@ def test_metrics_name_the_group_and_never_a_client() -> None:
     counted.clients.tick(1.0)
     assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
     assert counted.metric("sluice_retries_worst_client_ratio") == {"workers": 0.75}
-    assert "10.0.0" not in "".join(retry_lines(counted.accounts, counted.clients))
+    assert "10.0.0" not in str(retry_samples(counted.accounts, counted.clients))
     counted.clients.tick(1.0)
     assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
     assert counted.metric("sluice_retries_worst_client_ratio") == {}

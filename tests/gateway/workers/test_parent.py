@@ -15,6 +15,7 @@ import trio.testing
 from admin.store import Store
 from gateway import log, systemd
 from gateway.settings import load
+from gateway.telemetry import exposition
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
 from gateway.workers.wire import Done, Ready, Told
@@ -121,13 +122,13 @@ async def test_what_needs_no_worker_waits_for_none(parent: Parent, autojump_cloc
 
 
 def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
-    text = b"# HELP a_total A.\n# TYPE a_total counter\na_total 3\n"
+    text = "".join(exposition.single("sluice_limiter_rejections_total", 3)).encode()
     child = parent.children[1]
     child.take(Told(1, {"metrics": text}, []))
-    before = "".join(parent.metrics()).count("a_total 3")
+    before = "".join(parent.metrics({})).count("rejections_total 3")
     child.over.set()
     parent.left_topics = child.leave(parent.left_topics, parent.left_families)
-    assert (before, "".join(parent.metrics()).count("a_total 3")) == (1, 1)
+    assert (before, "".join(parent.metrics({})).count("rejections_total 3")) == (1, 1)
 
 
 def test_who_does_not_serve_is_named(parent: Parent) -> None:

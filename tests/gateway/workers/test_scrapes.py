@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from gateway.workers.scrapes import Family, add, lines, merged, parse
 
-ONE = """\
-# HELP a_total A.
-# TYPE a_total counter
-a_total{t="x"} 3
-a_total{t="y \\"z\\""} 1
-# HELP g G.
-# TYPE g gauge
-g 5
-# HELP sluice_messages_waiting W.
-# TYPE sluice_messages_waiting gauge
-sluice_messages_waiting{t="x"} 2
-# HELP h H.
-# TYPE h histogram
-h_bucket{le="0.1"} 1
-h_bucket{le="+Inf"} 2
-h_sum 0.75
-h_count 2
-# HELP sluice_config_version V.
-# TYPE sluice_config_version gauge
-sluice_config_version 9
+COUNTED = "sluice_retries_refused_total"
+APART = "sluice_memory_full"  # a gauge that is told apart by worker
+WAITING = "sluice_messages_waiting"  # a gauge that is a sum
+TIMED = "sluice_overhead_seconds"
+THE_PARENTS = "sluice_config_version"
+
+ONE = f"""\
+# HELP {COUNTED} A.
+# TYPE {COUNTED} counter
+{COUNTED}{{group="x"}} 3
+{COUNTED}{{group="y \\"z\\""}} 1
+# HELP {APART} G.
+# TYPE {APART} gauge
+{APART} 5
+# HELP {WAITING} W.
+# TYPE {WAITING} gauge
+{WAITING}{{topic="x"}} 2
+# HELP {TIMED} H.
+# TYPE {TIMED} histogram
+{TIMED}_bucket{{le="0.1"}} 1
+{TIMED}_bucket{{le="+Inf"}} 2
+{TIMED}_sum 0.75
+{TIMED}_count 2
+# HELP {THE_PARENTS} V.
+# TYPE {THE_PARENTS} gauge
+{THE_PARENTS} 9
 """
 
 
@@ -32,15 +38,17 @@ def text(totals: dict[str, Family]) -> str:
 
 
 def test_one_process_alone_is_as_it_was_but_for_its_gauges_label_and_the_parents_own() -> None:
-    assert "".join(lines(merged([("1", parse(ONE))], {}))) == ONE.partition("# HELP sluice_config")[0].replace("\ng 5", '\ng{worker="1"} 5')
+    expected = ONE.partition(f"# HELP {THE_PARENTS}")[0].replace(f"\n{APART} 5", f'\n{APART}{{worker="1"}} 5')
+    assert "".join(lines(merged([("1", parse(ONE))], {}))) == expected
 
 
 def test_counters_and_histograms_are_sums_and_other_gauges_are_told_apart() -> None:
-    both = merged([("1", parse(ONE)), ("2", parse(ONE))], {})
-    assert text(both) == (
-        'a_total{t="x"} 6\na_total{t="y \\"z\\""} 2\ng{worker="1"} 5\ng{worker="2"} 5\nsluice_messages_waiting{t="x"} 4\n'
-        'h_bucket{le="0.1"} 2\nh_bucket{le="+Inf"} 4\nh_sum 1.5\nh_count 4\n'
-    )
+    assert text(merged([("1", parse(ONE)), ("2", parse(ONE))], {})).splitlines() == [
+        f'{COUNTED}{{group="x"}} 6', f'{COUNTED}{{group="y \\"z\\""}} 2',
+        f'{APART}{{worker="1"}} 5', f'{APART}{{worker="2"}} 5',
+        f'{WAITING}{{topic="x"}} 4',
+        f'{TIMED}_bucket{{le="0.1"}} 2', f'{TIMED}_bucket{{le="+Inf"}} 4', f"{TIMED}_sum 1.5", f"{TIMED}_count 4",
+    ]  # fmt: skip
 
 
 def test_a_worker_that_has_ended_goes_on_counting_and_measures_nothing_any_more() -> None:
@@ -48,10 +56,10 @@ def test_a_worker_that_has_ended_goes_on_counting_and_measures_nothing_any_more(
     add(ended, parse(ONE), None)
     add(ended, parse(ONE), None)
     assert text(merged([("1", parse(ONE))], ended)).splitlines()[:4] == [
-        'a_total{t="x"} 9', 'a_total{t="y \\"z\\""} 3', 'g{worker="1"} 5', 'sluice_messages_waiting{t="x"} 2',
+        f'{COUNTED}{{group="x"}} 9', f'{COUNTED}{{group="y \\"z\\""}} 3', f'{APART}{{worker="1"}} 5', f'{WAITING}{{topic="x"}} 2',
     ]  # fmt: skip
 
 
 def test_series_that_only_one_has_are_kept() -> None:
-    other = '# HELP a_total A.\n# TYPE a_total counter\na_total{t="new"} 1\n'
-    assert 'a_total{t="new"} 1' in text(merged([("1", parse(ONE)), ("2", parse(other))], {}))
+    other = f'# HELP {COUNTED} A.\n# TYPE {COUNTED} counter\n{COUNTED}{{group="new"}} 1\n'
+    assert f'{COUNTED}{{group="new"}} 1' in text(merged([("1", parse(ONE)), ("2", parse(other))], {}))

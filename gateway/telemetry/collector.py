@@ -1,0 +1,242 @@
+"""Collects the gateway's metrics for a scrape (`metrics.py` has their names, labels and help texts).
+
+Reads only, and all at once: see `exposition.py`. `status.py` tells the same to people.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import chain, product
+from typing import TYPE_CHECKING
+
+from gateway.build import build
+from gateway.clock import now_ns
+from gateway.close_causes import by_cause
+from gateway.protocols import PROTOCOLS
+from gateway.remote_admin import ANSWERS
+from gateway.session.totals import SessionTotals, session_totals
+from gateway.telemetry.exposition import Sample, Samples, families, family, histogram, single
+from gateway.telemetry.fleet_metrics import fleet_lines
+from gateway.telemetry.refused_clients import retry_samples
+from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN, topic_lines
+from gateway.transport.tls.context import CLIENT, REASONS, UPSTREAM
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+    from limiter.decisions.candidate import CandidateCounts
+    from limiter.limits import Limit
+    from limiter.rules.rule_set import RuleSet
+
+
+def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
+    """Every line of `/metrics`: the gateway's own, and behind them `others` (the admin API's).
+
+    All values are read before the first line is asked for: while the lines are written, in pieces, traffic goes on.
+    """
+    now = now_ns()
+    gateway.accounts.fold(now)
+    sums = session_totals(gateway.sweeper.sessions, now)
+    facts = build()
+    parts = [
+        family("sluice_build_info", [((facts.version, facts.kind, facts.python), 1)]),
+        connection_lines(gateway),
+        tls_lines(gateway),
+        broker_flow_lines(gateway, sums),
+        route_lines(gateway),
+        topic_lines(gateway.accounts),
+        limiter_lines(gateway, sums),
+    ]
+    if gateway.fleet is not None:
+        parts.append(fleet_lines(gateway.fleet, now))
+    parts += [
+        families(retry_samples(gateway.accounts, gateway.refused_clients)),
+        family("sluice_remote_admin_requests_total", remote_admin_samples(gateway)),
+        histogram("sluice_overhead_seconds", ((), gateway.overhead)),
+        histogram("sluice_event_loop_lag_seconds", ((), gateway.lag)),
+        single("sluice_config_last_reload_successful", gateway.reloads.last_ok),
+        single("sluice_config_last_reload_timestamp_seconds", gateway.reloads.last_at),
+        single("sluice_config_version", gateway.store.revision),
+    ]
+    if gateway.access_log is not None:
+        written = gateway.access_log
+        parts += [
+            single("sluice_access_log_lines_lost_total", written.lost_lines),
+            single("sluice_access_log_write_failures_total", written.failed_writes),
+            single("sluice_disk_low", written.disk_low),
+        ]
+        if written.free_bytes >= 0:
+            parts.append(single("sluice_disk_free_bytes", written.free_bytes))
+    parts += [
+        memory_lines(gateway),
+        single("sluice_log_lines_dropped_total", gateway.log_handler.dropped),
+        process_lines(),
+        families(others),
+    ]
+    return chain.from_iterable(parts)
+
+
+def memory_lines(gateway: Gateway) -> Iterator[str]:
+    memory = gateway.memory
+    return chain(
+        single("sluice_buffer_bytes", memory.held),
+        single("sluice_memory_full", memory.full),
+        single("sluice_memory_full_seconds_total", memory.full_ns(now_ns()) / 1e9),
+        single("sluice_memory_stopped_connections", memory.stopped),
+    )
+
+
+def process_lines() -> Iterator[str]:
+    """`process_*` as every exporter has them."""
+    with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123  -- a kernel file, not a path of ours
+        resident = int(statm.read().split()[1]) * 4096
+    return chain(single("process_resident_memory_bytes", resident), single("process_cpu_seconds_total", time.process_time()))
+
+
+def remote_admin_samples(gateway: Gateway) -> list[Sample]:
+    """By the codes of request and answer; where a listener has remote admin, also those that could occur and did not yet, at 0."""
+    permissions = [listener.config.remote_admin for listener in gateway.listening.values()]
+    codes = {code for permission in permissions if permission is not None for code in permission.codes}
+    counts = {**dict.fromkeys(product(sorted(codes), ANSWERS), 0), **gateway.remote_admin.counts}
+    return [((str(asked), str(answered)), count) for (asked, answered), count in counts.items()]
+
+
+def connection_lines(gateway: Gateway) -> Iterator[str]:
+    listening = [((x.name, x.protocol), x) for x in gateway.listening.values()]
+    closed = [((*labels, cause), count) for labels, x in listening for cause, count in by_cause(x.protocol, x.closed).items()]
+    dials = [((x.name, result), count) for _, x in listening for result, count in x.upstream.dials.items()]
+    reachable = [((x.name,), int(x.upstream.ok)) for _, x in listening if x.upstream.ok is not None]
+    return families({
+        "sluice_connections_active": [(labels, x.active + x.arriving) for labels, x in listening],
+        "sluice_connections_opened_total": [(labels, x.opened) for labels, x in listening],
+        "sluice_connections_closed_total": closed,
+        "sluice_connections_refused_untold_total": [(labels, x.rejecter.rejected_silently) for labels, x in listening],
+        "sluice_upstream_connect_total": dials,
+        "sluice_upstream_reachable": reachable,
+    })  # fmt: skip
+
+
+def tls_lines(gateway: Gateway) -> Iterator[str]:
+    hops = [
+        ((x.name, name), hop)
+        for x in gateway.listening.values()
+        for name, hop in ((CLIENT, x.tls), (UPSTREAM, x.upstream.tls))
+        if hop is not None
+    ]
+    none = dict.fromkeys(REASONS, 0)
+    return families({
+        "sluice_tls_cert_expiry_timestamp_seconds": [(labels, hop.own.until) for labels, hop in hops if hop.own is not None],
+        "sluice_tls_failures_total": [
+            ((*labels, reason), count) for labels, hop in hops for reason, count in {**none, **hop.failures}.items()
+        ],
+    })  # fmt: skip
+
+
+def broker_flow_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
+    """The brokers' own flow control, by listener: of connections that are over and of those that are open (`sums`)."""
+    flows = [((name,), listener.config.flow, sums.flow(name)) for name, listener in gateway.listening.items()]
+    confirming = [x for x in gateway.listening.values() if PROTOCOLS[x.protocol].confirms]
+    saying_busy = [(x, PROTOCOLS[x.protocol].busy_reasons) for x in gateway.listening.values()]
+    blocked: dict[str, list[Sample]] = {
+        "sluice_broker_blocked_connections": [(name, now.blocked) for name, _, now in flows],
+        "sluice_broker_blocked_seconds_total": [(name, (over.blocked_ns + now.blocked_ns) / 1e9) for name, over, now in flows],
+        "sluice_send_blocked_seconds_total": [(name, (over.send_blocked_ns + now.send_blocked_ns) / 1e9) for name, over, now in flows],
+    }
+    busy = [((x.name, reason), x.config.flow.busy.get(reason, 0)) for x, reasons in saying_busy for reason in reasons]
+    return chain(
+        families(blocked),
+        histogram("sluice_confirm_latency_seconds", *(((x.name,), x.config.flow.confirm_latency) for x in confirming)),
+        family("sluice_broker_busy_total", busy),
+        histogram(
+            "sluice_broker_queue_period_seconds", *(((x.name,), x.config.flow.queue_period) for x, reasons in saying_busy if reasons)
+        ),
+    )
+
+
+def route_lines(gateway: Gateway) -> Iterator[str]:
+    """Name servers' listeners: what became of routes, and the ports of their brokers."""
+    brokers = gateway.brokers.items()
+    ports = [
+        ((name, state), count)
+        for name, each in brokers
+        for state, count in (("taken", len(each.assigned)), ("free", len(each.ports) - len(each.assigned)))
+    ]
+    return families({
+        "sluice_route_answers_total": [((name, result), count) for name, each in brokers for result, count in each.answers.items()],
+        "sluice_broker_registrations_refused_total": [((name,), each.refused_registrations) for name, each in brokers],
+        "sluice_broker_ports": ports,
+    })  # fmt: skip
+
+
+def candidate_samples(candidates: dict[str, CandidateCounts]) -> list[Sample]:
+    """Per rule with a candidate."""
+    return [
+        ((rule, result), count)
+        for rule, counts in candidates.items()
+        for result, count in (("admitted", counts.admitted), ("refused", counts.refused))
+    ]
+
+
+def rates(limit: Limit) -> Iterator[tuple[str, float]]:
+    """A limit's rates by their dimension, per second."""
+    for dimension, rate in (("messages", limit.messages), ("bytes", limit.bytes)):
+        if rate is not None:
+            yield dimension, rate.per_second
+
+
+def rate_samples(rules: RuleSet) -> list[Sample]:
+    """The rates of every rule."""
+    return [((rule.name, dimension), rate) for rule in rules.rules for dimension, rate in rates(rule.limit)]
+
+
+def cap_lines(gateway: Gateway) -> Iterator[str]:
+    """The caps of listeners that are in use: how much of each holds now."""
+    now_rates: list[Sample] = []
+    tightened: list[Sample] = []
+    now = now_ns()
+    for name, listener in gateway.listening.items():
+        for cap in gateway.judge.caps(name, now):
+            now_rates += [((name, cap.rule, dimension), rate) for dimension, rate in rates(cap.now)]
+            if cap.limit.adapt is not None:
+                counts = {**dict.fromkeys(PROTOCOLS[listener.protocol].adapt_reasons, 0), **cap.counts}
+                tightened += [((name, cap.rule, reason), count) for reason, count in counts.items()]
+    return families({"sluice_cap_rate": now_rates, "sluice_cap_tightened_total": tightened})
+
+
+def backlog_lines(gateway: Gateway) -> Iterator[str]:
+    """Limits that follow a backlog; as many as topics have series of their own."""
+    followed = sorted(gateway.backlogs.followed.values(), key=lambda one: -one.waiting)[:MAX_TOPICS_SHOWN]
+    labelled = [((one.bucket.effective.thing, one.bucket.rule.name), one) for one in followed]
+    return families({
+        "sluice_backlog_messages": [(labels, one.waiting) for labels, one in labelled if one.looked_at >= 0],
+        "sluice_backlog_rate": [(labels, round(one.steering.rate, 3)) for labels, one in labelled],
+        "sluice_backlog_looks_total": [((result,), count) for result, count in gateway.backlogs.looks.items()],
+    })  # fmt: skip
+
+
+def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
+    judge, executor = gateway.judge, gateway.executor
+    waiting = {"reader": sums.reader_ns, "limiter": sums.limiter_ns}
+    judging = {name: listener.config.judging for name, listener in gateway.listening.items()}
+    batches = [
+        ((name, way), count)
+        for name, each in judging.items()
+        for way, count in (("queued", each.queued), ("inline", each.inline), ("bypassed", each.bypassed))
+    ]
+    return chain(
+        family("sluice_limit_checks_total", [((result,), count) for result, count in judge.checks().items()]),
+        family("sluice_candidate_messages_total", candidate_samples(judge.candidates(now_ns()))),
+        family("sluice_limit_rate", rate_samples(gateway.store.rules())),
+        family("sluice_limit_in_flight", [((name,), taken) for name, taken in judge.in_flight().items()]),
+        cap_lines(gateway),
+        backlog_lines(gateway),
+        family(
+            "sluice_credit_blocked_seconds_total",
+            [((stage,), (over_ns + waiting[stage]) / 1e9) for stage, over_ns in gateway.blocked_ns.items()],
+        ),
+        family("sluice_limiter_batches_total", batches),
+        family("sluice_limiter_bypassed_messages_total", [((name,), each.bypassed_messages) for name, each in judging.items()]),
+        single("sluice_limiter_rejections_total", executor.rejected),
+        single("sluice_limiter_queued_requests", executor.depth),
+        single("sluice_limiter_failures_total", executor.failed),
+    )

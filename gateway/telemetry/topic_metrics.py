@@ -1,0 +1,73 @@
+"""The metrics with one series per topic and operation: most of a scrape, so they have a writer of their own.
+
+The text of a topic's labels is made once for all its metrics. Series are capped: MAX_TOPICS_SHOWN topics have their own, and the others
+are summed under `__other__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from gateway.counting.accounts import OTHER, Accounts, TopicTotals
+from gateway.telemetry.exposition import escape, heading
+from gateway.telemetry.metrics import METRICS, Metric
+
+MAX_TOPICS_SHOWN: Final = 500  # topics; bounds the series per metric; a guess at what a Prometheus server bears of one target
+
+REFUSED: Final = "sluice_messages_refused_total"
+COLUMNS: Final[dict[str, Callable[[TopicTotals], int]]] = {  # in the order in which they are written
+    "sluice_messages_received_total": lambda totals: totals.received,
+    "sluice_messages_forwarded_total": lambda totals: totals.forwarded,
+    REFUSED: lambda totals: totals.refused - totals.refused_share,
+    "sluice_messages_delayed_total": lambda totals: totals.delayed,
+    "sluice_messages_dropped_total": lambda totals: totals.dropped,
+    "sluice_messages_bypassed_total": lambda totals: totals.bypassed,
+    "sluice_messages_abandoned_total": lambda totals: totals.abandoned,
+    "sluice_messages_shadow_refused_total": lambda totals: totals.shadow_refused,
+    "sluice_messages_waiting": lambda totals: totals.waiting,
+    "sluice_message_bytes_total": lambda totals: totals.bytes,
+}
+BY_LIMIT: Final = ',reason="limit"'  # behind the labels of the topic in sluice_messages_refused_total
+BY_SHARE: Final = ',reason="share"'
+
+
+def shown(accounts: Accounts) -> list[TopicTotals]:
+    """The topics with series of their own, the busiest first, and the sum of all others. They are the real ones: their numbers go on."""
+    topics = sorted(accounts.topics.values(), key=lambda totals: totals.received, reverse=True)
+    kept = topics[:MAX_TOPICS_SHOWN]
+    rest: dict[tuple[str, str], list[TopicTotals]] = {}
+    for totals in topics[MAX_TOPICS_SHOWN:]:
+        rest.setdefault((totals.protocol, totals.operation), []).append(totals)
+    for totals in [totals for totals in kept if totals.text == OTHER and (totals.protocol, totals.operation) in rest]:
+        rest[totals.protocol, totals.operation].append(totals)
+        kept.remove(totals)
+    for (protocol, operation), several in rest.items():
+        others = TopicTotals(protocol, OTHER, operation)
+        others.merge(several)
+        kept.append(others)
+    return kept
+
+
+def topic_lines(accounts: Accounts) -> Iterator[str]:
+    """Every per-topic metric, as of now. `accounts` was folded just before.
+
+    Only the numbers are copied, a metric at a time: copies of the topics took twice as long (2026-11).
+    """
+    topics = shown(accounts)
+    shares = [totals.refused_share for totals in topics]
+    none = [0] * len(topics)
+    columns = [(METRICS[name], [*map(column, topics)], shares if name == REFUSED else none) for name, column in COLUMNS.items()]
+    return _lines(topics, columns)
+
+
+def _lines(topics: list[TopicTotals], columns: list[tuple[Metric, list[int], list[int]]]) -> Iterator[str]:
+    """One series per topic; where a share of a listener's cap has refused something, one more with that as its reason."""
+    labels = [f'protocol="{each.protocol}",topic="{escape(each.text)}",operation="{each.operation}"' for each in topics]
+    for metric, values, shares in columns:
+        yield heading(metric)
+        name, reason = metric.name, BY_LIMIT if metric.name == REFUSED else ""
+        for topic, value, share in zip(labels, values, shares, strict=True):
+            yield f"{name}{{{topic}{reason}}} {value}\n"
+            if share:
+                yield f"{name}{{{topic}{BY_SHARE}}} {share}\n"
