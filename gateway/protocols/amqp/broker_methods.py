@@ -51,7 +51,7 @@ class BrokerMethods:
         if method == BASIC_GET_OK:
             taken = intake.begin(channel, method, passthrough.data, pos, stop)
         else:
-            channel.down_left = 0
+            channel.broker_left = 0
             if method in ANSWERS:
                 self.deliveries.consumers.answer(method, channel.number, passthrough.data[pos + 11 : stop - 1])
             if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
@@ -87,9 +87,7 @@ class BrokerMethods:
         channel.release_all_slots()
         self.replies.take_back(channel)
         if method == CHANNEL_CLOSE:
-            if not channel.broker_closed:
-                channel.broker_closed = True
-                channel.ignored = channel.opened
+            if channel.close_by_broker():
                 self.closed.append(channel)
         elif channel.over():
             del self.channels[channel.number]
@@ -97,8 +95,8 @@ class BrokerMethods:
     def on_muted(self, method: int, channel: AmqpChannel) -> None:
         """What the broker says on a channel the gateway has closed, until it says close-ok."""
         if method == CHANNEL_CLOSE_OK:
-            channel.closing = False
-            channel.down_left = 0
+            channel.finish_close()
+            channel.broker_left = 0
             self.deliveries.ends.lose(channel, by_client=True)
             self.deliveries.consumers.answer(CHANNEL_CLOSE_OK, channel.number, b"")
             self.finished.append(channel)

@@ -27,6 +27,7 @@ from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, CLOSE_SENT
 from gateway.protocols.amqp.confirms import Confirms
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
@@ -77,8 +78,7 @@ class BrokerStream:
 
     def close(self, channel: AmqpChannel, frame: bytes) -> None:
         """The gateway closes `channel`: `frame` is what the client is told, behind everything else, and the last it hears of it."""
-        channel.closing = True
-        if channel.opened:  # else the client has said so itself
+        if channel.client_state != CLIENT_CLOSED:  # else the client has said so itself
             self.deliveries.consumers.ask(CHANNEL_CLOSE, channel.number, b"")
         kept = self.deliveries.ends.lose(channel, by_client=False)
         self.replies.close(channel, kept + frame)
@@ -167,7 +167,7 @@ class BrokerStream:
             if kind == HEARTBEAT:
                 if channel_id != 0 or size != 0:
                     raise passthrough.wrong(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
-            elif channel is not None and channel.closing and channel.muted():
+            elif channel is not None and channel.gateway_close == CLOSE_SENT:
                 stop = self._skip_muted(passthrough, pos, stop, channel)
                 number = -1
             elif kind == BODY_FRAME:
@@ -176,8 +176,8 @@ class BrokerStream:
                 if channel is not None:
                     if size < 12:
                         raise passthrough.wrong(pos, f"a content header of {size} bytes")
-                    channel.down_left = max(u64(data, pos + 11), 0)
-                    if self.intake.header(channel, data, pos, stop, channel.down_left):
+                    channel.broker_left = max(u64(data, pos + 11), 0)
+                    if self.intake.header(channel, data, pos, stop, channel.broker_left):
                         passthrough.take_out(pos, stop)
             else:
                 if size < 4:
@@ -272,7 +272,7 @@ class BrokerStream:
             if left == 0:
                 _count_body(channel, size)
             if channel.parking is not None:
-                complete = left == 0 and channel.down_left == 0
+                complete = left == 0 and channel.broker_left == 0
                 if self.intake.body(channel, passthrough.data, pos, stop, complete=complete):
                     passthrough.take_out(pos, stop)
                     self.lot.frame_left = left
@@ -320,5 +320,5 @@ class BrokerStream:
 
 def _count_body(channel: AmqpChannel, size: i64) -> None:
     """A body frame of `size` bytes is whole. Not before: a content whose last frame is still coming in is not complete."""
-    if channel.down_left > 0:
-        channel.down_left = max(channel.down_left - size, 0)
+    if channel.broker_left > 0:
+        channel.broker_left = max(channel.broker_left - size, 0)

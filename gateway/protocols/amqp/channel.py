@@ -1,17 +1,16 @@
-"""One AMQP channel, seen from both sides, and the line in front of it.
+"""One AMQP channel, seen from both sides, and the parts held for it.
 
-A channel is looked at in three places which are not at the same message: where the client's bytes are decoded, where decoded parts are
-settled (a batch later, or much later when they are held), and where the broker's bytes are relayed. The attributes stand in those three
-groups, and each group is written by its own side.
+A channel is looked at in three places, which are not at the same message: where the client's bytes are decoded, where decoded parts are
+settled, and where the broker's bytes are relayed. The attributes stand in those three groups. Each group has a state of its own; what
+leads from one state to the next is in `channel_states.py`.
 
-The line (`parked`). A refused publish on a channel without confirms can only wait, and all that comes behind it on that channel must
-wait behind it, publishes, acks and `channel.close` alike, because order within a channel is promised. So at any time outside a batch:
-either nothing is parked, or the first parked part is a request without a verdict, due at its time, or a channel.open that
-waits for the broker's close-ok (due NEVER until then). A batch takes requests from the
-front (`take`); while they are away, `taken` counts them, and the first of them that must wait again makes the others come back behind
-it, in order (`returned`), those with a verdict as `paid`.
+Held parts (`held`). A refused publish on a channel without confirms can only wait. All that comes behind it on that channel must wait
+behind it, publishes, acks and `channel.close` alike, because order within a channel is promised. So at any time outside a batch: either
+nothing is held, or the first held part is a request without a verdict, due at its time, or a channel.open that waits for the broker's
+close-ok (due NEVER until then). A batch takes requests from the front (`take`); while they are away, `taken` counts them. The first of
+them that must wait again makes the others come back behind it, in order (`returned`), those with a verdict as `paid`.
 
-Deliveries that wait, on the way back, stand apart from that line: in `parking` (`deliveries.py`).
+Deliveries that wait, on the way back, stand apart from that: in `parking` (`deliveries.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +19,22 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
+from mypy_extensions import i64
 
 from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.protocols.amqp.channel_states import (
+    CLIENT_CLOSED,
+    CLIENT_IGNORED,
+    CLIENT_OPEN,
+    CLOSE_SENT,
+    CLOSE_WAITS,
+    CLOSED_BY_BOTH,
+    CLOSED_BY_BROKER,
+    CLOSED_BY_GATEWAY,
+    CLOSED_WHILE_HELD,
+    NO_CLOSE,
+    PASSING,
+)
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
@@ -33,11 +46,11 @@ AWAITS_METHOD: Final = 0
 AWAITS_HEADER: Final = 1
 AWAITS_BODY: Final = 2
 
-PART_OVERHEAD: Final = 400  # bytes of memory a parked part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
+PART_OVERHEAD: Final = 400  # bytes of memory a held part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
 
 
 class HeldPart:
-    """A part in the line. `due` is the time (monotonic ns) to judge it again; 0: it only waits for those before it."""
+    """A part that waits. `due` is the time (monotonic ns) to judge it again; 0: it only waits for those before it."""
 
     __slots__ = ("due", "part")
 
@@ -56,77 +69,131 @@ class AmqpChannel:
 
     __slots__ = (
         "awaits",
-        "broker_closed",
-        "closing",
+        "broker_left",
+        "client_state",
+        "close_frames",
         "confirms",
         "consumer",
-        "cut",
-        "dead",
+        "content_left",
         "discarding",
-        "down_left",
-        "ignored",
-        "last_words",
-        "left",
+        "gateway_close",
+        "held",
         "method",
         "number",
-        "opened",
-        "opening",
-        "parked",
         "parking",
         "replies",
         "returned",
+        "settled_state",
         "taken",
         "tx",
         "unanswered",
+        "unsettled_opens",
     )
 
     def __init__(self, number: int) -> None:
         self.number = number
         # As decoded:
-        self.opened = False  # the client's last word on it was channel.open
-        self.opening = 0  # channel.opens decoded and not yet settled
-        self.ignored = False  # the broker has closed it and ignores the client until close-ok: so do we
+        self.client_state: i64 = CLIENT_CLOSED
+        self.unsettled_opens = 0  # channel.opens decoded and not yet settled
         self.awaits = AWAITS_METHOD
-        self.left = 0  # body bytes still to come
+        self.content_left = 0  # body bytes still to come
         self.method = b""  # a publish's method frame that waits for its header
         # As settled:
+        self.settled_state: i64 = PASSING
         self.confirms: Confirms | None = None
         self.tx = False
         self.discarding = False  # the rest of the last request's content is thrown away
-        self.unanswered: Unanswered | None = None  # the refusal to be said when that content is complete
-        self.broker_closed = False
-        self.cut = False  # the gateway has closed it, and the client's close-ok is to come (`channel_close.py`)
-        self.dead = False  # cut, or broker_closed while parts were parked: nothing of it may go on before close-ok
-        self.parked: deque[HeldPart] = deque()
-        self.taken = 0
+        self.unanswered: Unanswered | None = None  # the refusal to be written when that content is complete
+        self.held: deque[HeldPart] = deque()
+        self.taken = 0  # held parts that are with the judge
         self.returned: list[HeldPart] = []
         # As relayed:
-        self.down_left = 0  # body bytes still to come from the broker; -1: a content header is to come
-        self.replies: BytesWriter | None = None  # the gateway's own words for the client, that wait (`replies.py`)
+        self.gateway_close: i64 = NO_CLOSE
+        self.close_frames = b""  # the gateway's channel.close for the client, and what goes before it, while CLOSE_WAITS
+        self.broker_left = 0  # body bytes still to come from the broker; -1: a content header is to come
+        self.replies: BytesWriter | None = None  # replies of the gateway's own that wait (`replies.py`)
         self.consumer: Consumer | None = None  # of the delivery whose header is to come, where it passes as it comes
         self.parking: Parking | None = None  # deliveries that wait, and what waits behind them
-        self.closing = False  # the gateway has told the broker to close it, and its close-ok is to come
-        self.last_words = b""  # the same close, for the client, until it is said; from then on nothing of the broker's goes to the client
+
+    # ---- from one state to the next --------------------------------------------------------------------------------
 
     def open(self) -> None:
         """The client opens the channel, as decoded."""
-        self.opened = True
-        self.opening += 1
-        self.ignored = False
+        self.client_state = CLIENT_OPEN
+        self.unsettled_opens += 1
         self.awaits = AWAITS_METHOD
-        self.left = 0
+        self.content_left = 0
         self.method = b""
 
+    def close_by_client(self) -> None:
+        """The client closes the channel, or agrees to its being closed, as decoded."""
+        self.client_state = CLIENT_CLOSED
+
     def begin(self) -> None:
-        """The same, as settled."""
+        """The client's channel.open, or its close-ok, is settled."""
         self.release_all_slots()
+        self.settled_state = PASSING
         self.confirms = None
         self.tx = False
         self.discarding = False
         self.unanswered = None
-        self.broker_closed = False
-        self.cut = False
-        self.dead = False
+
+    def close_by_broker(self) -> bool:
+        """The broker closes the channel, or its connection; False: that was known."""
+        if self.is_closed_by_broker():
+            return False
+        self.settled_state = CLOSED_BY_BROKER if self.settled_state == PASSING else CLOSED_BY_BOTH
+        self._ignore_client()
+        return True
+
+    def give_up_held(self) -> None:
+        """Parts were held, or with the judge, when the broker closed the channel: they are given up."""
+        if self.settled_state == CLOSED_BY_BROKER:
+            self.settled_state = CLOSED_WHILE_HELD
+
+    def close_by_gateway(self) -> None:
+        """The gateway closes the channel, which nobody has closed."""
+        self.settled_state = CLOSED_BY_GATEWAY
+        self.release_all_slots()
+        self._ignore_client()
+
+    def _ignore_client(self) -> None:
+        if self.client_state == CLIENT_OPEN:
+            self.client_state = CLIENT_IGNORED
+
+    def tell_close(self, frames: bytes) -> None:
+        """The broker has been told of the gateway's close; `frames` are for the client, and end with channel.close."""
+        self.gateway_close = CLOSE_WAITS
+        self.close_frames = frames
+
+    def close_told(self) -> None:
+        """The client has been told, by the gateway's close or by the broker's own, that the channel is closed."""
+        if self.gateway_close == CLOSE_WAITS:
+            self.gateway_close = CLOSE_SENT
+            self.close_frames = b""
+
+    def finish_close(self) -> None:
+        """The broker has answered the gateway's close."""
+        self.gateway_close = NO_CLOSE
+
+    # ---- what the states mean --------------------------------------------------------------------------------------
+
+    def is_closed_by_broker(self) -> bool:
+        return self.settled_state in (CLOSED_BY_BROKER, CLOSED_WHILE_HELD, CLOSED_BY_BOTH)
+
+    def is_closed_by_gateway(self) -> bool:
+        """Whether the client's close-ok to the gateway's close is to come."""
+        return self.settled_state >= CLOSED_BY_GATEWAY
+
+    def over(self) -> bool:
+        """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""
+        if self.client_state != CLIENT_CLOSED or self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
+            return False
+        return not (self.unsettled_opens or self.held or self.taken)
+
+    def within_message(self) -> bool:
+        """Whether the client's stream stands within a message on this channel."""
+        return self.broker_left != 0 and (self.parking is None or self.parking.passing)
 
     def release_all_slots(self) -> None:
         """What is not confirmed will never be."""
@@ -134,49 +201,42 @@ class AmqpChannel:
         if confirms is not None and confirms.slots is not None:
             confirms.slots.lose()
 
-    def over(self) -> bool:
-        """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""
-        under_way = self.opening or self.parked or self.taken or self.cut or self.closing
-        return not (self.opened or under_way)
-
-    def muted(self) -> bool:
-        """Whether the client has heard the gateway's close of the channel: what the broker still says there is not for it."""
-        return self.closing and not self.last_words
+    # ---- held parts ------------------------------------------------------------------------------------------------
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""
-        return len(self.returned) > 0 if self.taken else len(self.parked) > 0
+        return len(self.returned) > 0 if self.taken else len(self.held) > 0
 
     def due(self) -> int:
-        """When the first parked part is to be judged again."""
-        return self.parked[0].due if self.parked else NEVER
+        """When the first held part is to be judged again."""
+        return self.held[0].due if self.held else NEVER
 
     def take(self, now: int, room: int, parts: list[Part]) -> int:
         """Take what stands at the front and whose time has come, about `room` requests; returns what is left of the room."""
-        parked = self.parked
-        while parked and room > 0:
-            first = parked[0]
+        held = self.held
+        while held and room > 0:
+            first = held[0]
             part = first.part
             if first.due > now or (first.due == 0 and (part.kind != REQUEST or part.paid)):
                 break
-            parked.popleft()
+            held.popleft()
             parts.append(part)
             self.taken += 1
             room -= part.count
         return room
 
-    def forget_parked(self) -> list[Part]:
-        """Empty the line: its parts. Requests that are away with the judge stay `taken`."""
-        parts = [waiting.part for waiting in self.returned]
-        parts.extend(waiting.part for waiting in self.parked)
+    def forget_held(self) -> list[Part]:
+        """Let go of all held parts: returns them. Requests that are away with the judge stay `taken`."""
+        parts = [held.part for held in self.returned]
+        parts.extend(held.part for held in self.held)
         self.returned.clear()
-        self.parked.clear()
+        self.held.clear()
         return parts
 
     def __repr__(self) -> str:
-        state = "open" if self.opened else "closed"
-        if self.cut or self.closing:
+        state = "closed" if self.client_state == CLIENT_CLOSED else "open"
+        if self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
             state = "closed by the gateway"
-        elif self.broker_closed:
-            state = "dead" if self.dead else "closed by the broker"
-        return f"<AmqpChannel {self.number} {state} {self.confirms} parked={len(self.parked)} taken={self.taken}>"
+        elif self.settled_state != PASSING:
+            state = "closed by the broker" if self.settled_state == CLOSED_BY_BROKER else "closed by the broker while parts were held"
+        return f"<AmqpChannel {self.number} {state} {self.confirms} held={len(self.held)} taken={self.taken}>"

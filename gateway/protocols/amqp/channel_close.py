@@ -34,6 +34,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import NO_CLOSE
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
     CHANNEL_CLOSE,
@@ -62,10 +63,7 @@ class ChannelCloses:
     def begin(self, channel: AmqpChannel, part: Part) -> None:
         """Close `channel`, because `part`, the next on it, was refused."""
         frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH)
-        channel.cut = True
-        channel.dead = True
-        channel.release_all_slots()
-        channel.ignored = channel.opened
+        channel.close_by_gateway()
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)
         for waiting in self.held_parts.forget(channel):
@@ -83,7 +81,7 @@ class ChannelCloses:
             channel.begin()
             self._forget(channel)
         elif method == CHANNEL_OPEN:
-            channel.opening = max(channel.opening - 1, 0)
+            channel.unsettled_opens = max(channel.unsettled_opens - 1, 0)
 
     def cross(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` at the same time: it gets its close-ok."""
@@ -92,7 +90,7 @@ class ChannelCloses:
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""
-        if channel.parked:
+        if channel.held:
             self.held_parts.release(channel)
         else:
             self._forget(channel)
@@ -102,5 +100,5 @@ class ChannelCloses:
             self.channels.pop(channel.number, None)
 
     def __repr__(self) -> str:
-        busy = [channel.number for channel in self.channels.values() if channel.cut or channel.closing]
+        busy = [channel.number for channel in self.channels.values() if channel.is_closed_by_gateway() or channel.gateway_close != NO_CLOSE]
         return f"<ChannelCloses {busy}>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import ProtocolError
 from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
@@ -61,11 +62,10 @@ class ClientMethods:
                 if len(self.channels) > self.handshake.most_channels():
                     raise self._too_many()
                 channel = self.channels[channel_id] = AmqpChannel(channel_id)
-            if not channel.ignored:
+            if channel.client_state != CLIENT_IGNORED:
                 channel.open()
-        elif method == CHANNEL_CLOSE_OK and channel is not None and channel.ignored:
-            channel.ignored = False
-            channel.opened = False
+        elif method == CHANNEL_CLOSE_OK and channel is not None and channel.client_state == CLIENT_IGNORED:
+            channel.close_by_client()
 
     def _too_many(self) -> ProtocolError:
         """Like RabbitMQ, which refuses the first channel too many itself, by number of channels."""

@@ -21,6 +21,7 @@ from mypy_extensions import i64
 from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.protocols.amqp.channel_states import CLIENT_OPEN
 from gateway.protocols.amqp.client_methods import ClientMethods
 from gateway.protocols.amqp.deliveries.consumers import ASKS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
@@ -124,7 +125,7 @@ class ClientStream:
             if self.closing:
                 channel_id = 0  # behind the connection.close, wherever that is
             alone = False  # whether the frame is to be a part of its own
-            if self.closing or channel is None or not channel.opened or (channel.ignored and channel.awaits == AWAITS_METHOD):
+            if self.closing or channel is None or (channel.client_state != CLIENT_OPEN and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:
                     method = self._method(data, pos, size)
                     self._unjudged(method, channel_id, channel, data[pos + 11 : stop - 1])
@@ -150,7 +151,7 @@ class ClientStream:
                     if method in ASKS:
                         self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
                     if method == CHANNEL_CLOSE:
-                        channel.opened = False
+                        channel.close_by_client()
                     alone = method in WATCHED
             elif kind == HEADER:
                 if channel.awaits != AWAITS_HEADER:
@@ -214,10 +215,10 @@ class ClientStream:
 
     def _count_body(self, channel: AmqpChannel, channel_id: i64, size: i64) -> bool:
         """A body frame of `size` bytes: whether the content ends with it."""
-        left: i64 = channel.left
+        left: i64 = channel.content_left
         if channel.awaits != AWAITS_BODY or size > left:
             raise client_error(UNEXPECTED_FRAME, f"a body frame of {size} bytes on channel {channel_id} where {left} are missing")
-        channel.left = left - size
+        channel.content_left = left - size
         if left == size:
             channel.awaits = AWAITS_METHOD
         return left == size

@@ -33,7 +33,7 @@ class ConfirmSample:
         """SAMPLED, CONFIRMED, or LOST because its channel was closed."""
         channel = self.channel
         confirms = self.confirms
-        if channel is None or confirms is None or channel.broker_closed or channel.confirms is not confirms:
+        if channel is None or confirms is None or channel.is_closed_by_broker() or channel.confirms is not confirms:
             return LOST
         return CONFIRMED if confirms.low >= self.tag else SAMPLED
 

@@ -15,6 +15,7 @@ from gateway.pipeline.parts import REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
+from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
@@ -229,7 +230,7 @@ class AmqpConversation(Conversation):
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
-            if confirms is None or channel.broker_closed or channel.cut:
+            if confirms is None or channel.settled_state != PASSING:
                 continue
             half_in = 1 if channel.awaits == AWAITS_BODY and not channel.discarding else 0  # nobody can confirm that one
             if confirms.outstanding() > half_in:
@@ -300,8 +301,8 @@ class AmqpConversation(Conversation):
 
     def waits_for(self) -> Part | None:
         for channel in self.held_parts.held.values():
-            if channel.parked and channel.parked[0].part.rule is not None:
-                return channel.parked[0].part
+            if channel.held and channel.held[0].part.rule is not None:
+                return channel.held[0].part
         for channel in self.deliveries.parked.values():
             for parcel in () if channel.parking is None else channel.parking.parcels:
                 if parcel.part.rule is not None and not parcel.part.paid:
@@ -310,7 +311,7 @@ class AmqpConversation(Conversation):
 
     def describe(self) -> dict[str, object]:
         handshake = self.handshake
-        opened = [channel for channel in self.channels.values() if channel.opened]
+        opened = [channel for channel in self.channels.values() if channel.client_state != CLIENT_CLOSED]
         return {
             "vhost": None if handshake.vhost is None else handshake.vhost.decode("utf-8", "backslashreplace"),
             "user": self.user,

@@ -44,8 +44,8 @@ class HeldParts:
         conversation.held_bytes += held_cost(part)
         if part.kind == REQUEST:
             conversation.held_messages += part.count * part.messages
-        channel.parked.append(HeldPart(part, due))
-        if len(channel.parked) == 1:
+        channel.held.append(HeldPart(part, due))
+        if len(channel.held) == 1:
             self.held[channel.number] = channel
             if due < conversation.next_due and not self.frame_left:
                 conversation.next_due = due
@@ -64,8 +64,8 @@ class HeldParts:
     def wake(self) -> None:
         """The connection is open: publishes that came before it may be judged."""
         for channel in self.held.values():
-            if channel.parked and channel.parked[0].due == NEVER:
-                channel.parked[0].due = 0
+            if channel.held and channel.held[0].due == NEVER:
+                channel.held[0].due = 0
         self.reckon_due()
 
     def take_loose(self, channel_id: int) -> list[Part]:
@@ -78,7 +78,7 @@ class HeldParts:
 
     def release(self, channel: AmqpChannel) -> None:
         """The first part in the line of `channel` waits for nothing any more."""
-        channel.parked[0].due = 1  # long past
+        channel.held[0].due = 1  # long past
         self.reckon_due()
 
     def waiting(self) -> bool:
@@ -145,15 +145,15 @@ class HeldParts:
         self.taken -= 1
         free: list[Part] = []
         if channel.taken == 0:
-            parked = channel.parked
+            held = channel.held
             if channel.returned:
-                parked.extendleft(reversed(channel.returned))
+                held.extendleft(reversed(channel.returned))
                 channel.returned = []
-            while parked and (parked[0].part.kind != REQUEST or parked[0].part.paid):
-                part = parked.popleft().part
+            while held and (held[0].part.kind != REQUEST or held[0].part.paid):
+                part = held.popleft().part
                 self.unpark(part)
                 free.append(part)
-            if not parked:
+            if not held:
                 self.held.pop(channel.number, None)
         if self.taken == 0:
             self.reckon_due()
@@ -161,7 +161,7 @@ class HeldParts:
 
     def forget(self, channel: AmqpChannel) -> list[Part]:
         """Give up the line of `channel`; what is away with the judge stays taken."""
-        parts = channel.forget_parked()
+        parts = channel.forget_held()
         for part in parts:
             self.unpark(part)
         if channel.taken == 0:
@@ -173,7 +173,7 @@ class HeldParts:
         """Give up every line and the gate."""
         parts: list[Part] = []
         for channel in self.held.values():
-            parts.extend(channel.forget_parked())
+            parts.extend(channel.forget_held())
         parts.extend(self.gate)
         self.gate = []
         self.loose = []

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import PLAIN, REQUEST, Part, ProtocolError
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
+from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
     BODY_FRAME,
@@ -188,7 +189,9 @@ class Publishes:
         method = channel.method
         channel.method = b""
         joined = method + data[pos:stop]
-        if channel.ignored:  # the broker has closed the channel meanwhile and throws the message away: nobody is charged for it
+        if (
+            channel.client_state == CLIENT_IGNORED
+        ):  # the broker has closed the channel meanwhile and throws the message away: nobody is charged for it
             channel.awaits = AWAITS_METHOD
             parts.append(Part(PLAIN, channel.number, joined, 0, len(joined)))
             return
@@ -205,7 +208,7 @@ class Publishes:
         part = Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0)
         part.unanswered = channel.confirms is None
         parts.append(part)
-        channel.left = body_size
+        channel.content_left = body_size
         channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
         self.room -= 1
 

@@ -16,7 +16,7 @@ from librt.strings import BytesWriter
 from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.channel import AmqpChannel
-from gateway.protocols.amqp.deliveries.parked import within_message
+from gateway.protocols.amqp.channel_states import CLOSE_WAITS
 from gateway.protocols.amqp.refusal import write_answer
 
 
@@ -49,14 +49,14 @@ class GatewayReplies:
 
     def close(self, channel: AmqpChannel, data: bytes) -> None:
         """Say `data`, which ends with channel.close, behind everything else on `channel`."""
-        channel.last_words = data
+        channel.tell_close(data)
         self.reply_bytes += len(data)
         self.speaking[channel.number] = channel
 
     def say_behind_close(self, channel: AmqpChannel, data: bytes) -> None:
         """Say `data` on a channel the gateway has closed."""
-        if channel.last_words:
-            channel.last_words += data
+        if channel.gateway_close == CLOSE_WAITS:
+            channel.close_frames += data
             self.reply_bytes += len(data)
         else:
             self.reply(channel, data)
@@ -77,11 +77,11 @@ class GatewayReplies:
             if notice:
                 out.append(notice)
         for channel in list(self.speaking.values()):
-            if not within_message(channel):
+            if not channel.within_message():
                 if channel.replies is not None:
                     out.append(channel.replies.getvalue())
-                if channel.last_words:
-                    out.append(channel.last_words)
+                if channel.gateway_close == CLOSE_WAITS:
+                    out.append(channel.close_frames)
                 self._forget(channel)
                 del self.speaking[channel.number]
 
@@ -89,8 +89,8 @@ class GatewayReplies:
         if channel.replies is not None:
             self.reply_bytes -= len(channel.replies)
             channel.replies = None
-        self.reply_bytes -= len(channel.last_words)
-        channel.last_words = b""
+        self.reply_bytes -= len(channel.close_frames)
+        channel.close_told()
 
     def __repr__(self) -> str:
         return f"<GatewayReplies speaking={list(self.speaking)} bytes={self.reply_bytes}>"

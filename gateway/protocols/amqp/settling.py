@@ -25,6 +25,7 @@ from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_close import ChannelCloses
+from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, PASSING
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
@@ -71,7 +72,7 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None:
             self._admit_to_connection(part)
-        elif channel.dead:
+        elif channel.settled_state >= CLOSED_WHILE_HELD:
             self._bury(channel, part)
         elif channel.waits():
             waits = part.requeue_without_slots(self.conversation.endings)
@@ -80,7 +81,7 @@ class Settling:
         elif part.paid and part.passed == 0:  # early, see `_spare`
             part.paid = False
             self._park(channel, part, 0 if self.handshake.opened else NEVER)
-        elif channel.closing:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
+        elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
             self._park(channel, part, NEVER)
         elif channel.taken:
             self.held_parts.unpark(part)
@@ -106,9 +107,9 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None:
             return DROPPED
-        if channel.cut or channel.broker_closed:
+        if channel.settled_state != PASSING:
             self._swallow(channel, part)
-            return REFUSED if channel.cut else DROPPED
+            return REFUSED if channel.is_closed_by_gateway() else DROPPED
         if channel.waits():
             return LATER
         confirms = channel.confirms
@@ -131,7 +132,7 @@ class Settling:
 
     def hold(self, part: Part, due: int) -> bool:
         channel = self.channels.get(part.ordering_key)
-        if channel is None or channel.cut or channel.broker_closed:
+        if channel is None or channel.settled_state != PASSING:
             return False
         self.held_parts.unblock(part)
         self._park(channel, part, due)
@@ -147,7 +148,7 @@ class Settling:
 
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
-        if channel is not None and not channel.cut and not channel.broker_closed:
+        if channel is not None and channel.settled_state == PASSING:
             if channel.waits():
                 return LATER
             self.channel_closes.begin(channel, part)
@@ -157,7 +158,7 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None:
             return False
-        if not channel.broker_closed and (channel.confirms is not None or channel.tx or channel.waits()):
+        if not channel.is_closed_by_broker() and (channel.confirms is not None or channel.tx or channel.waits()):
             return False
         self._swallow(channel, part)
         return True
@@ -166,9 +167,9 @@ class Settling:
         """The broker has closed `channel`: what was held for it goes nowhere."""
         if channel.unanswered is not None:
             self._forget(channel, channel.unanswered)
-        if not channel.parked and channel.taken == 0:
+        if not channel.held and channel.taken == 0:
             return
-        channel.dead = True
+        channel.give_up_held()
         for part in self.held_parts.forget(channel):
             if part.kind == REQUEST:
                 self.conversation.give_up(part)
@@ -212,7 +213,7 @@ class Settling:
     def _launch(self, channel: AmqpChannel, part: Part, confirms: Confirms | None) -> None:
         """Publishes that hold slots go on: until they are confirmed, or at once where they will not be."""
         flight = part.flight
-        if flight is None or confirms is None or channel.broker_closed or channel.closing:
+        if flight is None or confirms is None or channel.is_closed_by_broker() or channel.gateway_close != NO_CLOSE:
             part.release_slots(self.conversation.endings)
             return
         if confirms.slots is None:
@@ -228,12 +229,12 @@ class Settling:
         elif method == TX_SELECT:
             channel.tx = channel.confirms is None
         elif method == CHANNEL_OPEN:
-            channel.opening = max(channel.opening - 1, 0)
-            if not channel.broker_closed:
+            channel.unsettled_opens = max(channel.unsettled_opens - 1, 0)
+            if not channel.is_closed_by_broker():
                 channel.begin()
         elif method == BASIC_CANCEL:
             self.deliveries.cancel(channel, part.data[part.start + 11 : part.end - 1])
-        elif method == CHANNEL_CLOSE_OK and channel.broker_closed:
+        elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():
             channel.begin()
             if channel.over():
                 del self.channels[channel.number]
@@ -280,7 +281,7 @@ class Settling:
         if taken:
             self.held_parts.unpark(part)
         method = method_of(part)
-        if channel.cut:
+        if channel.is_closed_by_gateway():
             self.channel_closes.hear(channel, part)
         elif method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
             self.conversation.outbox.extend(self.held_parts.take_loose(channel.number))  # the client's own close, said before this

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gateway.pipeline.parts import BODY, NEVER, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
-from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, within_message
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 
@@ -57,7 +57,7 @@ class DeliveryEnds:
         if not parking.passing:
             parking.swallows = True
         collecting = lot.frame_left > 0 and lot.frame_channel_id == channel.number
-        lot.leave_if_empty(channel, parking, within=channel.down_left != 0 or collecting)
+        lot.leave_if_empty(channel, parking, within=channel.broker_left != 0 or collecting)
         self.verdicts.reckon_due()
         return b"".join(pieces)
 
@@ -85,7 +85,7 @@ class DeliveryEnds:
         pieces = list(lot.loose)
         lot.loose.clear()
         parked = list(lot.parked.values())
-        pieces.extend([self.lose(channel, by_client=by_client or within_message(channel)) for channel in parked])
+        pieces.extend([self.lose(channel, by_client=by_client or channel.within_message()) for channel in parked])
         return b"".join(pieces)
 
     def end_by_client(self) -> None:

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel_states import CLIENT_CLOSED
 from gateway.protocols.amqp.deliveries.consumers import Consumers
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.parked import Parking, extends
@@ -62,18 +63,18 @@ class DeliveryIntake:
             found = self._alike(data, pos, channel.number, limit, name, -1)
             if self.count > 0:
                 channel.consumer = None
-                channel.down_left = 0
+                channel.broker_left = 0
                 if consumer is not None:
                     self.lot.count(consumer.key, self.count, self.count, self.bytes)
             return found
         last = parking.joinable(consumer, data, pos)
-        if last is None or self.ends.over or not channel.opened:
+        if last is None or self.ends.over or channel.client_state == CLIENT_CLOSED:
             return pos
         found = self._alike(data, pos, channel.number, limit, name, last.size)
         if self.count > 0:
             parking.passing = False
             parking.swallows = False
-            channel.down_left = 0
+            channel.broker_left = 0
             self.lot.count(last.key, self.count, 0, 0)
             self.lot.extend(last, found, self.count)
         return found
@@ -131,7 +132,7 @@ class DeliveryIntake:
     def begin(self, channel: AmqpChannel, method: int, data: bytes, pos: int, stop: int) -> bool:
         """basic.deliver or basic.get-ok, whole at `data[pos:stop]`; True where it is taken out of the stream."""
         consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
-        channel.down_left = -1
+        channel.broker_left = -1
         parking = channel.parking
         if parking is None:
             if consumer is None or not self._limits(consumer):
@@ -141,7 +142,7 @@ class DeliveryIntake:
             parking = self.lot.open(channel)
         self._flush_method(channel, parking)
         parking.passing = False
-        parking.swallows = consumer is not None and (self.ends.over or not channel.opened)
+        parking.swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED)
         parking.consumer = consumer
         parking.method = data[pos:stop]
         parking.method_end = stop
@@ -211,7 +212,7 @@ class DeliveryIntake:
     def collect(self, channel: AmqpChannel | None, data: bytes, stop: int) -> None:
         """`data[:stop]` is more of the body frame that was taken out of the stream (`ParkingLot.frame_left`, already reckoned down)."""
         if channel is not None:
-            self.body(channel, data, 0, stop, complete=self.lot.frame_left == 0 and channel.down_left == 0)
+            self.body(channel, data, 0, stop, complete=self.lot.frame_left == 0 and channel.broker_left == 0)
 
     # ---- what is no delivery ---------------------------------------------------------------------------------------
 
@@ -230,7 +231,7 @@ class DeliveryIntake:
 
     def overtake(self, channel: AmqpChannel) -> None:
         """A returned message follows, which is no delivery, and overtakes what is parked."""
-        channel.down_left = -1
+        channel.broker_left = -1
         channel.consumer = None
         if channel.parking is not None:
             channel.parking.passing = True

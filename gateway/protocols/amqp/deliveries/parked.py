@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import NEVER, REQUEST, Part
-from gateway.protocols.amqp.channel import AmqpChannel
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.deliveries.pending_requests import Consumer
@@ -64,11 +63,6 @@ class Parking:
 
     def __repr__(self) -> str:
         return f"<Parking {[parcel.part for parcel in self.parcels]}>"
-
-
-def within_message(channel: AmqpChannel) -> bool:
-    """Whether the client's stream stands within a message on `channel`."""
-    return channel.down_left != 0 and (channel.parking is None or channel.parking.passing)
 
 
 def extends(last: Part, key: Key, size: int, data: bytes, start: int) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import NEVER, REQUEST, Delivered, Part
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
-from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer, within_message
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer
 
 if TYPE_CHECKING:
     from gateway.pipeline.conversation import Conversation
@@ -84,9 +84,9 @@ class ParkingLot:
         self.loose.clear()
         collecting = self.free.get(self.frame_channel_id) if self.frame_left else None
         for channel in list(self.free.values()):
-            if channel is not collecting and not within_message(channel):
+            if channel is not collecting and not channel.within_message():
                 self._release(channel, out)
-        if collecting is not None and not within_message(collecting):  # last, because it may leave the client within a frame
+        if collecting is not None and not collecting.within_message():  # last, because it may leave the client within a frame
             self._release(collecting, out)
             if collecting.parking is None:
                 left, self.frame_left = self.frame_left, 0

@@ -1,4 +1,4 @@
-"""The closing dance, played at random: a client, the gateway and a broker that close channels whenever they like.
+"""Schedules of channel closes: a client, the gateway and a broker that close channels whenever they like, in an order of chance.
 
 Four queues of bytes lie between the three, and each step moves one of them or lets one side say something, so that every order of
 events can happen. Client and broker keep to the specification, check that the other does, and answer as the real ones do: the broker as
@@ -7,6 +7,7 @@ RabbitMQ 3.10 (rabbit_channel.erl, rabbit_reader.erl), where a second channel.op
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -16,6 +17,7 @@ from support import amqp
 from support.conversations import SECOND, Talk, rule
 
 CHANNELS = (1, 2, 3)
+MAX_FRAMES = 1 << 30  # no bound
 ROUNDS = 1000  # enough for everything that is held to pass, one message a second
 CLOSED, OPENING, OPEN, CLOSING = "closed", "opening", "open", "closing"
 
@@ -47,10 +49,11 @@ def content_step(side: Side, frame: amqp.Frame) -> None:
             side.left = -1
 
 
-def whole_frames(data: bytes) -> int:
-    """How many bytes of `data` are whole frames."""
+def whole_frames(data: bytes, most: int = MAX_FRAMES) -> int:
+    """How many bytes of `data` are whole frames, `most` of them at most."""
     at = 0
-    while at + 7 <= len(data):
+    while at + 7 <= len(data) and most > 0:
+        most -= 1
         stop = at + 8 + int.from_bytes(data[at + 3 : at + 7], "big")
         if stop > len(data):
             break
@@ -58,10 +61,11 @@ def whole_frames(data: bytes) -> int:
     return at
 
 
-class Dance:
-    """One play. `seed` decides everything."""
+class CloseSchedule:
+    """One schedule. `seed` decides everything; `look`, if there is one, is called after each step of the gateway."""
 
-    def __init__(self, seed: int, action: str) -> None:
+    def __init__(self, seed: int, action: str, look: Callable[[Talk], None] | None = None) -> None:
+        self.look = look
         self.random = Random(seed)
         self.talk = Talk("amqp", rule(action, messages=1, burst=1, fallback="close", max_delay_ns=SECOND // 2))
         self.talk.client(amqp.greeting())
@@ -75,6 +79,10 @@ class Dance:
         self.crossings = 0  # of its closes with one by the client or the broker
         self.sent: dict[int, list[bytes]] = {number: [] for number in CHANNELS}
 
+    def run(self, steps: int) -> None:
+        self.play(steps)
+        self.finish()
+
     def play(self, steps: int) -> None:
         moves = (
             self.client_speaks, self.client_speaks, self.client_reads, self.broker_speaks, self.broker_reads,
@@ -82,7 +90,6 @@ class Dance:
         )  # fmt: skip
         for _ in range(steps):
             self.random.choice(moves)()
-        self.finish()
 
     def finish(self) -> None:
         """Let everybody read to the end: then nobody waits for anything, and every number can be opened again."""
@@ -111,7 +118,7 @@ class Dance:
             self.hear_broker(len(self.from_broker))
             while self.client_reads() or self.broker_reads():
                 pass
-            self.talk.wait(SECOND)
+            self.wait(SECOND)
             after = (len(self.talk.to_client), len(self.talk.to_broker), len(self.from_client), len(self.from_broker))
             quiet = quiet + 1 if before == after == (0, 0, 0, 0) and not self.talk.conversation.held_bytes else 0
         raise AssertionError(f"they never come to rest: {self.talk.conversation}")
@@ -122,20 +129,40 @@ class Dance:
         self.hear_client(self.random.choice((1, 20, 100, 400, 5000)))
 
     def hear_client(self, size: int) -> None:
-        data, self.from_client = self.from_client[:size], self.from_client[size:]
-        self.talk.client(data)
+        for piece in self.pieces(self.from_client, size):
+            data, self.from_client = self.from_client[:piece], self.from_client[piece:]
+            self.talk.client(data)
+            self.looked()
 
     def gateway_hears_broker(self) -> None:
         self.hear_broker(self.random.choice((1, 20, 100, 5000)))
 
     def hear_broker(self, size: int) -> None:
-        data, self.from_broker = self.from_broker[:size], self.from_broker[size:]
-        if data:
+        for piece in self.pieces(self.from_broker, size):
+            data, self.from_broker = self.from_broker[:piece], self.from_broker[piece:]
             self.talk.broker(data)
-            self.talk.wait(0)
+            self.looked()
+            self.wait(0)
+
+    def pieces(self, data: bytes, size: int) -> list[int]:
+        """In how many bytes at a time the first `size` of `data` are heard: frame by frame where somebody looks, else at once."""
+        if self.look is None:
+            return [size] if data else []
+        found: list[int] = []
+        while sum(found) < min(size, len(data)):
+            found.append(whole_frames(data[sum(found) :], 1))
+        return found
 
     def time_passes(self) -> None:
-        self.talk.wait(self.random.choice((1, 100, 300)) * 1_000_000)
+        self.wait(self.random.choice((1, 100, 300)) * 1_000_000)
+
+    def wait(self, nanoseconds: int) -> None:
+        self.talk.wait(nanoseconds)
+        self.looked()
+
+    def looked(self) -> None:
+        if self.look is not None:
+            self.look(self.talk)
 
     # ---- the client --------------------------------------------------------------------------------------------------
 
