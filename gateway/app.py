@@ -61,7 +61,7 @@ from gateway.listeners.connection_errors import SHARED, Refusal
 from gateway.listeners.factory import Protection, changed_tls, listeners_of, open_listeners, put_tls, say_ending
 from gateway.listeners.listener import Arrival, Listener
 from gateway.remote_admin import RemoteAdmin
-from gateway.session.ending import dismiss
+from gateway.session.ending import close_gracefully
 from gateway.session.session import Session
 from gateway.session.shared import Shared
 from gateway.telemetry import collector, exposition, status
@@ -281,7 +281,7 @@ class Gateway:
         if session is None:
             return False
         words = f"closed by an operator: {reason}" if reason else "closed by an operator"
-        self.sweeper.attempt(session, partial(dismiss, session, words, "admin", now_ns()))
+        self.sweeper.attempt(session, partial(close_gracefully, session, words, "admin", now_ns()))
         self.sweeper.end(session)
         self.event_loop.wake()
         return True

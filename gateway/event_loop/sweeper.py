@@ -23,7 +23,7 @@ from gateway.event_loop.idle_sessions import SLOT_NS, IdleSessions
 from gateway.pipeline.parts import NEVER, ProtocolError
 from gateway.pipeline.pipeline import Batch
 from gateway.session.deadlines import quiet_until, tick
-from gateway.session.ending import break_off, pass_ends
+from gateway.session.ending import fail_on_protocol_error, propagate_ends
 from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
 from limiter.executor import Executor, Submission
@@ -223,7 +223,7 @@ class Sweeper:
                 if deliveries is not None:
                     batches.append(deliveries)
         except ProtocolError as broken:  # a name of its own: mypyc would give `error` this type below as well
-            break_off(session, broken, now)
+            fail_on_protocol_error(session, broken, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
 
@@ -259,7 +259,7 @@ class Sweeper:
                         session.resume(now, submission.now)
                 except ProtocolError as broken:
                     session.give_up(batch)
-                    break_off(session, broken, now)
+                    fail_on_protocol_error(session, broken, now)
                 except Exception as error:  # let it crash: this session only
                     session.give_up(batch)
                     self._crashed(session, error)
@@ -278,7 +278,7 @@ class Sweeper:
             self._mark_active(session)
         try:
             session.settle(now)
-            pass_ends(session, now)
+            propagate_ends(session, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
         if session.over:
@@ -352,7 +352,7 @@ class Sweeper:
             self.wake(session)
 
     def end(self, session: Session) -> None:
-        """Take out a session that has ended outside of a turn (`abort`, `say_farewell`, a batch that broke); wake it if it has not."""
+        """Take out a session that has ended outside of a turn (`abort`, `send_close`, a batch that broke); wake it if it has not."""
         if session.over:
             self._remove(session, None)
         else:

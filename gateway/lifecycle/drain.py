@@ -17,8 +17,8 @@ import trio
 from gateway import log
 from gateway.clock import now_ns
 from gateway.session import description
-from gateway.session.ending import say_farewell
-from gateway.session.graceful_close import attend_departure, begin_departure, depart
+from gateway.session.ending import send_close
+from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close, finish_graceful_close
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
@@ -77,28 +77,28 @@ def begin(session: Session, now: int) -> None:
     if session.conversation.has_farewell:
         session.begin_drain()
     else:
-        begin_departure(session, FAREWELL, "drain", now)
+        begin_graceful_close(session, FAREWELL, "drain", now)
 
 
 def is_told(session: Session) -> bool:
     """Whether only its peers' own ends are still waited for."""
-    return session.conversation.draining or (session.departure is not None and session.departure.over)
+    return session.conversation.draining or (session.graceful_close is not None and session.graceful_close.over)
 
 
 def tell_drained(session: Session, now: int) -> None:
-    if session.departure is not None:
-        attend_departure(session, now)
+    if session.graceful_close is not None:
+        advance_graceful_close(session, now)
     elif session.drained(now, QUIET_NS):
-        say_farewell(session, FAREWELL, "drain", now)
+        send_close(session, FAREWELL, "drain", now)
 
 
 def tell_late(session: Session, now: int) -> None:
     if not is_told(session):
         log.event(logging.WARNING, "drain_deadline", conn=session.number, state=description.state(session, now))
-        if session.departure is None:
-            say_farewell(session, FAREWELL, "drain", now)
+        if session.graceful_close is None:
+            send_close(session, FAREWELL, "drain", now)
         else:
-            depart(session, now)
+            finish_graceful_close(session, now)
 
 
 def release_held(gateway: Gateway) -> None:

@@ -1,22 +1,24 @@
-"""What time does to a session: heartbeats, silent peers, the deadlines of either end; and when it may rest (`idle_sessions.py`)."""
+"""Deadlines of a session: heartbeats, silent peers, either end; and until when an idle session needs no look (`idle_sessions.py`)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gateway.pipeline.parts import NEVER
-from gateway.session.ending import say_farewell
-from gateway.session.graceful_close import attend_departure
+from gateway.session.ending import send_close
+from gateway.session.graceful_close import advance_graceful_close
 from gateway.session.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session.session import Session
 
-LINGER_NS: Final = 10_000_000_000  # how long the second side may take to close after the first (a guess; brokers close at once)
-STALLED_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
-PARTING_NS: Final = 750_000_000  # the same for one whose handshake took too long: gone within a second (docs/design/reliability.md F01)
+LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
+STALLED_LINGER_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
+HANDSHAKE_LINGER_NS: Final = (
+    750_000_000  # the same where the handshake took too long: closed within a second (docs/design/reliability.md F01)
+)
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
-CALM_NS: Final = 700_000_000  # without a byte before a session is at rest: what lasts a tick or two after the last one is over
-REST_NS: Final = 10_000_000_000  # at most; what is forgotten below is then late, not lost (a guess)
-SLOWEST_READER_NS: Final = 300_000_000_000  # how long a client may take none of the bytes that wait for it (docs/design/reliability.md F03)
+CALM_NS: Final = 700_000_000  # without a byte before a session counts as idle: by then all that lasts a tick or two is over (a guess)
+MAX_IDLE_NS: Final = 10_000_000_000  # between two looks: what `quiet_until` overlooks is then late, not lost (a guess)
+MAX_UNREAD_NS: Final = 300_000_000_000  # for a client to take none of the bytes that wait for it (docs/design/reliability.md F03)
 
 
 def tick(session: Session, now: int) -> None:
@@ -24,38 +26,38 @@ def tick(session: Session, now: int) -> None:
     client = session.client
     upstream = session.upstream
     if client.hung_up and not session.first_end_at:
-        session.first_end_at = now  # its end may stand behind bytes that are not read for now
+        session.first_end_at = now  # its end may come behind bytes that are not read for now
     session.conversation.release_late_slots(now)
     if session.conversation.endings:
         session.end_flights(now)
         session.again = True
     if session.conversation.tick():
         session.again = True
-    if session.departure is not None:
-        attend_departure(session, now)
-    if session.farewell_due <= now:
-        say_farewell(session, session.detail, session.cause, now)
+    if session.graceful_close is not None:
+        advance_graceful_close(session, now)
+    if session.close_due <= now:
+        send_close(session, session.detail, session.cause, now)
     silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
     if session.first_end_at:
         in_flight = client.backlog > 0 or upstream.backlog > 0
         moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
-        patience = STALLED_NS if in_flight else LINGER_NS
+        patience = STALLED_LINGER_NS if in_flight else LINGER_NS
         if session.cause == HANDSHAKE_TIMEOUT:
-            patience = PARTING_NS
+            patience = HANDSHAKE_LINGER_NS
         if now - moved_at > patience:
             session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
         session.client_dead = True
-        say_farewell(session, f"the client has been silent for {seconds} s", "heartbeat", now)
+        send_close(session, f"the client has been silent for {seconds} s", "heartbeat", now)
     elif silent == BROKER_SILENT:
         seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
         session.broker_dead = True
-        say_farewell(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
-    elif client.backlog > 0 and now - client.sent_at > SLOWEST_READER_NS:
-        say_farewell(session, "the client does not read", "client_stalled", now)
+        send_close(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
+    elif client.backlog > 0 and now - client.sent_at > MAX_UNREAD_NS:
+        send_close(session, "the client does not read", "client_stalled", now)
     elif not session.conversation.handshake_done:
-        _hasten(session, now)
+        _enforce_handshake_timeout(session, now)
     elif session.listener_config.idle_ns:
         _close_idle(session, now)
 
@@ -63,7 +65,7 @@ def tick(session: Session, now: int) -> None:
 def quiet_until(session: Session, now: int) -> int:
     """Until when, in monotonic ns, `tick` has nothing to do unless the session has a turn before that; 0 where it has to look each time.
 
-    Who changes a session outside of its turn does so by `Sweeper.attempt` or wakes it: one at rest would not notice.
+    Change a session outside of its turn by `Sweeper.attempt`, or wake it: an idle one would not notice.
     """
     client = session.client
     upstream = session.upstream
@@ -76,9 +78,9 @@ def quiet_until(session: Session, now: int) -> int:
         or now - upstream.sent_at < CALM_NS  # not `max` of three, which compiled code asks Python for
         or session.batch is not None
         or session.first_end_at > 0
-        or session.farewell_due < NEVER
+        or session.close_due < NEVER
         or session.draining
-        or session.departure is not None
+        or session.graceful_close is not None
         or session.shared.memory_full
         or client.hung_up
         or client.backlog + upstream.backlog > 0
@@ -90,30 +92,30 @@ def quiet_until(session: Session, now: int) -> int:
         or not session.reads_broker()
     ):
         return 0
-    due = min(now + REST_NS, session.heartbeats.due())
+    due = min(now + MAX_IDLE_NS, session.heartbeats.due())
     if session.listener_config.idle_ns:
         due = min(due, heard_at + session.listener_config.idle_ns)
     return due if due > now else 0
 
 
 def _reads_client(session: Session) -> bool:
-    """Whether what the client sends is read at once."""
+    """Whether the client's bytes are read as they come."""
     return session.batch is None and not session.draining and not session.withheld()
 
 
-def _hasten(session: Session, now: int) -> None:
-    """The handshake is not over: close the session when its time is, however busily either side trickles."""
+def _enforce_handshake_timeout(session: Session, now: int) -> None:
+    """Close a session whose handshake is not over in time, however busily either side sends a byte now and then."""
     accepted_at = session.opened_at if session.permit is None else session.permit.accepted_at
     if session.conversation.draining or now - accepted_at <= session.listener_config.handshake_ns:
         return
-    who = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
-    reason = f"{who} within {session.listener_config.handshake_ns / 1e9:g} s (handshake_timeout)"
+    fault = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
+    reason = f"{fault} within {session.listener_config.handshake_ns / 1e9:g} s (handshake_timeout)"
     session.detail = reason
-    say_farewell(session, reason, HANDSHAKE_TIMEOUT, now)
+    send_close(session, reason, HANDSHAKE_TIMEOUT, now)
 
 
 def _close_idle(session: Session, now: int) -> None:
-    """Neither side has said anything for the listener's idle_timeout, and nothing is on its way."""
+    """Close a session on which neither side has sent anything for the listener's idle_timeout, and nothing is on its way."""
     client = session.client
     upstream = session.upstream
     heard_at = max(client.received_at, upstream.received_at)
@@ -121,4 +123,4 @@ def _close_idle(session: Session, now: int) -> None:
     busy = session.draining or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
     if not busy and now - heard_at > session.listener_config.idle_ns:
         seconds = session.listener_config.idle_ns / 1e9
-        say_farewell(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle", now)
+        send_close(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle", now)

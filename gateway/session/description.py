@@ -33,7 +33,7 @@ def bottleneck(session: Session, now: int) -> str:
 
 def state(session: Session, now: int) -> str:
     """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
-    if session.draining or session.departure is not None:
+    if session.draining or session.graceful_close is not None:
         return "draining"
     if session.conversation.broker_blocked:
         return "blocked"

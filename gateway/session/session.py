@@ -31,7 +31,7 @@ from limiter.in_flight import GIVEN_UP
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
-    from gateway.session.graceful_close import Departure
+    from gateway.session.graceful_close_state import GracefulClose
 
 REQUESTS_DUE: Final = 256  # held requests judged again per turn
 TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at a close pika drops what it has not handed out (a guess)
@@ -71,7 +71,7 @@ class Session:
         self.shared = shared
         self.deliveries = stages.deliveries
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
-        self.departure: Departure | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
+        self.graceful_close: GracefulClose | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
         self.forward = stages.forward
         self.again = False
         self.over = False
@@ -87,7 +87,7 @@ class Session:
         self.due = NEVER
         self.timed = NEVER  # for the loop: the `due` it has a timer for
         self.settled_in = 0  # for the loop: number of the sweep it was last settled in
-        self.idle_until = 0  # for the loop: when there is something to do here next (`session_clock.rest`); 0: something has happened
+        self.idle_until = 0  # for the loop: when there is something to do here next (`deadlines.quiet_until`); 0: something has happened
         self.first_end = ""  # whose end came first: "client" or "broker"
         self.first_end_at = 0  # when
         self.idle_bytes = 0  # what `buffered` said when it came to rest
@@ -97,7 +97,7 @@ class Session:
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total
         self.detail = ""  # one line for the log
         self.opened_at = 0
-        self.farewell_due = NEVER  # when to say farewell for the reason in `detail`, see `session_end.dismiss`
+        self.close_due = NEVER  # when to say farewell for the reason in `detail`, see `ending.close_gracefully`
         self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(config.flow, self.conversation, upstream)
@@ -108,7 +108,7 @@ class Session:
         """Read and decode what can be read now; True when `batch` is to be submitted to the judge. `buffer` is the loop's one buffer.
 
         `settle` follows in the same sweep, after the judge's verdicts where they come at once: so everything a sweep has for a peer leaves
-        with one system call. Raises ProtocolError (see `session_end.break_off`).
+        with one system call. Raises ProtocolError (see `ending.fail_on_protocol_error`).
         """
         self._relay(now, buffer)
         if self.conversation.endings:
@@ -197,8 +197,8 @@ class Session:
         out: list[bytes] = []
         conversation.relay(data, out)
         client = self.client
-        if self.departure is not None:
-            self.departure.pass_on(client, out)
+        if self.graceful_close is not None:
+            self.graceful_close.pass_on(client, out)
             return
         for data in out:
             client.queue(data, 0, len(data))
@@ -289,8 +289,8 @@ class Session:
         self.conversation.memory_starved = self.shared.memory_full and self._full()
         replies = self.conversation.take_replies()
         if replies:
-            if self.departure is not None:
-                self.departure.pass_on(client, [replies])
+            if self.graceful_close is not None:
+                self.graceful_close.pass_on(client, [replies])
             else:
                 client.queue(replies, 0, len(replies))
         client.flush(now)

@@ -13,8 +13,8 @@ from gateway.protocols.amqp.handshake import OTHER_PROTOCOLS
 
 ROOT = Path(__file__).parents[2] / "gateway"
 POSITIONS = {
-    "say_farewell": 2,
-    "dismiss": 2,
+    "send_close": 2,
+    "close_gracefully": 2,
     "abort": 0,
     "finish": 0,
     "count_closed": 0,

@@ -19,7 +19,7 @@ class Floor:
 
     def __init__(self) -> None:
         conversation = SimpleNamespace(has_farewell=True, draining=False, held_messages=0, parked_messages=0)
-        self.sessions: dict[int, Any] = {1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, departure=None)}
+        self.sessions: dict[int, Any] = {1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, graceful_close=None)}
         self.turns: list[object] = []
         self.closed = False
 

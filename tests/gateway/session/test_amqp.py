@@ -13,7 +13,7 @@ import pamqp.header
 
 from gateway.clock import now_ns
 from gateway.session import description
-from gateway.session.ending import say_farewell
+from gateway.session.ending import send_close
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.wires import Wires
@@ -147,7 +147,7 @@ def test_farewell_tells_both_sides_and_ends_when_they_answer() -> None:
     with Wires(rule()) as wires:
         client, broker = open_connection(wires)
         session = wires.session()
-        say_farewell(session, "the gateway is stopping", "drain", now_ns())
+        send_close(session, "the gateway is stopping", "drain", now_ns())
         wires.sweeper.end(session)
         wires.run()
         (_, close), *_ = commands(wires.received(client))

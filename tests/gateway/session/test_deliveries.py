@@ -13,7 +13,7 @@ from gateway.clock import now_ns
 from gateway.counting.access_log import AccessLog, Rolling
 from gateway.counting.access_log_lines import text_of
 from gateway.session import description
-from gateway.session.ending import dismiss, say_farewell
+from gateway.session.ending import close_gracefully, send_close
 from gateway.session.listener_config import ListenerConfig
 from limiter.limits import Limit, Rate
 from limiter.request import Request
@@ -255,7 +255,7 @@ def test_an_operator_who_closes_a_connection_does_not_cost_its_client_what_the_b
         client, broker = consuming(wires, no_ack=True)
         broker.sendall(deliveries(1, 20))
         wires.run()
-        dismiss(wires.session(), "closed by an operator", "admin", wires.now())
+        close_gracefully(wires.session(), "closed by an operator", "admin", wires.now())
         wires.run()
         assert wires.received(client) == deliveries(1, 20)
         wires.elapse(0.5)
@@ -273,7 +273,7 @@ def test_what_a_farewell_does_not_pass_is_abandoned() -> None:
         client, broker = consuming(wires)
         broker.sendall(deliveries(1, 60))
         wires.run()
-        say_farewell(wires.session(), "the gateway is stopping", "drain", wires.now())
+        send_close(wires.session(), "the gateway is stopping", "drain", wires.now())
         client.close()
         broker.close()
         wires.until(lambda: bool(wires.ended))

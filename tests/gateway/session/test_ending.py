@@ -16,7 +16,7 @@ from pamqp import commands
 
 from gateway.assembly import assemble
 from gateway.protocols.amqp.conversation import AmqpConversation
-from gateway.session.ending import say_farewell
+from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
@@ -395,7 +395,7 @@ def test_an_operator_closes_while_the_client_stands_within_a_frame() -> None:
         head = amqp.publish(1, "free", b"B" * 500_000, cut=500_000)[:300_000]
         link.say(head)
         got = link.at_broker()
-        say_farewell(link.session, "closed by an operator: runaway job", "admin", wires.now())
+        send_close(link.session, "closed by an operator: runaway job", "admin", wires.now())
         wires.sweeper.end(link.session)
         wires.run()
         told = link.close_of(link.at_client())
@@ -410,7 +410,7 @@ def test_an_operator_closes_while_the_broker_stands_within_a_frame(wires: Wires)
     link = Link(wires)
     half = amqp.deliver(1, b"d" * 1000)[:-400]
     link.answer(half)
-    say_farewell(link.session, "closed by an operator", "admin", wires.now())
+    send_close(link.session, "closed by an operator", "admin", wires.now())
     wires.sweeper.end(link.session)
     wires.run()
     assert link.at_client() == half

@@ -22,7 +22,7 @@ from gateway.listeners.listener import Listener
 from gateway.listeners.upstream import Upstream
 from gateway.pipeline.parts import NEVER
 from gateway.protocols.amqp.conversation import AmqpConversation
-from gateway.session.ending import say_farewell
+from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
 from gateway.transport.channel import Channel
@@ -272,7 +272,7 @@ def test_farewell_reaches_a_client_that_is_still_sending() -> None:
         client.recv(1 << 20)
         s.begin_drain()
         client.sendall(amqp.publish(1, "q", b"x" * 100_000) * 6)  # sent before it heard of the farewell
-        say_farewell(s, "stop", "drain", now_ns())
+        send_close(s, "stop", "drain", now_ns())
         w.sweeper.end(s)
         broker.recv(1 << 20)
         broker.close()  # the broker answers at once

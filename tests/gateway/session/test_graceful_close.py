@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from gateway.session import description
-from gateway.session.ending import dismiss
-from gateway.session.graceful_close import PATIENCE_NS, TELLING_NS, begin_departure, depart
+from gateway.session.ending import close_gracefully
+from gateway.session.graceful_close import MAX_NS, MAX_REJECTING_NS, begin_graceful_close, finish_graceful_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
@@ -42,7 +42,7 @@ def of_version(version: int, language: str = "JAVA", *, opaque: int = 1, code: i
 
 def leave(wires: Wires) -> None:
     session = wires.session()
-    wires.sweeper.attempt(session, partial(begin_departure, session, "the gateway is stopping", "drain", wires.now()))
+    wires.sweeper.attempt(session, partial(begin_graceful_close, session, "the gateway is stopping", "drain", wires.now()))
 
 
 def told(data: bytes) -> list[tuple[object, object]]:
@@ -210,7 +210,7 @@ def test_others_get_all_their_answers_at_once_and_the_end_behind_them(language: 
         client.sendall(asked[1])
         leave(wires)
         wires.run()
-        assert wires.received(broker) == asked[0] + asked[1], "it was in the socket when the departure began"
+        assert wires.received(broker) == asked[0] + asked[1], "it was in the socket when the close began"
         broker.sendall(response(1))
         wires.run()
         assert wires.received(client) == b"", "or a client that sends one by one would never come to rest"
@@ -306,8 +306,8 @@ def test_a_client_that_goes_on_asking_is_told_for_two_seconds_and_then_closed() 
             wires.run(0.002)
             asked.append(asked[-1] + 1)
             wires.stand_still(0.05)
-            assert wires.now() - began_at < TELLING_NS + S // 2
-        assert wires.now() - began_at >= TELLING_NS - S // 10
+            assert wires.now() - began_at < MAX_REJECTING_NS + S // 2
+        assert wires.now() - began_at >= MAX_REJECTING_NS - S // 10
         assert told(wires.received(client)) == [(0, 1), *((1500, opaque) for opaque in asked[:-1])]
 
 
@@ -337,7 +337,7 @@ def test_an_operators_close_is_as_orderly() -> None:
         client, broker = wires.connect("rocketmq")
         client.sendall(send("orders", opaque=1))
         wires.run()
-        wires.sweeper.attempt(wires.session(), partial(dismiss, wires.session(), "closed by an operator", "admin", wires.now()))
+        wires.sweeper.attempt(wires.session(), partial(close_gracefully, wires.session(), "closed by an operator", "admin", wires.now()))
         wires.sweeper.end(wires.session())
         wires.elapse(1)
         broker.sendall(response(1))
@@ -363,12 +363,12 @@ def test_nobody_is_waited_for_for_ever() -> None:
         wires.run()
         assert wires.session().client.backlog or sent < len(answer)
         leave(wires)
-        wires.elapse(PATIENCE_NS / S - TICK_S)
-        departure = wires.session().departure
-        assert departure is not None
-        assert not departure.over
+        wires.elapse(MAX_NS / S - TICK_S)
+        close = wires.session().graceful_close
+        assert close is not None
+        assert not close.over
         wires.elapse(2 * TICK_S)
-        assert departure.over
+        assert close.over
 
 
 def test_a_name_servers_client_gets_its_route_before_the_end() -> None:
@@ -396,13 +396,13 @@ def test_a_connection_that_was_never_used_is_closed_at_once_and_leaving_twice_is
         client, broker = wires.connect("rocketmq")
         wires.run()
         leave(wires)
-        begin_departure(wires.session(), "again", "admin", wires.now())
+        begin_graceful_close(wires.session(), "again", "admin", wires.now())
         wires.elapse(TICK_S)
         assert closed(client)
-        depart(wires.session(), wires.now())
+        finish_graceful_close(wires.session(), wires.now())
         client.close()
         broker.close()
         wires.run()
         ((session, _),) = wires.ended
         assert (session.cause, session.detail) == ("drain", "the gateway is stopping")
-        assert repr(session.departure) == "<Departure over told=0 the gateway is stopping>"
+        assert repr(session.graceful_close) == "<GracefulClose over rejections=0 the gateway is stopping>"
