@@ -8,8 +8,8 @@ protocol has to find.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.pipeline.conversation import Conversation, ConversationContext
@@ -50,7 +50,7 @@ class Protocol:
     name: str  # `protocol` of a listener, in its configuration and wherever operators see it
     conversation: Callable[[ConversationContext], Conversation]  # the subclass of Conversation
     opening: Opening
-    close_causes: tuple[str, ...] = ()  # labels of sluice_connections_closed_total that only this protocol has
+    close_causes: Mapping[str, str] = field(default_factory=dict)  # those that not every protocol has, with their meanings
     rejection: Callable[[int, str], Rejection] | None = None  # of a code and a text; None: it has no words, clients see the close
     adapt_reasons: tuple[str, ...] = ()  # what the broker shows of its load that tightens a cap with `adapt`
     busy_reasons: tuple[str, ...] = ()  # labels of sluice_broker_busy_total; () where brokers do not say that they are busy

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from gateway.admission import CAUSES
 from gateway.close_causes import COMMON, by_cause
 from gateway.protocols import PROTOCOLS
@@ -65,6 +67,14 @@ def test_every_cause_in_the_code_is_listed_and_no_other() -> None:
         *COMMON,
         *(cause for protocol in PROTOCOLS.values() for cause in protocol.close_causes),
     }
+
+
+@pytest.mark.parametrize(
+    ("cause", "meaning"), [*COMMON.items(), *(one for each in PROTOCOLS.values() for one in each.close_causes.items())]
+)
+def test_every_cause_has_a_meaning_in_whole_sentences(cause: str, meaning: str) -> None:
+    assert meaning[0].isupper(), cause
+    assert meaning.endswith("."), cause
 
 
 def test_series_begin_at_0_for_every_cause_of_the_protocol() -> None:

@@ -9,15 +9,27 @@ from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.protocol import BACKLOGS_OF_QUEUES, BLOCKED, SLOW_CONFIRMS, Opening, Protocol
 
+CLOSE_CAUSES: Final = {
+    "access_refused": "The client logs in with a certificate (EXTERNAL) but has shown none to the gateway.",
+    "broker_heartbeat": "The broker was silent for longer than the negotiated heartbeat allows; the client was told.",
+    "heartbeat": "The client was silent for longer than the negotiated heartbeat allows.",
+    "max_connections_per_user": "Refused: the user had `max_connections_per_user` already.",
+    "wrong_protocol_amqp_1_0": "The client speaks AMQP 1.0; the gateway and this listener speak 0-9-1.",
+    "wrong_protocol_amqp_version": "The client speaks another version of AMQP than 0-9-1.",
+    "wrong_protocol_http": "The client speaks HTTP: perhaps it means RabbitMQ's management port.",
+    "wrong_protocol_http2": "The client speaks HTTP/2, as gRPC does.",
+    "wrong_protocol_mqtt": "The client speaks MQTT.",
+    "wrong_protocol_proxy": "A load balancer sends a PROXY header that the listener does not take: `accept_proxy_protocol`.",
+    "wrong_protocol_stomp": "The client speaks STOMP.",
+    "wrong_protocol_tls": "The client speaks TLS on a listener without `tls`.",
+    "wrong_protocol_unknown": "The client's first bytes are of no protocol that the gateway knows.",
+}
+
 AMQP: Final = Protocol(
     name="amqp",
     conversation=AmqpConversation,
     opening=Opening(8, handshake.opening),
-    close_causes=(
-        "access_refused", "broker_heartbeat", "heartbeat", "max_connections_per_user", "wrong_protocol_amqp_1_0",
-        "wrong_protocol_amqp_version", "wrong_protocol_http", "wrong_protocol_http2", "wrong_protocol_mqtt", "wrong_protocol_proxy",
-        "wrong_protocol_stomp", "wrong_protocol_tls", "wrong_protocol_unknown",
-    ),
+    close_causes=CLOSE_CAUSES,
     rejection=Rejection,
     adapt_reasons=(BLOCKED, SLOW_CONFIRMS),
     confirms=True,

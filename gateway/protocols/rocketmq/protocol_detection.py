@@ -14,7 +14,12 @@ from gateway.pipeline.parts import ProtocolError
 HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API and the dashboard listen elsewhere (`admin: bind:`)"
 PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"
 
-CLOSE_CAUSES: Final = ("bad_header", "bad_length", "frame_too_large", "wrong_protocol")
+CLOSE_CAUSES: Final = {
+    "bad_header": "The header of a frame could not be read, or could be read in two ways.",
+    "bad_length": "The lengths at the beginning of a frame contradict each other.",
+    "frame_too_large": "A frame or its header was larger than allowed (`max_frame`).",
+    "wrong_protocol": "The client's first bytes are of another protocol; the log says which.",
+}
 
 OTHER_PROTOCOLS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x16\x03", "TLS on a plain port; set `tls:` on the listener, or `tls.enable=false` in the client"),
