@@ -125,7 +125,7 @@ def _fault(name: str, value: object, message: str) -> Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ChangeContext:
     """Who changes a limit, when (seconds since 1970), and why if the body does not say."""
 
     by: str
@@ -133,7 +133,7 @@ class Circumstances:
     reason: str
 
 
-def override(body: LimitBody, before: StoredOverride | None, about: Circumstances) -> StoredOverride:
+def override(body: LimitBody, before: StoredOverride | None, change_context: ChangeContext) -> StoredOverride:
     """The live change that `body` describes, merged into `before` where there is one (PATCH); raises ProblemError 422."""
     base = before or StoredOverride()
     faults: list[Fault] = []
@@ -165,10 +165,10 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
         max_delay=choose("max_delay", _duration),
         fallback=choose("fallback", str),
         candidate=choose("candidate", _candidate),
-        expires=choose("expires", lambda text: _expiry(text, about.now)),
-        by=about.by,
-        at=format_time(about.now),
-        reason=_reason(body, base, about),
+        expires=choose("expires", lambda text: _expiry(text, change_context.now)),
+        by=change_context.by,
+        at=format_time(change_context.now),
+        reason=_reason(body, base, change_context),
     )
     if not faults:
         faults += limiter_faults(stored)
@@ -195,11 +195,11 @@ def override(body: LimitBody, before: StoredOverride | None, about: Circumstance
     return stored
 
 
-def _reason(body: LimitBody, base: StoredOverride, about: Circumstances) -> str:
+def _reason(body: LimitBody, base: StoredOverride, change_context: ChangeContext) -> str:
     """The body's, else the request's own; where neither says why (the body not even null), as it was."""
     if isinstance(body.reason, str):
         return body.reason
-    return about.reason or (base.reason if body.reason is UNSET else "")
+    return change_context.reason or (base.reason if body.reason is UNSET else "")
 
 
 def limiter_faults(stored: StoredOverride) -> list[Fault]:

@@ -37,6 +37,34 @@ class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
     concurrent: int | None = None
     warm_up: str | None = None
 
+    @classmethod
+    def of(cls, limit: Limit) -> LimitText:
+        messages, size = limit.messages, limit.bytes
+        return cls(
+            messages=None if messages is None else format_rate(messages),
+            bytes=None if size is None else format_byte_rate(size),
+            messages_per_second=None if messages is None else messages.per_second,
+            bytes_per_second=None if size is None else size.per_second,
+            messages_burst=None if messages is None else limit.messages_capacity(),
+            bytes_burst=None if size is None else limit.bytes_capacity(),
+            concurrent=limit.concurrent,
+        )
+
+    @classmethod
+    def of_rule(cls, rule: Rule) -> LimitText:
+        """The limit of a rule: what its algorithm makes of it, too."""
+        view = cls.of(rule.limit)
+        if not has_burst(rule.algorithm):
+            return msgspec.structs.replace(view, messages_burst=None, bytes_burst=None)
+        if rule.algorithm == "warm_up":
+            return msgspec.structs.replace(view, warm_up=format_duration(rule.limit.warm_up_ns or DEFAULT_OVER_NS))
+        return view
+
+    @classmethod
+    def of_candidate(cls, rule: Rule) -> LimitText | None:
+        limit = rule.candidate_limit()
+        return None if limit is None else cls.of(limit)
+
 
 class RefusedClient(msgspec.Struct, frozen=True):
     """A client address, and how many messages a candidate would have refused it, at most."""
@@ -189,29 +217,6 @@ class LimitPage(msgspec.Struct, frozen=True):
 # ---- making them ----------------------------------------------------------------------------------------------------
 
 
-def rule_limit(rule: Rule) -> LimitText:
-    """The limit of a rule: what its algorithm makes of it, too."""
-    told = limit_text(rule.limit)
-    if not has_burst(rule.algorithm):
-        return msgspec.structs.replace(told, messages_burst=None, bytes_burst=None)
-    if rule.algorithm == "warm_up":
-        return msgspec.structs.replace(told, warm_up=format_duration(rule.limit.warm_up_ns or DEFAULT_OVER_NS))
-    return told
-
-
-def limit_text(limit: Limit) -> LimitText:
-    messages, size = limit.messages, limit.bytes
-    return LimitText(
-        messages=None if messages is None else format_rate(messages),
-        bytes=None if size is None else format_byte_rate(size),
-        messages_per_second=None if messages is None else messages.per_second,
-        bytes_per_second=None if size is None else size.per_second,
-        messages_burst=None if messages is None else limit.messages_capacity(),
-        bytes_burst=None if size is None else limit.bytes_capacity(),
-        concurrent=limit.concurrent,
-    )
-
-
 def level_of(effective: Effective, usage: Usage | None = None, operation: str = "produce") -> Level:
     rule = effective.rule
     return Level(
@@ -220,7 +225,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         origin=effective.origin,
         rule=rule.name,
         place=effective.place,
-        limit=rule_limit(rule),
+        limit=LimitText.of_rule(rule),
         action=rule.action,
         reply=rule.reply,
         mode=rule.mode,
@@ -234,7 +239,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         usage=usage,
         operation=operation,
         algorithm=rule.algorithm,
-        candidate=candidate_text(rule),
+        candidate=LimitText.of_candidate(rule),
         weight=rule.weight,
         protected=rule.protected,
     )
@@ -245,16 +250,11 @@ def explained(found: Explanation, operation: str, holds: Level | None) -> Explai
         operation=operation,
         per=found.per,
         holds=holds,
-        lost=[Lost(loss.origin, loss.rule, loss.place, limit_text(loss.limit), loss.reason) for loss in found.losses],
+        lost=[Lost(loss.origin, loss.rule, loss.place, LimitText.of(loss.limit), loss.reason) for loss in found.losses],
         missed=[Missed(miss.rule, miss.place, miss.reason) for miss in found.misses],
         rules=found.rules,
         more=found.more,
     )
-
-
-def candidate_text(rule: Rule) -> LimitText | None:
-    limit = rule.candidate_limit()
-    return None if limit is None else limit_text(limit)
 
 
 def candidate_usage(counts: CandidateCounts, time_of: Callable[[int], float]) -> CandidateUsage:
@@ -272,7 +272,7 @@ def levels_of(effectives: Iterable[Effective]) -> list[Level]:
 
 def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[[int], float]) -> Usage:
     """`rates` is the topic's item of the gateway's own list; `time_of` tells the time of day at a monotonic moment."""
-    told = rates or {}
+    now = rates or {}
     return Usage(
         fill=round(state.fill, 4),
         breaker=state.breaker,
@@ -283,16 +283,16 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
         held=state.held,
         refused=state.refused,
         shadow_refused=state.shadow_refused,
-        rate_now=None if state.rate_now is None else limit_text(state.rate_now),
-        cap_now=None if state.cap_now is None else limit_text(state.cap_now),
+        rate_now=None if state.rate_now is None else LimitText.of(state.rate_now),
+        cap_now=None if state.cap_now is None else LimitText.of(state.cap_now),
         cap_reason=state.cap_reason or None,
         in_flight=state.in_flight,
         concurrent_now=state.concurrent,
         last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
-        received_per_second=told.get("received_per_second"),
-        forwarded_per_second=told.get("forwarded_per_second"),
-        refused_per_second=told.get("refused_per_second"),
-        bytes_per_second=told.get("bytes_per_second"),
+        received_per_second=now.get("received_per_second"),
+        forwarded_per_second=now.get("forwarded_per_second"),
+        refused_per_second=now.get("refused_per_second"),
+        bytes_per_second=now.get("bytes_per_second"),
         candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
     )
 

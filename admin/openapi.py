@@ -91,7 +91,7 @@ def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any]
         parameters.append(IF_MATCH)
     operation: dict[str, Any] = {
         "operationId": _name(route),
-        "summary": route.about,
+        "summary": route.summary,
         "x-role": route.role.word,
         "responses": {
             **{str(status): {"description": "Done." if status < 300 else "Not now.", "content": content} for status in route.statuses},
@@ -113,7 +113,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         schema["maximum"] = parameter.most
     if parameter.choices:
         schema["enum"] = list(parameter.choices)
-    return {"name": parameter.name, "in": "query", "required": False, "description": parameter.about, "schema": schema}
+    return {"name": parameter.name, "in": "query", "required": False, "description": parameter.summary, "schema": schema}
 
 
 def _name(route: Route) -> str:

@@ -14,12 +14,12 @@ from admin.state import NO_CANDIDATE, Burst, StoredOverride, format_time, live
 from limiter.units import format_byte_rate, format_duration, format_rate
 
 if TYPE_CHECKING:
-    from admin.bodies import Circumstances
+    from admin.bodies import ChangeContext
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
 
-def promoted(stored: StoredOverride | None, file_rule: Rule, rule: Rule, about: Circumstances) -> StoredOverride:
+def promoted(stored: StoredOverride | None, file_rule: Rule, rule: Rule, change_context: ChangeContext) -> StoredOverride:
     """The live change after the promotion of the candidate of `rule`, which is `file_rule` with its live change `stored`.
 
     Raises ProblemError 409 where that change holds more than a candidate and is to end.
@@ -42,9 +42,9 @@ def promoted(stored: StoredOverride | None, file_rule: Rule, rule: Rule, about: 
         messages=base.messages if candidate.messages is None else format_rate(candidate.messages),
         bytes=base.bytes if candidate.bytes is None else format_byte_rate(candidate.bytes),
         candidate=NO_CANDIDATE,
-        by=about.by,
-        at=format_time(about.now),
-        reason=about.reason,
+        by=change_context.by,
+        at=format_time(change_context.now),
+        reason=change_context.reason,
     )
     if candidate.burst_ns is not None:
         after = with_fields(after, burst=format_duration(candidate.burst_ns))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from admin import log
-from admin.bodies import Circumstances, LimitBody, override
+from admin.bodies import ChangeContext, LimitBody, override
 from admin.changes import Author, WriteFailedError
 from admin.context import limits_in_use
 from admin.endpoints.limits import LONGEST_NAME
@@ -84,7 +84,7 @@ class Sparing:
         return untold
 
 
-class Desk:
+class LimitRequestService:
     """Does what remote admin asks for."""
 
     def __init__(
@@ -141,12 +141,12 @@ class Desk:
         of that; what else an earlier one says (bytes, burst, action) stays, but its reason: consoles give none.
         """
         author = _author(client, access_key, request_id)
-        about = Circumstances(author.name, self._wall_clock(), "")
+        change_context = ChangeContext(author.name, self._wall_clock(), "")
         target = key_target(rocketmq_topic(topic))
 
         def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
             body = LimitBody(messages=format_rate(per_second(rate)), mode="enforce", expires=None, reason=None)
-            return [(target, override(body, self._store.state.keys.get(target), about))], None
+            return [(target, override(body, self._store.state.keys.get(target), change_context))], None
 
         try:
             if len(topic) > LONGEST_NAME:

@@ -31,7 +31,7 @@ class Parameter:
 
     name: str
     kind: str
-    about: str
+    summary: str
     most: int = 0
     choices: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class Route:
     template: str
     role: Role
     handler: Callable[[Context], Awaitable[Answer]]
-    about: str
+    summary: str
     answer: Any = None
     body: Any = None
     body_required: bool = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from admin.limit_views import CandidateUsage, LimitText, candidate_text, rule_limit
+from admin.limit_views import CandidateUsage, LimitText
 from admin.state import StoredOverride
 from limiter.units import format_duration, format_rate
 
@@ -83,20 +83,20 @@ def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit:
         per=rule.per,
         match={name: str(getattr(match, name)) for name in match.given()},
         algorithm=rule.algorithm,
-        limit=rule_limit(rule),
+        limit=LimitText.of_rule(rule),
         action=rule.action,
         reply=rule.reply,
         mode=rule.mode,
         open_for=format_duration(rule.breaker_ns()),
         max_delay=format_duration(rule.max_delay_ns),
         fallback=rule.fallback,
-        file_limit=rule_limit(file_rule),
+        file_limit=LimitText.of_rule(file_rule),
         origin="override" if stored is not None and unfit is None else "file",
         routing_key_words=rule.routing_key_words,
         ipv6_prefix=rule.ipv6_prefix,
         override=stored,
         unfit=unfit,
-        candidate=candidate_text(rule),
+        candidate=LimitText.of_candidate(rule),
         weight=rule.weight,
         protected=rule.protected,
         adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),

@@ -41,7 +41,6 @@ class Counts:
 
     opened: int = 0
     turned_away: int = 0  # 503: no place, nobody idle
-    gave_way: int = 0  # idle, closed for a newcomer
     too_slow: int = 0  # a deadline passed while writing
 
 
@@ -112,7 +111,6 @@ class Server:
         for exchange in self.open:
             if exchange.give_way():
                 del self.open[exchange]
-                self.counts.gave_way += 1
                 return True
         return False
 

@@ -27,7 +27,7 @@ import trio
 
 import admin.ports
 from admin.ports import ReloadFailedError
-from admin.remote_admin import Desk
+from admin.remote_admin import LimitRequestService
 from gateway import log, systemd
 from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import Caps
@@ -136,7 +136,7 @@ class Gateway:
             self.judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, BACKLOG_BYTES
         )
         self.memory = MemoryWatermark(settings.memory.high_watermark, self.shared)
-        self.remote_admin = RemoteAdmin(Desk(self, store), self._wake)
+        self.remote_admin = RemoteAdmin(LimitRequestService(self, store), self._wake)
         self.shared.take_gateway_request = self.remote_admin.take
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
         self.event_loop = EventLoop(self.sweeper)

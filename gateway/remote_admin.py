@@ -1,4 +1,4 @@
-"""Remote admin: limit requests on their way from a session to the admin's desk and back.
+"""Remote admin: limit requests on their way from a session to the admin's limit request service and back.
 
 A conversation is sans-IO and a change must be on the disk before it is answered, so such a request leaves its session (`take`, called in
 the session's turn) and is answered later, between two sweeps, while the session's other traffic goes on. Requests take turns: one is done
@@ -31,8 +31,8 @@ BUSY: Final = "the gateway has too many requests of this kind to do; ask again"
 FAILED: Final = "the gateway could not do this; its log says why"
 
 
-class Desk(Protocol):
-    """Does what is asked: `admin.remote_admin.Desk`."""
+class LimitRequestService(Protocol):
+    """Does what is asked: `admin.remote_admin.LimitRequestService`."""
 
     async def view(self) -> bytes: ...
 
@@ -46,8 +46,8 @@ class Desk(Protocol):
 class RemoteAdmin:
     """The way there and back. `wake` lets a session take a turn, so that its answer leaves."""
 
-    def __init__(self, desk: Desk, wake: Callable[[Session], None]) -> None:
-        self._desk = desk
+    def __init__(self, service: LimitRequestService, wake: Callable[[Session], None]) -> None:
+        self._service = service
         self._wake = wake
         self._send: trio.MemorySendChannel[tuple[Session, LimitRequest]]
         self._receive: trio.MemoryReceiveChannel[tuple[Session, LimitRequest]]
@@ -85,14 +85,14 @@ class RemoteAdmin:
         action = str(request.code)
         why = refusal(session, request)
         if why:
-            await self._desk.turn_away(action, why, *who)
+            await self._service.turn_away(action, why, *who)
             return NO_PERMISSION, why, b""
         if request.fault:
-            await self._desk.refuse(action, request.fault, *who)
+            await self._service.refuse(action, request.fault, *who)
             return SYSTEM_ERROR, request.fault, b""
         if not request.changes():
-            return SUCCESS, "", await self._desk.view()
-        why = await self._desk.change(action, request.topic, request.rate, *who)
+            return SUCCESS, "", await self._service.view()
+        why = await self._service.change(action, request.topic, request.rate, *who)
         return (SYSTEM_ERROR, why, b"") if why else (SUCCESS, "", b"")
 
     def _answer(self, session: Session, request: LimitRequest, code: int, remark: str, body: bytes = b"") -> None:

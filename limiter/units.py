@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Final
 
 from limiter.bypass import PARTS, Share
-from limiter.limits import SECOND, Rate
+from limiter.limits import SECOND, Limit, Rate
 
 DURATIONS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 COUNTS: Final = {"": 1, "k": 10**3, "M": 10**6}
@@ -152,6 +152,16 @@ def format_rate(rate: Rate) -> str:
 def format_byte_rate(rate: Rate) -> str:
     """The shortest exact way to write a rate of bytes: `10MiB/s`, `1500B/s`."""
     return write_rate(rate, SIZES)
+
+
+def format_limit(limit: Limit, joint: str = ", ") -> str:
+    """A limit on one line: `500/s, 10MiB/s`; `64 in flight`; `unlimited`."""
+    rates = [] if limit.messages is None else [format_rate(limit.messages)]
+    if limit.bytes is not None:
+        rates.append(format_byte_rate(limit.bytes))
+    if not rates:
+        return "unlimited" if limit.concurrent is None else f"{limit.concurrent} in flight"
+    return joint.join(rates)
 
 
 def format_share(share: Share) -> str:

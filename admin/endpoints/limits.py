@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import trio
 
 from admin.auth import Role
-from admin.bodies import Circumstances, LimitBody, decode, override
+from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.context import Context
 from admin.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, in_use, level_of, usage_of
 from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
@@ -187,12 +187,12 @@ async def _write(context: Context, *, merge: bool) -> Answer:
     name = key_of_request(context)
     target = key_target(name)
     body = decode(context.request.body, LimitBody)
-    about = Circumstances(context.request.actor.name, context.wall_clock(), context.reason)
+    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, etag(configured(context, name)))
         before = context.store.state.keys.get(target) if merge else None
-        return [(target, override(body, before, about))], None
+        return [(target, override(body, before, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
     return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)

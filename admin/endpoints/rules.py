@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace as with_fields
 
 from admin.auth import Role
-from admin.bodies import Circumstances, LimitBody, ReasonBody, decode, override
+from admin.bodies import ChangeContext, LimitBody, ReasonBody, decode, override
 from admin.context import Context
 from admin.limit_views import candidate_usage
 from admin.preconditions import etag, require_match
@@ -79,11 +79,11 @@ async def put(context: Context) -> Answer:
     name = name_of(context)
     view(context, name)
     body = decode(context.request.body, LimitBody)
-    about = Circumstances(context.request.actor.name, context.wall_clock(), context.reason)
+    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, etag(configured(context, name)))
-        return [(rule_target(name), override(body, None, about))], None
+        return [(rule_target(name), override(body, None, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
     return Answer(done) if isinstance(done, Preview) else answer(context, name)
@@ -95,7 +95,7 @@ async def promote(context: Context) -> Answer:
     view(context, name)
     body = decode(context.request.body, ReasonBody)
     reason = body.reason if isinstance(body.reason, str) else context.reason
-    about = Circumstances(context.request.actor.name, context.wall_clock(), reason or "candidate promoted")
+    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), reason or "candidate promoted")
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, etag(configured(context, name)))
@@ -105,9 +105,9 @@ async def promote(context: Context) -> Answer:
         if rule is None or rule.candidate is None:
             remedy = f'name one in the configuration, or PUT /v1/rules/{name} with {{"candidate": {{"messages": "300/s"}}}}'
             raise ProblemError(409, "no-candidate", f"the rule {name!r} has no candidate to promote; {remedy}")
-        return [(rule_target(name), promoted(store.state.rules.get(name), file_rule, rule, about))], None
+        return [(rule_target(name), promoted(store.state.rules.get(name), file_rule, rule, change_context))], None
 
-    done = await context.change(edit, about.reason)
+    done = await context.change(edit, change_context.reason)
     return Answer(done) if isinstance(done, Preview) else answer(context, name)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from gateway import log
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BLOCKED, SLOW_CONFIRMS
-from gateway.telemetry.limit_events import limit_text
+from limiter.units import format_limit
 
 if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
@@ -126,8 +126,8 @@ class Caps:
             for event, state in self.judge.heed(name, load.reason(now), now):
                 level = logging.WARNING if event == "tightening" else logging.INFO
                 log.event(
-                    level, f"cap_{event}", listener=name, rule=state.rule, reason=state.reason or None, limit=limit_text(state.limit),
-                    now=limit_text(state.now),
+                    level, f"cap_{event}", listener=name, rule=state.rule, reason=state.reason or None, limit=format_limit(state.limit),
+                    now=format_limit(state.now),
                 )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -138,8 +138,8 @@ def describe(state: CapState, now: int) -> dict[str, object]:
     """A cap in `GET /v1/listeners`."""
     return {
         "rule": state.rule,
-        "limit": limit_text(state.limit),
-        "now": limit_text(state.now),
+        "limit": format_limit(state.limit),
+        "now": format_limit(state.now),
         "part": state.permille / 1000,
         "reason": state.reason or None,
         "seconds": round((now - state.since) / 1e9, 3) if state.reason else None,

@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import path
-from gateway.cli.output import Column, brief, columns, talk
-from gateway.cli.verbs import Change, Group, Remote, Verb, changing, or_list, remote, said
+from gateway.cli.output import Column, columns, print_status, summarise
+from gateway.cli.verbs import Change, Group, Remote, Verb, changing, optional_list_word, remote, report_change
 
 
 def _targets(item: dict[str, Any]) -> object:
@@ -21,7 +21,7 @@ def _became(item: dict[str, Any]) -> object:
     changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
     if len(changes) != 1:
         return f"{len(changes)} changes"
-    return f"{brief(changes[0].get('before'))} -> {brief(changes[0].get('after'))}"
+    return f"{summarise(changes[0].get('before'))} -> {summarise(changes[0].get('after'))}"
 
 
 COLUMNS: Final[list[Column]] = [
@@ -36,8 +36,8 @@ COLUMNS: Final[list[Column]] = [
 AUDIT: Final[list[Column]] = columns("sequence", "at", "by", "role", "address", "action", "outcome", "reason", "detail")
 CHANGES: Final[list[Column]] = [
     ("what", lambda change: change.get("target")),
-    ("before", lambda change: brief(change.get("before"))),
-    ("after", lambda change: brief(change.get("after"))),
+    ("before", lambda change: summarise(change.get("before"))),
+    ("after", lambda change: summarise(change.get("after"))),
 ]
 
 
@@ -64,7 +64,9 @@ def show(remote: Remote, revision: int) -> None:
     if remote.form != "table" or not isinstance(entry, dict):
         remote.emit(body)
         return
-    talk(", ".join(f"{name} {entry[name]}" for name in ("revision", "at", "by", "action", "reason") if entry.get(name) not in {None, ""}))
+    print_status(
+        ", ".join(f"{name} {entry[name]}" for name in ("revision", "at", "by", "action", "reason") if entry.get(name) not in {None, ""})
+    )
     remote.emit(entry.get("changes", []), CHANGES)
 
 
@@ -91,11 +93,11 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
         remote.emit(body.get("changes", []), CHANGES)
     else:
         remote.emit([body.get("entry", {})], COLUMNS)
-    said(change, f"returned to revision {revision}", f"return to revision {revision}")
+    report_change(change, f"returned to revision {revision}", f"return to revision {revision}")
 
 
 @click.command(cls=Verb, example="sluice audit --limit 20\nsluice audit -o json")
-@or_list
+@optional_list_word
 @click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, the latest first.")
 @remote
 def audit(remote: Remote, most: int) -> None:

@@ -10,8 +10,8 @@ import click
 from gateway.cli.client import Reply, path
 from gateway.cli.exits import USAGE, CommandError
 from gateway.cli.explain import explained, in_flight, tried
-from gateway.cli.output import Column, brief, clean, column, talk
-from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
+from gateway.cli.output import Column, clean, column, print_status, summarise
+from gateway.cli.verbs import Change, Group, Remote, changing, remote, report_change
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
@@ -188,11 +188,11 @@ def _preview(body: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def told_replaced(change: Change, seen: Reply) -> None:
-    """Say which live change the new one replaces, if there was one."""
+def report_replaced(change: Change, seen: Reply) -> None:
+    """Report which live change the new one replaces, if there was one."""
     earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
     if isinstance(earlier, dict):
-        talk(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {brief(earlier)}")
+        print_status(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {summarise(earlier)}")
 
 
 @click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
@@ -242,7 +242,7 @@ def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
         for line in explained(body):
             click.echo(clean(line).rstrip())
     if not body.get("levels"):
-        talk("no limit holds for this key")
+        print_status("no limit holds for this key")
 
 
 @limits.command(
@@ -262,10 +262,10 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -
     seen = client.ask("GET", target)
     reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     show_key(remote, reply)
-    said(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
-    told_replaced(change, seen)
+    report_change(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
+    report_replaced(change, seen)
     for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
-        talk(str(remark))
+        print_status(str(remark))
 
 
 @limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'")
@@ -279,4 +279,4 @@ def unset(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
     seen = client.ask("GET", target) if change.if_version is None else None
     reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
     show_key(remote, reply)
-    said(change, f"live change of {' '.join(key)} taken back", f"take back the live change of {' '.join(key)}")
+    report_change(change, f"live change of {' '.join(key)} taken back", f"take back the live change of {' '.join(key)}")

@@ -8,8 +8,8 @@ import click
 
 from gateway.cli.client import AdminClient, listed
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
-from gateway.cli.output import Column, clean, column, talk
-from gateway.cli.verbs import Change, Group, Remote, Verb, acting, or_list, remote, said
+from gateway.cli.output import Column, clean, column, print_status
+from gateway.cli.verbs import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
 
 
 def _culprits(item: dict[str, Any]) -> object:
@@ -108,7 +108,7 @@ RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart
 
 @click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
 @click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
-@or_list
+@optional_list_word
 @remote
 def topics(remote: Remote, query: str | None) -> None:
     """Topics seen lately: received, forwarded, refused, now and in all. Operation consume: what consumers got from a queue.
@@ -149,11 +149,11 @@ def close(remote: Remote, change: Change, connection: int) -> None:
     body = remote.client.ask("DELETE", f"/v1/connections/{connection}", query=change.query()).body
     if remote.form != "table":
         remote.emit(body)
-    said(change, f"connection {connection} is being closed", f"close connection {connection}")
+    report_change(change, f"connection {connection} is being closed", f"close connection {connection}")
 
 
 @click.command(cls=Verb, example="sluice listeners\nsluice listeners -o yaml")
-@or_list
+@optional_list_word
 @remote
 def listeners(remote: Remote) -> None:
     """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last.
@@ -203,18 +203,18 @@ def health(ctx: click.Context, remote: Remote) -> None:
         found = error.content if isinstance(error.content, dict) else {}
         reasons = [str(reason) for reason in found.get("reasons") or []]
         known = reasons or [str(found["detail"])] if reasons or found.get("detail") else []
-        talk(f"{client.url} is not ready{':' if known else ''}")
+        print_status(f"{client.url} is not ready{':' if known else ''}")
         for reason in known:
-            talk(f"  {reason}")
+            print_status(f"  {reason}")
         if not known and found.get("ready") is False and not client.has_token:
-            talk("the reasons are told to whoever has a token; see --token-file")
+            print_status("the reasons are told to whoever has a token; see --token-file")
         elif not known:
             error.show()
         if remote.form != "table":
             remote.emit({"ready": False, "reasons": known or [error.message]})
         ctx.exit(FAILED)
     for warning in body.get("warnings") or [] if isinstance(body, dict) else []:
-        talk(f"ready, but {warning}")
+        print_status(f"ready, but {warning}")
     shown = body if isinstance(body, dict) else {"ready": True}
     remote.emit({"ready": shown.get("ready")} if remote.form == "table" else shown)
     ctx.exit(OK)
@@ -249,9 +249,9 @@ def reload(remote: Remote, change: Change) -> None:
     for line in lines:
         click.echo(clean(line))
     if change.dry_run:
-        talk("dry run, the configuration in force stays" if lines else "dry run: nothing would change")
+        print_status("dry run, the configuration in force stays" if lines else "dry run: nothing would change")
     else:
-        talk("configuration read again" if lines else "configuration read again: nothing changed")
+        print_status("configuration read again" if lines else "configuration read again: nothing changed")
 
 
 @click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'")
@@ -266,4 +266,4 @@ def drain(remote: Remote, change: Change) -> None:
     else:
         body = {"confirm": True, **({"reason": change.reason} if change.reason else {})}
         remote.emit(remote.client.ask("POST", "/v1/drain", body=body).body)
-    said(change, "draining begun", "begin to drain")
+    report_change(change, "draining begun", "begin to drain")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli.exits import INVALID, OK, USAGE, CommandError
-from gateway.cli.output import clean, counted, emit, talk
+from gateway.cli.output import clean, counted, emit, print_status
 from gateway.cli.verbs import Group, Verb, output_option
 from gateway.settings.sources import FLAGS
 
@@ -83,12 +83,12 @@ def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa
     """Look for mistakes in a configuration, without a gateway: exit 0, or 3 with every mistake's line, column and remedy."""
     warnings = settings.warnings()
     for warning in warnings:
-        place = str(warning.place)
+        place = str(warning.location)
         click.echo(_lines(str(warning).replace(f"{place}: ", f"{place}: {'error' if strict else 'warning'}: ", 1)), err=True)
     if warnings and strict:
         raise CommandError(INVALID, f"{counted(len(warnings), 'warning')}, and --strict")
     found = (counted(len(settings.listeners), "listener"), counted(len(settings.rules), "rule"), counted(len(warnings), "warning"))
-    talk(f"{settings.file}: good; {', '.join(found)}")
+    print_status(f"{settings.file}: good; {', '.join(found)}")
     ctx.exit(OK)
 
 
@@ -158,5 +158,5 @@ def new(target: Path | None, name: str, role: str) -> None:
         raise click.ClickException(f"{target}: {error.strerror}") from None
     with os.fdopen(handle, "w") as file:
         file.write(made + "\n")
-    talk(f"{target} written; add to the configuration and restart:")
+    print_status(f"{target} written; add to the configuration and restart:")
     click.echo(f"admin:\n  tokens:\n    - {{name: {name}, role: {role}, file: {clean(target.absolute())}}}")

@@ -100,8 +100,8 @@ def cell(value: object) -> str:
     return clean(value)
 
 
-def brief(stored: object) -> str:
-    """What a change stored, on one line: `messages 7/s`; who, when and why are told elsewhere."""
+def summarise(stored: object) -> str:
+    """A stored change on one line: `messages 7/s`. Its author, time and reason have columns of their own."""
     if not isinstance(stored, dict):
         return "none"
     return cell({name: value for name, value in stored.items() if value is not None and name not in {"by", "at", "reason", "sha256"}})
@@ -156,6 +156,6 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def talk(message: str) -> None:
-    """Say something to the person; not data."""
+def print_status(message: str) -> None:
+    """Write a message for the person at the terminal to stderr. Data goes to stdout (`emit`)."""
     click.echo(clean(message), err=True)

@@ -31,9 +31,9 @@ from gateway.cli.exits import (
     CommandError,
 )
 from gateway.cli.history import roll_back
-from gateway.cli.output import Column, column, counted, talk
+from gateway.cli.output import Column, column, counted, print_status
 from gateway.cli.quota_plan import QuotaPlan, Rails, plan, shown_burst, shown_rate
-from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, said
+from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, report_change
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
 
 QUOTAS: Final[list[Column]] = [
@@ -173,11 +173,11 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
             shown = [*CHANGED[:-1], ("limit now", lambda item: now.get((item["protocol"], item["topic"]))), CHANGED[-1]]
         if changes:
             remote.emit(changes, shown)
-        talk(
+        print_status(
             f"{counted(len(changes), 'change')}; {counted(found.live, 'quota')} in force, {found.new} in the snapshot of {new.computed_at}"
         )
         for sentence in found.tripped:
-            talk(f"guard rail: {sentence}")
+            print_status(f"guard rail: {sentence}")
         return
     version = seen.etag.strip('"')
     remote.emit({"changes": changes, "guard_rails": list(found.tripped), "live": found.live, "new": found.new, "version": version})
@@ -264,7 +264,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
         hint = "add --reason" if ignore_guard_rails else "if it is right all the same: --ignore-guard-rails --reason TEXT"
         raise CommandError(POLICY, f"nothing was published: a guard rail is tripped; {hint}")
     if not found.differences:
-        talk("nothing changes; nothing was published")
+        print_status("nothing changes; nothing was published")
         ctx.exit(OK)
     if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new)
@@ -272,7 +272,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(new), if_match=wanted)
     if remote.form != "table":
         remote.emit(reply.body)
-    said(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")
+    report_change(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")
 
 
 @quotas.command(example="sluice quotas rollback --yes --reason 'orders refused too much'")
@@ -312,7 +312,9 @@ def show(remote: Remote, file: Path | None) -> None:
         remote.emit(document)
         return
     if not snapshot.quotas:
-        talk("no quotas are published" if file is None else f"{file} holds no quotas")
+        print_status("no quotas are published" if file is None else f"{file} holds no quotas")
         return
     remote.emit(document["quotas"], QUOTAS)
-    talk(f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}")
+    print_status(
+        f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}"
+    )

@@ -12,9 +12,9 @@ import click
 from gateway.cli.client import AdminClient, Reply, listed, path
 from gateway.cli.exits import NOT_FOUND, CommandError
 from gateway.cli.explain import tried
-from gateway.cli.limits import change_body, limit_options, show, told_replaced
-from gateway.cli.output import Column, column, talk
-from gateway.cli.verbs import Change, Group, Remote, changing, remote, said
+from gateway.cli.limits import change_body, limit_options, report_replaced, show
+from gateway.cli.output import Column, column, print_status
+from gateway.cli.verbs import Change, Group, Remote, changing, remote, report_change
 
 RULES: Final[list[Column]] = [
     column("rule", "name"),
@@ -65,8 +65,8 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
         seen = client.ask("GET", target)
         reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
-    said(change, f"rule {name} changed", f"change rule {name}")
-    told_replaced(change, seen)
+    report_change(change, f"rule {name} changed", f"change rule {name}")
+    report_replaced(change, seen)
 
 
 @rules.command(example="sluice rules promote orders --dry-run\nsluice rules promote orders --reason 'a week without refusals'")
@@ -83,8 +83,8 @@ def promote(remote: Remote, change: Change, name: str) -> None:
         reply = client.ask("POST", f"{target}:promote", query=change.query(), body=body, if_match=change.if_match(seen))
     show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
     rule = seen.body if isinstance(seen.body, dict) else {}
-    talk(f"the candidate of {name}: {tried(rule.get('candidate'), rule.get('candidate_usage'))}")
-    said(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
+    print_status(f"the candidate of {name}: {tried(rule.get('candidate'), rule.get('candidate_usage'))}")
+    report_change(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
 
 
 @rules.command(example="sluice rules reset rocketmq-topics")
@@ -99,7 +99,7 @@ def reset(remote: Remote, change: Change, name: str) -> None:
     with _naming(client, name):
         reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
     show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
-    said(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
+    report_change(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import click
 
 from gateway.cli.client import AdminClient, Reply, token_for
 from gateway.cli.exits import FAILED, USAGE, CommandError
-from gateway.cli.output import Column, clean, emit, talk
+from gateway.cli.output import Column, clean, emit, print_status
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -126,8 +126,8 @@ def output_option(command: F) -> F:
     )(command)
 
 
-def or_list(command: F) -> F:
-    """Takes the word `list` for nothing, where a verb does nothing but list: other groups want it, and nobody should have to know which."""
+def optional_list_word(command: F) -> F:
+    """Accept an optional, ignored `list`, as groups with several verbs require it."""
     return click.argument("word", required=False, type=click.Choice(["list"]), metavar="[list]", expose_value=False)(command)
 
 
@@ -193,6 +193,6 @@ def _with_change(command: Callable[..., Any], kept: str, *more: Callable[..., An
     return wrapped
 
 
-def said(change: Change, done: str, would: str) -> None:
-    """Tell the person what was done ("draining begun"), or what a dry run would do ("begin to drain")."""
-    talk(f"dry run, nothing is changed; would {would}" if change.dry_run else done)
+def report_change(change: Change, done: str, would: str) -> None:
+    """Report what was done ("draining begun"), or what a dry run would do ("begin to drain")."""
+    print_status(f"dry run, nothing is changed; would {would}" if change.dry_run else done)

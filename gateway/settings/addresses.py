@@ -43,7 +43,7 @@ class HostPort(ScalarKind[Address]):
             )
         return super().read(node, path, reading)
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Address:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> Address:
         text = scalar.text
         if re.fullmatch("[0-9]{1,5}", text):
             raise Invalid(f"{quoted(text)} is a port without a host", f"did you mean 127.0.0.1:{text}?")
@@ -87,7 +87,7 @@ class HostName(ScalarKind[str]):
     def __init__(self, example: str) -> None:
         self.example = example
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         text = scalar.text
         if ":" in text:
             if "%" in text or not is_ipv6(text):
@@ -114,7 +114,7 @@ class Network(ScalarKind[str]):
     def __init__(self, example: str) -> None:
         self.example = example
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         try:
             Addresses(scalar.text)
         except ValueError as error:

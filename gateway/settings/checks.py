@@ -10,7 +10,6 @@ from typing import Final
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
 from gateway.settings.port_ranges import PortRange
-from gateway.settings.problems import NOWHERE, Place
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
 from gateway.settings.types import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
@@ -28,14 +27,10 @@ def overlap(one: Address, other: Address) -> bool:
     return one.port == other.port != 0 and (one.host == other.host or bool({one.host, other.host} & ANY))
 
 
-def _place(reading: Reading, path: str) -> Place:
-    return reading.origins.get(path, NOWHERE)
-
-
 def _called(reading: Reading, path: str) -> str:
     """Where something stands, for the end of a message: `line 12`, or its path."""
-    place = _place(reading, path)
-    return f"line {place.line}" if place.line else path
+    location = reading.location(path)
+    return f"line {location.line}" if location.line else path
 
 
 def _both_read(reading: Reading, section: str, *keys: str) -> bool:
@@ -54,9 +49,7 @@ def unique_names(reading: Reading) -> None:
                 what = "listener" if cls is Listener else "rule"
                 message = f'duplicate name "{value.name}"'
                 first = _called(reading, f"{seen[value.name]}.name")
-                reading.problems.add(
-                    _place(reading, f"{path}.name"), f"{path}.name", message, f"rename this {what}; the first is in {first}"
-                )
+                reading.add_problem(f"{path}.name", message, f"rename this {what}; the first is in {first}")
             seen.setdefault(value.name, path)
 
 
@@ -69,14 +62,13 @@ def binds(reading: Reading) -> None:
         inner = f"{path}.bind"
         taken = next((earlier for earlier, address in bound if overlap(address, value.bind)), None)
         if taken is not None:
-            place = _place(reading, inner)
             where = inner
-            if not place.line:  # the admin's default: blame the listener
-                place, where, taken = _place(reading, taken), taken, inner
+            if not reading.location(inner).line:  # the admin's default: blame the listener
+                where, taken = taken, inner
             remedy = f"choose another port; {taken} has it" + (
-                f" (line {_place(reading, taken).line})" if _place(reading, taken).line else ""
+                f" (line {reading.location(taken).line})" if reading.location(taken).line else ""
             )
-            reading.problems.add(place, where, f"{value.bind} is bound twice", remedy)
+            reading.add_problem(where, f"{value.bind} is bound twice", remedy)
         bound.append((inner, value.bind))
     for path, value in reading.sections:
         if not isinstance(value, Listener) or not value.upstream.host:
@@ -84,8 +76,7 @@ def binds(reading: Reading) -> None:
         own = next((inner for inner, address in bound if overlap(address, value.upstream) and is_loopback(value.upstream.host)), None)
         if own is not None:
             inner = f"{path}.upstream"
-            reading.problems.add(
-                _place(reading, inner),
+            reading.add_problem(
                 inner,
                 f"{value.upstream} is this gateway's own {own}",
                 "name the broker's address, or move one of the two",
@@ -99,7 +90,7 @@ def tls_modes(reading: Reading) -> None:
             inner = f"{path}.tls.mode"
             message = f"permissive is RocketMQ's way; {value.speaks.names.title} clients without TLS have a port of their own"
             remedy = "set mode: enforcing, and give clients without TLS a listener without `tls`"
-            reading.problems.add(_place(reading, inner), inner, message, remedy)
+            reading.add_problem(inner, message, remedy)
 
 
 def remote_admins(reading: Reading) -> None:
@@ -108,7 +99,7 @@ def remote_admins(reading: Reading) -> None:
         if isinstance(value, Listener) and not value.speaks.limit_requests and value.remote_admin is not None:
             inner = f"{path}.remote_admin"
             message = f"{value.speaks.names.title} has no requests that change limits"
-            reading.problems.add(_place(reading, inner), inner, message, "remove it, and use the admin API or `sluice limits set`")
+            reading.add_problem(inner, message, "remove it, and use the admin API or `sluice limits set`")
 
 
 def broker_ports(reading: Reading) -> None:
@@ -120,17 +111,17 @@ def broker_ports(reading: Reading) -> None:
         if value.broker_ports is None:
             if not reading.unread(f"{path}.broker_ports"):
                 message = "is missing: the listeners of its brokers need ports"
-                reading.problems.add(_place(reading, f"{path}.protocol"), f"{path}.broker_ports", message, "add broker_ports: 20911-20950")
+                reading.add_problem(f"{path}.broker_ports", message, "add broker_ports: 20911-20950", at=f"{path}.protocol")
         else:
             _check_range(reading, path, value.bind.host, value.broker_ports, ranges)
             ranges.append((f"{path}.broker_ports", value.bind.host, value.broker_ports))
         if value.advertise is None and value.bind.host in ANY and not reading.unread(f"{path}.advertise"):
             message = f"is missing: clients cannot be told to dial {value.bind.host}"
             remedy = "add advertise: and the address or name under which clients reach this gateway"
-            reading.problems.add(_place(reading, f"{path}.bind"), f"{path}.advertise", message, remedy)
+            reading.add_problem(f"{path}.advertise", message, remedy, at=f"{path}.bind")
         elif value.advertise in ANY:
             remedy = "name the address under which clients reach this gateway"
-            reading.problems.add(_place(reading, f"{path}.advertise"), f"{path}.advertise", f"nobody can dial {value.advertise}", remedy)
+            reading.add_problem(f"{path}.advertise", f"nobody can dial {value.advertise}", remedy)
 
 
 def brokers_room(listener: Listener) -> int:
@@ -150,14 +141,14 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
             addresses.append((f"{other}.upstream", value.upstream))
         for name, address in addresses:
             if address.host and ports.first <= address.port <= ports.last and overlap(address, Address(host, address.port)):
-                reading.problems.add(
-                    _place(reading, inner), inner, f"{address} is within it, and is {name}", f"choose other ports; {_called(reading, name)}"
+                reading.add_problem(
+                    inner,
+                    f"{address} is within it, and is {name}",
+                    f"choose other ports; {_called(reading, name)}",
                 )
     for name, other_host, other_ports in earlier:
         if ports.first <= other_ports.last and other_ports.first <= ports.last and overlap(Address(host, 1), Address(other_host, 1)):
-            reading.problems.add(
-                _place(reading, inner), inner, f"overlaps {name}: {other_ports}", f"choose other ports; {_called(reading, name)}"
-            )
+            reading.add_problem(inner, f"overlaps {name}: {other_ports}", f"choose other ports; {_called(reading, name)}")
 
 
 def credit(reading: Reading) -> None:
@@ -165,11 +156,11 @@ def credit(reading: Reading) -> None:
     for path, value in reading.sections:
         if isinstance(value, Credit) and value.more_after > value.initial and _both_read(reading, path, "more_after", "initial"):
             inner = f"{path}.more_after"
-            if not _place(reading, inner).line:
+            if not reading.location(inner).line:
                 inner = f"{path}.initial"
             message = f"more_after {value.more_after} is above initial {value.initial}: credit would run out for ever"
             remedy = f"set more_after to {max(1, value.initial // 2)}, or initial to at least {value.more_after}"
-            reading.problems.add(_place(reading, inner), inner, message, remedy)
+            reading.add_problem(inner, message, remedy)
 
 
 def fleet(reading: Reading) -> None:
@@ -178,14 +169,14 @@ def fleet(reading: Reading) -> None:
         if isinstance(value, FleetRedis) and value.cluster and re.fullmatch(r"rediss?://[^/]+(/0?)?", value.url) is None:
             inner = f"{path}.cluster"
             remedy = "write url: redis://HOST:PORT/0, or leave cluster out"
-            reading.problems.add(_place(reading, inner), inner, f"{value.url} is no node of a cluster: those have database 0 only", remedy)
+            reading.add_problem(inner, f"{value.url} is no node of a cluster: those have database 0 only", remedy)
         if not isinstance(value, FleetRedis) or value.tls is None or not _both_read(reading, path, "url"):
             continue
         if not value.url.startswith("rediss://"):
             inner = f"{path}.tls"
             plain = value.url.partition("://")[2]
             remedy = f"did you mean url: rediss://{plain}?" if value.url.startswith("redis:") else "remove tls"
-            reading.problems.add(_place(reading, inner), inner, f"{value.url} is without TLS", remedy)
+            reading.add_problem(inner, f"{value.url} is without TLS", remedy)
 
 
 def memory(reading: Reading) -> None:
@@ -195,10 +186,10 @@ def memory(reading: Reading) -> None:
             continue
         if value.per_connection > value.high_watermark:
             inner = f"{path}.per_connection"
-            if not _place(reading, inner).line:
+            if not reading.location(inner).line:
                 inner = f"{path}.high_watermark"
             message = "per_connection is above high_watermark: one connection could stop all"
-            reading.problems.add(_place(reading, inner), inner, message, "lower per_connection or raise high_watermark")
+            reading.add_problem(inner, message, "lower per_connection or raise high_watermark")
 
 
 def admin(reading: Reading) -> None:
@@ -209,14 +200,12 @@ def admin(reading: Reading) -> None:
         if value.bind.host and not is_loopback(value.bind.host):
             message = f"{value.bind} is not a loopback address, and the admin API has no TLS yet"
             remedy = f"bind 127.0.0.1:{value.bind.port} and reach it through an SSH tunnel or `kubectl port-forward`"
-            reading.problems.add(_place(reading, f"{path}.bind"), f"{path}.bind", message, remedy)
+            reading.add_problem(f"{path}.bind", message, remedy)
         names: set[str] = set()
         for number, token in enumerate(value.tokens):
             inner = f"{path}.tokens[{number}].name"
             if token.name and token.name in names:
-                reading.problems.add(
-                    _place(reading, inner), inner, f'duplicate name "{token.name}"', "the history could not tell them apart"
-                )
+                reading.add_problem(inner, f'duplicate name "{token.name}"', "the history could not tell them apart")
             names.add(token.name)
 
 
@@ -234,7 +223,7 @@ def token_files(reading: Reading) -> None:
             inner = f"{path}.tokens[{number}].file"
             fault = None if token.file == Path() else unreadable_token(token.file)
             if fault is not None:
-                reading.problems.add(_place(reading, inner), inner, *fault)
+                reading.add_problem(inner, *fault)
 
 
 def unreadable_token(file: Path) -> tuple[str, str] | None:
@@ -258,20 +247,20 @@ def workers(reading: Reading) -> None:
         if isinstance(value, Listener):
             if value.speaks.opens_listeners:
                 message = "several workers cannot have a name server's listener: each would open its own for the brokers"
-                reading.problems.add(_place(reading, f"{path}.protocol"), f"{path}.protocol", message, "set gateway.workers: 1")
+                reading.add_problem(f"{path}.protocol", message, "set gateway.workers: 1")
             if value.remote_admin is not None:
                 message = "several workers cannot answer remote admin: only their parent changes limits"
-                reading.problems.add(_place(reading, f"{path}.remote_admin"), f"{path}.remote_admin", message, remedy)
+                reading.add_problem(f"{path}.remote_admin", message, remedy)
             for cap in CAPS:
                 if getattr(value, cap) is not None:
                     message = "several workers cannot share a cap on connections: each would count its own"
-                    reading.problems.add(_place(reading, f"{path}.{cap}"), f"{path}.{cap}", message, remedy)
+                    reading.add_problem(f"{path}.{cap}", message, remedy)
         elif isinstance(value, RuleText) and value.lag is not None:
             message = "several workers cannot follow a backlog: each would see a part of what is let through"
-            reading.problems.add(_place(reading, f"{path}.lag"), f"{path}.lag", message, remedy)
+            reading.add_problem(f"{path}.lag", message, remedy)
         elif isinstance(value, Fleet):
             message = "several workers cannot be in a fleet yet"
-            reading.problems.add(_place(reading, path), path, message, remedy)
+            reading.add_problem(path, message, remedy)
 
 
 def own_logins(reading: Reading) -> None:
@@ -282,12 +271,12 @@ def own_logins(reading: Reading) -> None:
             logins += 1
             if not value.speaks.authenticates_users:
                 message = "is for AMQP; RocketMQ's offsets are asked for without a login"
-                reading.problems.add(_place(reading, f"{path}.own_login"), f"{path}.own_login", message, "leave it out")
+                reading.add_problem(f"{path}.own_login", message, "leave it out")
     for path, value in reading.sections:
         if isinstance(value, RuleText) and value.lag is not None and value.lag.queue is not None and not logins:
             message = "no listener has an own_login, with which the gateway could look at the queue"
             remedy = "add own_login: {user: ..., password_file: ...} to the listener"
-            reading.problems.add(_place(reading, f"{path}.lag.queue"), f"{path}.lag.queue", message, remedy)
+            reading.add_problem(f"{path}.lag.queue", message, remedy)
 
 
 CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (

@@ -1,4 +1,4 @@
-"""YAML text as a tree of nodes that know their place. Nothing is interpreted here.
+"""YAML text as a tree of nodes that know their location. Nothing is interpreted here.
 
 PyYAML's own loader resolves scalars by their looks: `010` becomes 8, `1:30` becomes 90, `no` becomes False, `1e3` stays text
 (measured with 6.0.3). So only its parser is used, event by event, and every scalar stays the text that was written; what it means is
@@ -16,7 +16,7 @@ from typing import Final
 
 import yaml
 
-from gateway.settings.problems import Place, Problems, quoted
+from gateway.settings.problems import Problems, SourceLocation, quoted
 
 MAX_BYTES: Final = 4 << 20  # about 30,000 rules; read in about a second
 MAX_DEPTH: Final = 16  # the deepest setting, rules[].limit.burst.messages, is at 6
@@ -30,11 +30,11 @@ _LINE_END: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML 1.1 co
 class Scalar:
     """A piece of text. `plain` when it was written without quotes."""
 
-    __slots__ = ("place", "plain", "text")
+    __slots__ = ("location", "plain", "text")
 
-    def __init__(self, text: str, place: Place, *, plain: bool = True) -> None:
+    def __init__(self, text: str, location: SourceLocation, *, plain: bool = True) -> None:
         self.text = text
-        self.place = place
+        self.location = location
         self.plain = plain
 
     @property
@@ -43,38 +43,38 @@ class Scalar:
         return self.plain and self.text in {"", "~", "null", "Null", "NULL"}
 
     def __repr__(self) -> str:
-        return f"<Scalar {quoted(self.text)} at {self.place}>"
+        return f"<Scalar {quoted(self.text)} at {self.location}>"
 
 
 class Mapping:
-    """Keys and values in the order written. `keys` holds the place of each key."""
+    """Keys and values in the order written. `keys` holds the location of each key."""
 
-    __slots__ = ("entries", "keys", "place")
+    __slots__ = ("entries", "keys", "location")
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, location: SourceLocation) -> None:
+        self.location = location
         self.entries: dict[str, Node] = {}
-        self.keys: dict[str, Place] = {}
+        self.keys: dict[str, SourceLocation] = {}
 
-    def put(self, key: str, place: Place, node: Node) -> None:
+    def put(self, key: str, location: SourceLocation, node: Node) -> None:
         self.entries[key] = node
-        self.keys[key] = place
+        self.keys[key] = location
 
     def __repr__(self) -> str:
-        return f"<Mapping {', '.join(self.entries)} at {self.place}>"
+        return f"<Mapping {', '.join(self.entries)} at {self.location}>"
 
 
 class Sequence:
     """Items in the order written."""
 
-    __slots__ = ("items", "place")
+    __slots__ = ("items", "location")
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, location: SourceLocation) -> None:
+        self.location = location
         self.items: list[Node] = []
 
     def __repr__(self) -> str:
-        return f"<Sequence of {len(self.items)} at {self.place}>"
+        return f"<Sequence of {len(self.items)} at {self.location}>"
 
 
 Node = Scalar | Mapping | Sequence
@@ -97,7 +97,7 @@ def read(path: Path, name: str, problems: Problems) -> Node | None:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         problems.read(name, [])
-        problems.add(Place(name), "", f"cannot be read: {reason}", "name a YAML file that exists and that this user may read")
+        problems.add(SourceLocation(name), "", f"cannot be read: {reason}", "name a YAML file that exists and that this user may read")
         return None
     return parse(data, name, problems)
 
@@ -112,7 +112,7 @@ def parse(data: bytes, name: str, problems: Problems) -> Node | None:
 
 def _decode(data: bytes, name: str, problems: Problems) -> str | None:
     """`data` as text that YAML's parser can read, or None with the reason in `problems`."""
-    start = Place(name, 1, 1)
+    start = SourceLocation(name, 1, 1)
     problems.read(name, [])
     if len(data) > MAX_BYTES:
         problems.add(start, "", f"larger than {MAX_BYTES >> 20} MiB", "is this the right file? split rules over several gateways if so")
@@ -129,7 +129,7 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
         before = data[: error.start].decode()
         line, column = len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1
         problems.read(name, _LINE_END.split(data.decode(errors="replace")))
-        problems.add(Place(name, line, column), "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
+        problems.add(SourceLocation(name, line, column), "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
         return None
     lines = _LINE_END.split(text)
     problems.read(name, lines)
@@ -138,13 +138,15 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
         before = text[: found.start()]
         line, column = len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1
         what = f"control character U+{ord(found[0]):04X}"
-        problems.add(Place(name, line, column), "", what, 'is this a text file? write such characters as escapes in double quotes, "\\x07"')
+        problems.add(
+            SourceLocation(name, line, column), "", what, 'is this a text file? write such characters as escapes in double quotes, "\\x07"'
+        )
         clean = False
     if "\t" in text:
         for number, each in enumerate(lines, 1):
             column = _COMMENT.sub("", each).find("\t") + 1
             if column:
-                problems.add(Place(name, number, column), "", "tab character", 'use spaces (in double quotes: "\\t")')
+                problems.add(SourceLocation(name, number, column), "", "tab character", 'use spaces (in double quotes: "\\t")')
                 clean = False
     return text if clean else None
 
@@ -156,7 +158,7 @@ class _Composer:
         self.name = name
         self.problems = problems
         self.open: list[Mapping | Sequence] = []  # containers not yet closed, outermost first
-        self.pending: list[tuple[str, Place] | None] = []  # for each open container: the key whose value comes next
+        self.pending: list[tuple[str, SourceLocation] | None] = []  # for each open container: the key whose value comes next
         self.root: Node | None = None
 
     def compose(self, text: str) -> Node | None:
@@ -166,7 +168,7 @@ class _Composer:
                 if isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
-                        self._add(self._place(event), "a second YAML document", "keep one document per file: remove this `---`")
+                        self._add(self._location(event), "a second YAML document", "keep one document per file: remove this `---`")
                         return self.root
                 elif not self._take(event):
                     return None
@@ -174,31 +176,33 @@ class _Composer:
             self._syntax(error)
             return None
         if self.root is None:
-            self._add(Place(self.name, 1, 1), "the file is empty", "start from config/sluice.yaml of the distribution")
+            self._add(SourceLocation(self.name, 1, 1), "the file is empty", "start from config/sluice.yaml of the distribution")
         return self.root
 
     def _take(self, event: yaml.Event) -> bool:
         """Fit one event into the tree. False when it is no use to go on."""
         if isinstance(event, yaml.NodeEvent):
-            place = self._place(event)
+            location = self._location(event)
             if isinstance(event, yaml.AliasEvent):
-                self._add(place, f"alias {quoted('*' + str(event.anchor))}", "aliases are not supported: write the value out")
-                self.problems.silence(place)
-                self._fit(Scalar("", place))
+                self._add(location, f"alias {quoted('*' + str(event.anchor))}", "aliases are not supported: write the value out")
+                self.problems.silence(location)
+                self._fit(Scalar("", location))
                 return True
             if event.anchor is not None:
                 self._add(
-                    place, f"anchor {quoted('&' + str(event.anchor))}", "anchors are not supported: write the value out where it is needed"
+                    location,
+                    f"anchor {quoted('&' + str(event.anchor))}",
+                    "anchors are not supported: write the value out where it is needed",
                 )
             if getattr(event, "tag", None) not in {None, "!"}:
-                self._add(place, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
+                self._add(location, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
             if isinstance(event, yaml.ScalarEvent):
-                self._fit(Scalar(event.value, place, plain=event.implicit[0] and event.style in {None, ""}))
+                self._fit(Scalar(event.value, location, plain=event.implicit[0] and event.style in {None, ""}))
                 return True
             if len(self.open) >= MAX_DEPTH:
-                self._add(place, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep: check the brackets")
+                self._add(location, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep: check the brackets")
                 return False
-            container: Mapping | Sequence = Mapping(place) if isinstance(event, yaml.MappingStartEvent) else Sequence(place)
+            container: Mapping | Sequence = Mapping(location) if isinstance(event, yaml.MappingStartEvent) else Sequence(location)
             self._fit(container)
             self.open.append(container)
             self.pending.append(None)
@@ -226,24 +230,24 @@ class _Composer:
                 container.put(key[0], key[1], node)
             return
         if not isinstance(node, Scalar):
-            self._add(node.place, f"{kind_of(node)} as a key", "keys are words")
-        self.pending[-1] = (node.text if isinstance(node, Scalar) else f"?{len(container.entries)}", node.place)
+            self._add(node.location, f"{kind_of(node)} as a key", "keys are words")
+        self.pending[-1] = (node.text if isinstance(node, Scalar) else f"?{len(container.entries)}", node.location)
 
-    def _place(self, event: yaml.Event) -> Place:
+    def _location(self, event: yaml.Event) -> SourceLocation:
         mark = event.start_mark
         assert mark is not None
-        return Place(self.name, mark.line + 1, mark.column + 1)
+        return SourceLocation(self.name, mark.line + 1, mark.column + 1)
 
-    def _add(self, place: Place, message: str, remedy: str) -> None:
-        self.problems.add(place, "", message, remedy)
+    def _add(self, location: SourceLocation, message: str, remedy: str) -> None:
+        self.problems.add(location, "", message, remedy)
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
-        place = Place(self.name, mark.line + 1, mark.column + 1) if mark is not None else Place(self.name, 1, 1)
+        location = SourceLocation(self.name, mark.line + 1, mark.column + 1) if mark is not None else SourceLocation(self.name, 1, 1)
         context = f" {error.context}" if error.context else ""
         if error.context_mark is not None and (mark is None or error.context_mark.line != mark.line):
             context += f" begun in line {error.context_mark.line + 1}"
-        self._add(place, f"not YAML: {error.problem or 'cannot be read'}{context}", _remedy(error))
+        self._add(location, f"not YAML: {error.problem or 'cannot be read'}{context}", _remedy(error))
 
 
 def _remedy(error: yaml.MarkedYAMLError) -> str:

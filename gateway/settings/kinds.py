@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gateway.settings.document import Node, Scalar, kind_of
-from gateway.settings.problems import Place, Problems, listed, quoted, suggestion
+from gateway.settings.problems import NOWHERE, Problems, SourceLocation, listed, quoted, suggestion
 
 T = TypeVar("T")
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -35,17 +35,25 @@ class Reading:
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
         self.directories: dict[str, Path] = {}  # name of a file -> its directory, against which its relative paths are taken
-        self.origins: dict[str, Place] = {}  # path of a setting -> where it was written
+        self.origins: dict[str, SourceLocation] = {}  # path of a setting -> where it was written
         self.sections: list[tuple[str, object]] = []  # all sections read, with their paths, broken ones included
 
     def unread(self, path: str) -> bool:
         """Whether the setting at `path` has a fault of its own, so that its value is a placeholder."""
-        place = self.origins.get(path)
-        return (place is not None and self.problems.silent(place)) or any(problem.path == path for problem in self.problems.found)
+        location = self.origins.get(path)
+        return (location is not None and self.problems.silent(location)) or any(problem.path == path for problem in self.problems.found)
 
-    def directory(self, place: Place) -> Path:
-        """What relative paths written at `place` are relative to: the file's directory; for flags and environment the current one."""
-        return self.directories.get(place.file) or Path.cwd()
+    def location(self, path: str) -> SourceLocation:
+        """Where the setting at `path` was written."""
+        return self.origins.get(path, NOWHERE)
+
+    def add_problem(self, path: str, message: str, remedy: str, *, at: str = "") -> None:
+        """A fault of the setting at `path`. `at` is the setting whose line is shown, where `path` itself was not written."""
+        self.problems.add(self.location(at or path), path, message, remedy)
+
+    def directory(self, location: SourceLocation) -> Path:
+        """What relative paths written at `location` are relative to: the file's directory; for flags and environment the current one."""
+        return self.directories.get(location.file) or Path.cwd()
 
 
 class Kind(Generic[T]):
@@ -72,7 +80,7 @@ class ScalarKind(Kind[T]):
     wanted = "a value"  # for messages
     example = ""
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> T:
         raise NotImplementedError
 
     def read(self, node: Node, path: str, reading: Reading) -> T:
@@ -92,7 +100,7 @@ class Text(ScalarKind[str]):
         self.pattern = pattern  # what the whole text must match, as in JSON Schema
         self.allowed = allowed  # the pattern in words
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         if self.pattern and re.fullmatch(self.pattern, scalar.text) is None:
             raise Invalid(f"{quoted(scalar.text)} is not {self.allowed}", f"write it like {self.example}")
         return scalar.text
@@ -124,11 +132,11 @@ class PathName(ScalarKind[Path]):
     def __init__(self, example: str) -> None:
         self.example = example
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Path:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> Path:
         if not scalar.text or "\0" in scalar.text:
             raise Invalid("an empty path", f"write it like {self.example}")
         try:
-            return reading.directory(scalar.place) / Path(scalar.text).expanduser()
+            return reading.directory(scalar.location) / Path(scalar.text).expanduser()
         except RuntimeError:  # pathlib's word for a home that is nowhere
             user = scalar.text.partition("/")[0]
             raise Invalid(f"{quoted(user)} is nobody's home directory", "write the path out") from None
@@ -151,7 +159,7 @@ class Whole(ScalarKind[int]):
         self.placeholder = example
         self.example = str(example)
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> int:
         if not scalar.plain:
             raise Invalid(f"expected a whole number, got the text {quoted(scalar.text)}", "write it without quotes")
         if re.fullmatch(r"-?(?:0|[1-9][0-9]{0,18})", scalar.text) is None:
@@ -183,7 +191,7 @@ class Choice(ScalarKind[str]):
         self.placeholder = options[0]
         self.example = options[0]
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         if scalar.text in self.options:
             return scalar.text
         if scalar.text in self.not_yet:
@@ -206,7 +214,7 @@ class YesNo(ScalarKind[bool]):
     wanted = "true or false"
     example = "true"
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> bool:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> bool:
         if not scalar.plain or scalar.text not in ("true", "false"):
             raise Invalid(f"expected true or false, got {quoted(scalar.text)}", "write true or false, without quotes")
         return scalar.text == "true"
@@ -230,8 +238,8 @@ class Only(ScalarKind[T]):
         self.wanted = kind.wanted
         self.example = kind.example
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
-        value = self.kind.parse(scalar, place, reading)
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> T:
+        value = self.kind.parse(scalar, path, reading)
         if value != self.value:
             raise Invalid(f"{scalar.text}: {self.reason}", self.remedy)
         return value

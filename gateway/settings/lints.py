@@ -13,7 +13,7 @@ from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
 from gateway.settings.checks import brokers_room, unreadable_token
 from gateway.settings.listener_protocols import OPENING
 from gateway.settings.port_ranges import outgoing_ports
-from gateway.settings.problems import ConfigProblem, Place
+from gateway.settings.problems import ConfigProblem, SourceLocation
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
 from limiter.buckets.factory import is_shared
@@ -127,14 +127,14 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
     """A password's file that is not there. They are read at each login, so it may come later."""
     files = [(f"listeners[{number}].own_login", each.own_login) for number, each in enumerate(settings.listeners)]
     redis = None if settings.fleet is None else settings.fleet.redis
-    for path, place in (*files, ("fleet.redis", redis)):
-        if place is None or place.password_file is None:
+    for path, login in (*files, ("fleet.redis", redis)):
+        if login is None or login.password_file is None:
             continue
         try:
-            with place.password_file.open("rb"):
+            with login.password_file.open("rb"):
                 pass
         except OSError as error:
-            message = f"{place.password_file} cannot be read: {error.strerror}"
+            message = f"{login.password_file} cannot be read: {error.strerror}"
             yield settings.problem(f"{path}.password_file", message, "check the name, or write the password into it")
 
 
@@ -254,4 +254,4 @@ LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
 def lint(settings: Settings) -> list[ConfigProblem]:
     """All warnings, in the order of the file."""
     found = [problem for each in LINTS for problem in each(settings)]
-    return sorted(found, key=lambda problem: (Place(problem.file).file, problem.line, problem.column))
+    return sorted(found, key=lambda problem: (SourceLocation(problem.file).file, problem.line, problem.column))

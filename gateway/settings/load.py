@@ -17,14 +17,13 @@ from gateway.settings.checks import CHECKS
 from gateway.settings.document import Mapping, read
 from gateway.settings.kinds import JSON, Invalid, Only, PathName, Reading, Whole
 from gateway.settings.lints import lint
-from gateway.settings.problems import NOWHERE, ConfigProblem, Place, Problems
+from gateway.settings.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
 from gateway.settings.rules import RULES, RulesFile
 from gateway.settings.sections import ListOf, Section, setting
 from gateway.settings.sources import PREFIX, overlay
 from gateway.settings.types import ACCESS_LOG, FLEET, AccessLog, Admin, Credit, Disk, Fleet, Gateway, Limiter, Listener, Log, Memory
 from limiter.rules.rule import Rule
 
-REDACTED: Final = "***"
 TLS: Final = ("tls", "upstream_tls")  # a reload puts them in force for listeners that are there already
 
 
@@ -56,7 +55,7 @@ class Settings:
     file: Path = Path()
     environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
     flags: MappingType[str, str] = field(default_factory=dict)
-    origins: MappingType[str, Place] = field(default_factory=dict, repr=False)  # path -> where it was written
+    origins: MappingType[str, SourceLocation] = field(default_factory=dict, repr=False)  # path -> where it was written
     sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
 
     def problem(self, path: str, message: str, remedy: str) -> ConfigProblem:
@@ -64,7 +63,7 @@ class Settings:
         inner = path
         while inner and not self.origins.get(inner, NOWHERE).line:
             inner = re.sub(r"(\.?[^.\[\]]+|\[[0-9]+\])$", "", inner)
-        return self.sources.problem(self.origins.get(inner, Place(str(self.file))), path, message, remedy)
+        return self.sources.problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
 
     def warnings(self) -> list[ConfigProblem]:
         """What is allowed but probably not meant."""
@@ -76,7 +75,7 @@ class Settings:
         assert isinstance(shown, dict)
         return {**shown}
 
-    def origin(self, path: str) -> Place:
+    def origin(self, path: str) -> SourceLocation:
         """Where the value at `path` comes from: file, line and column, environment, flag or default."""
         return self.origins.get(path, NOWHERE)
 
@@ -90,8 +89,8 @@ class Settings:
 
     def with_rules(self, new: Settings) -> Settings:
         """These settings with the rules of `new`: what a reload puts in force."""
-        kept = {path: place for path, place in self.origins.items() if not path.startswith("rules")}
-        kept.update({path: place for path, place in new.origins.items() if path.startswith("rules")})
+        kept = {path: location for path, location in self.origins.items() if not path.startswith("rules")}
+        kept.update({path: location for path, location in new.origins.items() if path.startswith("rules")})
         return replace(self, rules=new.rules, rules_file=new.rules_file, origins=kept, sources=new.sources)
 
     def with_tls(self, new: Settings) -> Settings:
@@ -106,8 +105,8 @@ class Settings:
                 listener = replace(listener, tls=theirs.tls, upstream_tls=theirs.upstream_tls)  # noqa: PLW2901
                 for key in TLS:
                     mine, other = f"listeners[{number}].{key}", f"listeners[{position}].{key}"
-                    origins = {path: place for path, place in origins.items() if not path.startswith(mine)}
-                    origins |= {mine + path[len(other) :]: place for path, place in new.origins.items() if path.startswith(other)}
+                    origins = {path: location for path, location in origins.items() if not path.startswith(mine)}
+                    origins |= {mine + path[len(other) :]: location for path, location in new.origins.items() if path.startswith(other)}
             listeners.append(listener)
         return replace(self, listeners=tuple(listeners), origins=origins, sources=new.sources)
 
@@ -128,13 +127,13 @@ def load(path: Path | str, environ: MappingType[str, str] | None = None, flags: 
     directory = file.absolute().parent
     reading.directories = {str(path): directory, NOWHERE.file: directory}
     if tree is not None and not isinstance(tree, Mapping):
-        problems.add(tree.place, "", "the file is not a mapping", f"its keys are {', '.join(ROOT.settings)}")
+        problems.add(tree.location, "", "the file is not a mapping", f"its keys are {', '.join(ROOT.settings)}")
     if not isinstance(tree, Mapping):
         problems.check()
         raise AssertionError("a file without a tree has a problem")
     overlay(tree, ROOT, environ, flags, problems)
     if "listeners" not in tree.entries:
-        problems.add(Place(str(path), 1, 1), "listeners", "is missing", f"add listeners, e.g. {_listeners_example()}")
+        problems.add(SourceLocation(str(path), 1, 1), "listeners", "is missing", f"add listeners, e.g. {_listeners_example()}")
     settings = ROOT.read(tree, "", reading)
     if "rules_file" in tree.entries and "rules" in tree.entries:
         problems.add(tree.keys["rules"], "rules", "given twice: here and by rules_file", "keep one of the two")
@@ -170,9 +169,9 @@ def _rules(file: Path, main: str, reading: Reading) -> tuple[Rule, ...]:
     except OSError:
         exists = False
     if not exists:
-        place = reading.origins["rules_file"]
+        location = reading.origins["rules_file"]
         reading.problems.add(
-            place, "rules_file", f"there is no file {name}", "relative paths start at this file's directory; check the name"
+            location, "rules_file", f"there is no file {name}", "relative paths start at this file's directory; check the name"
         )
         return ()
     reading.directories[name] = file.parent
@@ -183,7 +182,7 @@ def _rules(file: Path, main: str, reading: Reading) -> tuple[Rule, ...]:
     try:
         rules = RULES_FILE.read(tree, "", reading).rules
     except Invalid as invalid:
-        reading.problems.add(tree.place, "", invalid.message, invalid.remedy)
+        reading.problems.add(tree.location, "", invalid.message, invalid.remedy)
         rules = ()
     reading.origins["rules_file"] = before
     return rules

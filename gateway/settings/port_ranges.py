@@ -50,7 +50,7 @@ class Ports(ScalarKind[PortRange]):
     def __init__(self, example: str) -> None:
         self.example = example
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> PortRange:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> PortRange:
         found = re.fullmatch(PATTERN, scalar.text)
         if found is None:
             raise Invalid(f"{quoted(scalar.text)} is not a range of ports", f"write it like {self.example}")

@@ -1,6 +1,6 @@
-"""What is wrong with a configuration, said like a compiler says it: place, path, what, and the way out.
+"""What is wrong with a configuration, said like a compiler says it: location, path, what, and the way out.
 
-A problem always names a place: a file with line and column, an environment variable, or a flag. What it quotes from a file is masked
+A problem always names a location: a file with line and column, an environment variable, or a flag. What it quotes from a file is masked
 where it looks like a secret, because messages end in logs and tickets.
 """
 
@@ -54,7 +54,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where a value was written: a file (line and column from 1), or `environment NAME`, `flag --name` (line 0)."""
 
     file: str
@@ -65,7 +65,7 @@ class Place:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
-NOWHERE: Final = Place("default")
+NOWHERE: Final = SourceLocation("default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class ConfigProblem:
     source: str = ""
 
     @property
-    def place(self) -> Place:
-        return Place(self.file, self.line, self.column)
+    def location(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
 
     @property
     def headline(self) -> str:
         """`file:line:column: path: message; remedy`, on one line."""
-        parts = [str(self.place), self.path, self.message] if self.path else [str(self.place), self.message]
+        parts = [str(self.location), self.path, self.message] if self.path else [str(self.location), self.message]
         return ": ".join(parts) + (f"; {self.remedy}" if self.remedy else "")
 
     def __str__(self) -> str:
@@ -113,29 +113,29 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[ConfigProblem] = []
         self._lines: dict[str, list[str]] = {}
-        self._silent: set[Place] = set()
+        self._silent: set[SourceLocation] = set()
 
     def read(self, file: str, lines: list[str]) -> None:
         """Remember the lines of `file`."""
         self._lines[file] = lines
 
-    def problem(self, place: Place, path: str, message: str, remedy: str) -> ConfigProblem:
+    def problem(self, location: SourceLocation, path: str, message: str, remedy: str) -> ConfigProblem:
         """A problem with its source line; not added to those found."""
-        lines = self._lines.get(place.file, [])
-        source = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
-        return ConfigProblem(place.file, place.line, place.column, path, message, remedy, source)
+        lines = self._lines.get(location.file, [])
+        source = lines[location.line - 1] if 0 < location.line <= len(lines) else ""
+        return ConfigProblem(location.file, location.line, location.column, path, message, remedy, source)
 
-    def silence(self, place: Place) -> None:
-        """Of the value at `place` all is said: what it means is not known, and no fault of a setting."""
-        self._silent.add(place)
+    def silence(self, location: SourceLocation) -> None:
+        """Of the value at `location` all is said: what it means is not known, and no fault of a setting."""
+        self._silent.add(location)
 
-    def silent(self, place: Place) -> bool:
-        return place in self._silent
+    def silent(self, location: SourceLocation) -> bool:
+        return location in self._silent
 
-    def add(self, place: Place, path: str, message: str, remedy: str) -> None:
-        if self.silent(place):
+    def add(self, location: SourceLocation, path: str, message: str, remedy: str) -> None:
+        if self.silent(location):
             return
-        self.found.append(self.problem(place, path, message, remedy))
+        self.found.append(self.problem(location, path, message, remedy))
 
     def check(self) -> None:
         """Raise ConfigError with all that was found, in order of appearance; return when there was nothing."""

@@ -38,7 +38,7 @@ class Quantity(ScalarKind[T]):
         self.pattern = pattern
         self.placeholder = parse(example)
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> T:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> T:
         try:
             return self._parse(scalar.text)
         except ValueError as error:
@@ -64,8 +64,8 @@ def MessageRate() -> Quantity[Rate]:  # noqa: N802
 class Some(Quantity[Rate]):
     """A rate that is more than nothing."""
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> Rate:
-        rate = super().parse(scalar, place, reading)
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> Rate:
+        rate = super().parse(scalar, path, reading)
         if not rate.amount:
             raise Invalid(f"{scalar.text} lets nobody in", "leave it out for no cap")
         return rate
@@ -88,8 +88,8 @@ class Ranged(Quantity[int]):
         self.most = base._parse(most)
         self._range = (least, most)
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
-        value = super().parse(scalar, place, reading)
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> int:
+        value = super().parse(scalar, path, reading)
         if value < self.least:
             raise Invalid(f"{scalar.text} is too little", f"the least is {self._range[0]}")
         if value > self.most:
@@ -126,7 +126,7 @@ class Percent(ScalarKind[int]):
         self.most = most
         self.placeholder = most
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> int:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> int:
         found = re.fullmatch(r"\s*([0-9]{1,3})(?:\.([0-9]))?\s*%\s*", scalar.text)
         if found is None:
             bare = re.fullmatch(r"[0-9.]+", scalar.text)
@@ -156,7 +156,7 @@ class Weight(ScalarKind[float]):
     def __init__(self, most: int) -> None:
         self.most = most
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> float:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> float:
         if not scalar.plain or re.fullmatch(r"(?:0|[1-9][0-9]{0,5})(?:\.[0-9]{1,3})?", scalar.text) is None:
             raise Invalid(f"expected a number above 0, got {quoted(scalar.text)}", "write it like 3, or 0.5")
         weight = float(scalar.text)

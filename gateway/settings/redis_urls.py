@@ -21,7 +21,7 @@ class RedisUrl(ScalarKind[str]):
     wanted = "the URL of a Redis"
     example = "redis://127.0.0.1:6379/0"
 
-    def parse(self, scalar: Scalar, place: str, reading: Reading) -> str:
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         text = scalar.text
         write = f"write it like {self.example}"
         try:

@@ -50,8 +50,8 @@ def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule that another of its level always comes before."""
     levels: dict[tuple[str, str], list[tuple[int, Rule, int]]] = {}
     for number, rule in enumerate(settings.rules):
-        place = standing(rule)
-        levels.setdefault((rule.per, rule.match.operation or "produce"), []).append((number, rule, place))
+        own = standing(rule)
+        levels.setdefault((rule.per, rule.match.operation or "produce"), []).append((number, rule, own))
     for of_level in levels.values():
         named: dict[object, list[tuple[int, Rule, int]]] = {}
         others: list[tuple[int, Rule, int]] = []
@@ -60,9 +60,9 @@ def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
                 named.setdefault(key_of(one[1]), []).append(one)
             else:
                 others.append(one)
-        for number, rule, place in of_level:
-            rivals = named[key_of(rule)] if place == NAMED else others
-            first = next((other for at, other, rank in rivals if comes_first(at, rank, number, place) and hides(other, rule)), None)
+        for number, rule, own in of_level:
+            rivals = named[key_of(rule)] if own == NAMED else others
+            first = next((other for at, other, rank in rivals if comes_first(at, rank, number, own) and hides(other, rule)), None)
             if first is not None:
                 yield settings.problem(
                     f"rules[{number}].match", told(first, rule), "remove one of the two, or give this one another match or per"
@@ -85,8 +85,8 @@ def key_of(rule: Rule) -> object:
     return exact.partition("/")[2] if rule.per == "exchange" else exact
 
 
-def comes_first(at: int, rank: int, number: int, place: int) -> bool:
-    return rank < place or (rank == place and at < number)
+def comes_first(at: int, rank: int, number: int, own: int) -> bool:
+    return rank < own or (rank == own and at < number)
 
 
 def hides(first: Rule, rule: Rule) -> bool:

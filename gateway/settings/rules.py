@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway.settings.document import Node
 from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
-from gateway.settings.problems import Place, listed, suggestion
+from gateway.settings.problems import SourceLocation, listed, suggestion
 from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent, Size, Weight
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
 from limiter.algorithms import ALGORITHMS
@@ -266,18 +266,18 @@ class RuleKind(Kind[Rule]):
         text = self.section.read(node, path, reading)
         unread = [problem.path[len(path) + 1 :] for problem in reading.problems.found[before:]]
         text = readable(text, unread)
-        errors = list(faults(text, node.place))
+        errors = list(faults(text, node.location))
         for error in errors:
             message, _, remedy = error.message.rpartition("; ")
-            place, field = self._blamed(error.field, path, node.place, reading)
-            reading.problems.add(place, field, message or error.message, remedy if message else "see `sluice config schema --rules`")
-        return self.placeholder if errors else rule_of(text, node.place)
+            location, field = self._blamed(error.field, path, node.location, reading)
+            reading.problems.add(location, field, message or error.message, remedy if message else "see `sluice config schema --rules`")
+        return self.placeholder if errors else rule_of(text, node.location)
 
-    def _blamed(self, field: str, path: str, rule: Place, reading: Reading) -> tuple[Place, str]:
+    def _blamed(self, field: str, path: str, rule: SourceLocation, reading: Reading) -> tuple[SourceLocation, str]:
         """Where the field the limiter complains about was written; the rule itself where it was not."""
         full = f"{path}.{field}"
-        place = reading.origins.get(full)
-        return (place, full) if place is not None and place.line else (rule, full)
+        location = reading.origins.get(full)
+        return (location, full) if location is not None and location.line else (rule, full)
 
     def show(self, value: Rule) -> JSON:
         return self.section.show(text_of(value))
@@ -286,12 +286,12 @@ class RuleKind(Kind[Rule]):
         return self.section.schema()
 
 
-def faults(text: RuleText, place: Place) -> Iterator[RuleError]:
+def faults(text: RuleText, location: SourceLocation) -> Iterator[RuleError]:
     """All that the limiter has to say against the rule, each field once."""
     named: set[str] = set()
     while True:
         try:
-            rule_of(text, place)
+            rule_of(text, location)
         except RuleError as error:
             if error.field in named:
                 return
@@ -346,7 +346,7 @@ def _means_limit(field: str) -> bool:
     return outer not in RULE_SETTINGS and (outer in LIMIT_SETTINGS or suggestion(outer, RULE_SETTINGS) == "limit")
 
 
-def rule_of(text: RuleText, place: Place) -> Rule:
+def rule_of(text: RuleText, location: SourceLocation) -> Rule:
     """The rule that `text` says; raises RuleError."""
     limit = text.limit
     tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
@@ -376,7 +376,7 @@ def rule_of(text: RuleText, place: Place) -> Rule:
         candidate=candidate_of(text.candidate),
         weight=text.weight,
         protected=text.protected,
-        place=f"{place.file.rpartition('/')[2]}:{place.line}",
+        place=f"{location.file.rpartition('/')[2]}:{location.line}",
         fallback=text.fallback,
         routing_key_words=text.routing_key_words,
         ipv6_prefix=text.ipv6_prefix,
@@ -421,7 +421,7 @@ def candidate_text(candidate: LimitChange | None) -> CandidateText | None:
 
 
 def text_of(rule: Rule) -> RuleText:
-    """The inverse of `rule_of`, but for the place; the breaker is the one in force."""
+    """The inverse of `rule_of`, but for the location; the breaker is the one in force."""
     limit = rule.limit
     burst: int | BurstText | None = limit.burst_ns
     if limit.messages_burst is not None or limit.bytes_burst is not None:

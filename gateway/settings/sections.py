@@ -75,7 +75,7 @@ class Section(Kind[T]):
 
     def read(self, node: Node, path: str, reading: Reading) -> T:
         if isinstance(node, Scalar) and node.null:
-            node = Mapping(node.place)  # a section whose keys are all commented out
+            node = Mapping(node.location)  # a section whose keys are all commented out
         if not isinstance(node, Mapping):
             raise Invalid(f"expected a mapping, got {kind_of(node)}", f"its keys are {', '.join(self.settings)}")
         self._check_keys(node, path, reading)
@@ -94,13 +94,13 @@ class Section(Kind[T]):
                 reading.origins[path] = NOWHERE
                 return default_of(known, path, reading)
             example = known.kind.example if isinstance(known.kind, ScalarKind) else known.doc
-            reading.problems.add(node.place, path, "is missing", f"add {key}: {example}")
+            reading.problems.add(node.location, path, "is missing", f"add {key}: {example}")
             return known.kind.placeholder
-        reading.origins[path] = child.place
+        reading.origins[path] = child.location
         try:
             return known.kind.read(child, path, reading)
         except Invalid as invalid:
-            reading.problems.add(child.place, path, invalid.message, invalid.remedy)
+            reading.problems.add(child.location, path, invalid.message, invalid.remedy)
             return known.kind.placeholder
 
     def _check_keys(self, node: Mapping, path: str, reading: Reading) -> None:
@@ -165,11 +165,11 @@ class ListOf(Kind[tuple[T, ...]]):
         found = []
         for number, item in enumerate(node.items):
             inner = f"{path}[{number}]"
-            reading.origins[inner] = item.place
+            reading.origins[inner] = item.location
             try:
                 found.append(self.item.read(item, inner, reading))
             except Invalid as invalid:
-                reading.problems.add(item.place, inner, invalid.message, invalid.remedy)
+                reading.problems.add(item.location, inner, invalid.message, invalid.remedy)
                 found.append(self.item.placeholder)
         return tuple(found)
 

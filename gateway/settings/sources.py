@@ -1,7 +1,7 @@
 """Where settings come from: flag before environment before file before default.
 
 Flags and environment are laid over the tree of the file before anything is decoded. So they are decoded, checked and complained about
-exactly as if they stood in the file, only the place differs: `environment SLUICE_ADMIN__BIND`, `flag --admin-bind`.
+exactly as if they stood in the file, only the location differs: `environment SLUICE_ADMIN__BIND`, `flag --admin-bind`.
 
 `SLUICE_ADMIN__BIND` is `admin.bind`: two underscores go one level down. Items of a list are named by number or by their name
 (`SLUICE_LISTENERS__RABBIT__UPSTREAM`, `SLUICE_LISTENERS__0__UPSTREAM`). A whole section may be given in YAML:
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from gateway.settings.document import Mapping, Node, Scalar, Sequence, parse
 from gateway.settings.kinds import Kind
-from gateway.settings.problems import Place, Problems, quoted, suggestion
+from gateway.settings.problems import Problems, SourceLocation, quoted, suggestion
 from gateway.settings.sections import ListOf, OrElse, Section, child_of, holds_more
 
 PREFIX: Final = "SLUICE_"
@@ -36,11 +36,11 @@ FLAGS: Final = {
 def overlay(root: Mapping, kind: Kind[Any], environ: MappingType[str, str], flags: MappingType[str, str], problems: Problems) -> None:
     """Lay environment and flags (path -> text) over the tree of the file."""
     for name, parts, text in from_environment(environ, kind):
-        place = Place(f"environment {name}")
-        _lay(root, kind, parts, text, place, problems)
+        location = SourceLocation(f"environment {name}")
+        _lay(root, kind, parts, text, location, problems)
     for path, text in flags.items():
         shown = next((flag for flag, known in FLAGS.items() if known == path), f"--set {path}")
-        _lay(root, kind, path.replace("[", ".").replace("]", "").split("."), text, Place(f"flag {shown}"), problems)
+        _lay(root, kind, path.replace("[", ".").replace("]", "").split("."), text, SourceLocation(f"flag {shown}"), problems)
 
 
 def from_environment(environ: MappingType[str, str], kind: Kind[Any]) -> Iterator[tuple[str, list[str], str]]:
@@ -59,74 +59,74 @@ def from_environment(environ: MappingType[str, str], kind: Kind[Any]) -> Iterato
             yield name, parts, environ[name]
 
 
-def _lay(root: Mapping, kind: Kind[Any], parts: list[str], text: str, place: Place, problems: Problems) -> None:
+def _lay(root: Mapping, kind: Kind[Any], parts: list[str], text: str, location: SourceLocation, problems: Problems) -> None:
     """Put `text` at `parts`, making the sections on the way."""
     here: Node = root
     for number, part in enumerate(parts):
         path = ".".join(parts[: number + 1])
         last = number == len(parts) - 1
         if number == 0 and part in NOT_FROM_OUTSIDE:
-            problems.add(place, path, "cannot be set from outside", "set it in the file")
+            problems.add(location, path, "cannot be set from outside", "set it in the file")
             return
         if isinstance(here, Mapping):
             inner = child_of(kind, part)
             if inner is None:
-                _unknown(kind, part, path, place, problems)
+                _unknown(kind, part, path, location, problems)
                 return
             if last:
-                node = _node(text, inner, place, problems)
+                node = _node(text, inner, location, problems)
                 if node is not None:
-                    here.put(part, place, node)
+                    here.put(part, location, node)
                 return
-            here = _enter(here, part, inner, place)
+            here = _enter(here, part, inner, location)
         elif isinstance(here, Sequence):
             index = _index(here, part)
             inner = child_of(kind, part)
             if index is None or inner is None or last:
                 names = [_name(item) or str(at) for at, item in enumerate(here.items)]
-                problems.add(place, path, f"there is no such item as {quoted(part)}", f"known: {', '.join(names) or 'none'}")
+                problems.add(location, path, f"there is no such item as {quoted(part)}", f"known: {', '.join(names) or 'none'}")
                 return
             here = here.items[index]
         else:
-            problems.add(place, path, "lies inside a setting that has no parts", "check the name")
+            problems.add(location, path, "lies inside a setting that has no parts", "check the name")
             return
         kind = inner
 
 
-def _enter(here: Mapping, key: str, kind: Kind[Any], place: Place) -> Node:
+def _enter(here: Mapping, key: str, kind: Kind[Any], location: SourceLocation) -> Node:
     """The node below `key`; made where the file has none, or only a word (`access_log: off`) where parts are wanted."""
     child = here.entries.get(key)
     if isinstance(child, Mapping | Sequence):
         return child
-    made: Node = Scalar("", place)
+    made: Node = Scalar("", location)
     if isinstance(kind, Section | OrElse):
-        made = Mapping(place)
+        made = Mapping(location)
     elif isinstance(kind, ListOf):
-        made = Sequence(place)
-    here.put(key, place, made)
+        made = Sequence(location)
+    here.put(key, location, made)
     return made
 
 
-def _node(text: str, kind: Kind[Any], place: Place, problems: Problems) -> Node | None:
+def _node(text: str, kind: Kind[Any], location: SourceLocation, problems: Problems) -> Node | None:
     """`text` as a node: as it stands for a word, read as YAML where the setting has parts. A bad text is in `problems`."""
     if not holds_more(kind):
-        return Scalar(text, place)
-    node = parse(text.encode(errors="replace"), place.file, problems)
+        return Scalar(text, location)
+    node = parse(text.encode(errors="replace"), location.file, problems)
     if isinstance(node, Scalar):
-        node.place = place
+        node.location = location
     return node
 
 
-def _unknown(kind: Kind[Any], part: str, path: str, place: Place, problems: Problems) -> None:
+def _unknown(kind: Kind[Any], part: str, path: str, location: SourceLocation, problems: Problems) -> None:
     section = kind.section if isinstance(kind, OrElse) else kind
     if not isinstance(section, Section):
-        problems.add(place, path, "lies inside a setting that has no parts", "check the name")
+        problems.add(location, path, "lies inside a setting that has no parts", "check the name")
         return
     if part in section.not_yet:
-        problems.add(place, path, f"{section.not_yet[part].what} not supported yet", "remove it")
+        problems.add(location, path, f"{section.not_yet[part].what} not supported yet", "remove it")
         return
     meant = suggestion(part, section.settings)
-    problems.add(place, path, "unknown setting", f"did you mean `{meant}`?" if meant else f"known here: {', '.join(section.settings)}")
+    problems.add(location, path, "unknown setting", f"did you mean `{meant}`?" if meant else f"known here: {', '.join(section.settings)}")
 
 
 def _index(items: Sequence, part: str) -> int | None:

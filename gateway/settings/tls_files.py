@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.settings.kinds import Reading
-from gateway.settings.problems import NOWHERE, ConfigProblem
+from gateway.settings.problems import ConfigProblem
 from gateway.settings.types import Listener, ListenerTls, RedisTls, UpstreamTls
 from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
@@ -48,7 +48,7 @@ def usable(reading: Reading) -> None:
         if isinstance(value, UpstreamTls | RedisTls) and (value.certificate is None) != (value.key is None):
             given, missing = ("certificate", "key") if value.key is None else ("key", "certificate")
             inner = f"{path}.{given}"
-            reading.problems.add(reading.origins.get(inner, NOWHERE), inner, f"stands without {missing}", f"add {missing}: FILE.pem")
+            reading.add_problem(inner, f"stands without {missing}", f"add {missing}: FILE.pem")
             continue
         try:
             if isinstance(value, ListenerTls) and Path() not in {value.certificate, value.key, value.client_ca}:
@@ -59,7 +59,7 @@ def usable(reading: Reading) -> None:
                 _upstream_hop(UpstreamTls(value.ca, value.certificate, value.key, None, value.verify), "")
         except TlsFileError as error:
             inner = f"{path}.{error.setting}"
-            reading.problems.add(reading.origins.get(inner, NOWHERE), inner, error.message, error.remedy)
+            reading.add_problem(inner, error.message, error.remedy)
 
 
 def ending(settings: Settings) -> Iterator[ConfigProblem]:

@@ -25,8 +25,8 @@ from gateway.telemetry.refused_clients import consumer_group
 from limiter.buckets.bucket import OVERFLOW, Bucket
 from limiter.decisions.caps import is_shared
 from limiter.keys import Key, Tally
-from limiter.limits import SECOND, Limit
-from limiter.units import format_byte_rate, format_rate
+from limiter.limits import SECOND
+from limiter.units import format_limit
 
 FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; the field is left out
 CLIENTS: Final = 1000  # addresses told apart in one bucket and second (a guess)
@@ -34,12 +34,6 @@ EPISODES: Final = 1000  # buckets over their limits that have lines of their own
 RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
 
 EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
-
-
-def limit_text(limit: Limit) -> str:
-    """A limit as people write it: `500/s, 10MiB/s`."""
-    messages = [] if limit.messages is None else [format_rate(limit.messages)]
-    return ", ".join(messages + ([] if limit.bytes is None else [format_byte_rate(limit.bytes)])) or "unlimited"
 
 
 def episode_key(bucket: Bucket, operation: str) -> EpisodeKey:
@@ -172,7 +166,7 @@ def say(level: int, event: str, episode: Episode, **counts: float | None) -> Non
     log.event(
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
         thing=bucket.thing(),
-        rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin, limit=limit_text(bucket.rule.limit),
+        rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin, limit=format_limit(bucket.rule.limit),
         reason="share" if is_shared(bucket) else None, **counts, client=origin.client, user=origin.user,
         operation=key.operation,
     )  # fmt: skip

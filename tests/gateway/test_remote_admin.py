@@ -1,4 +1,4 @@
-"""Limit requests through real sessions: to the desk and back, while everything else goes its way."""
+"""Limit requests through real sessions: to the service and back, while everything else goes its way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.wires import Wires
 VIEWED = b'{"topicRateLimitList":[]}'
 
 
-class FakeDesk:
+class FakeLimitRequestService:
     """Remembers what it was asked to do; does nothing before `open` is set."""
 
     def __init__(self) -> None:
@@ -62,10 +62,10 @@ class FakeDesk:
 class Console:
     """A client of a listener with remote admin, at 10.0.0.7."""
 
-    def __init__(self, wires: Wires, desk: FakeDesk, permission: Permission | None) -> None:
+    def __init__(self, wires: Wires, service: FakeLimitRequestService, permission: Permission | None) -> None:
         self.wires = wires
-        self.desk = desk
-        self.remote = RemoteAdmin(desk, wires.sweeper.wake)
+        self.service = service
+        self.remote = RemoteAdmin(service, wires.sweeper.wake)
         wires.shared.take_gateway_request = self.remote.take
         self.config = ListenerConfig("rocket", "rocketmq", 1 << 24, 10_000_000_000)
         self.config.remote_admin = permission
@@ -105,7 +105,7 @@ def view(*, opaque: int = 1, code: int = 9002) -> bytes:
 @asynccontextmanager
 async def console(permission: Permission | None = Permission(("10.0.0.0/8",), (), False)) -> AsyncIterator[Console]:  # noqa: B008
     with Wires() as wires:
-        running = Console(wires, FakeDesk(), permission)
+        running = Console(wires, FakeLimitRequestService(), permission)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.remote.run)
             yield running
@@ -116,13 +116,13 @@ async def test_a_view_and_a_change_are_answered_and_never_reach_the_broker() -> 
     async with console() as talk:
         got = await talk.ask(view(opaque=3), change("%RETRY%g", "0.0", opaque=4, key="AK"))
         assert got == [(3, 0, "", VIEWED), (4, 0, "", b"")]
-        assert talk.desk.told == [("view",), ("9003", b"%RETRY%g", 0.0, "10.0.0.7", "AK", "1/4")]
+        assert talk.service.told == [("view",), ("9003", b"%RETRY%g", 0.0, "10.0.0.7", "AK", "1/4")]
         assert talk.forwarded() == []
 
 
 async def test_what_could_not_be_changed_is_said() -> None:
     async with console() as talk:
-        talk.desk.why = "no space left on device"
+        talk.service.why = "no space left on device"
         assert await talk.ask(change()) == [(1, 1, "no space left on device", b"")]
 
 
@@ -130,7 +130,7 @@ async def test_a_request_that_says_nothing_sensible_is_answered_with_why_and_not
     async with console() as talk:
         ((_, code, remark, _),) = await talk.ask(change(rate="NaN"))
         assert (code, "is no number" in remark) == (1, True)
-        assert talk.desk.told == [("refused", "9003", remark)]
+        assert talk.service.told == [("refused", "9003", remark)]
 
 
 @pytest.mark.parametrize("request_", [view(), change()], ids=["view", "change"])
@@ -138,7 +138,7 @@ async def test_who_may_not_is_told_so(request_: bytes) -> None:
     async with console(Permission(("192.168.0.0/16",), (), False)) as talk:
         why = "10.0.0.7 is not in this listener's remote_admin.allow"
         assert await talk.ask(request_) == [(1, 16, why, b"")]
-        assert [each[0] for each in talk.desk.told] == ["turned away"]
+        assert [each[0] for each in talk.service.told] == ["turned away"]
         assert talk.forwarded() == []
 
 
@@ -185,7 +185,7 @@ def test_a_listener_has_what_its_settings_say() -> None:
 
 async def test_the_rest_of_the_connection_goes_on_meanwhile() -> None:
     async with console() as talk:
-        talk.desk.open = trio.Event()
+        talk.service.open = trio.Event()
         send = rocketmq.send("orders", opaque=8)
         assert await talk.ask(view(opaque=7), send) == []
         assert talk.forwarded() == [send]
@@ -193,7 +193,7 @@ async def test_the_rest_of_the_connection_goes_on_meanwhile() -> None:
         talk.broker.sendall(answer[:9])  # the broker stands within a frame: the gateway's own has to wait
         talk.wires.run()
         assert talk.wires.received(talk.client) == answer[:9]
-        talk.desk.open.set()
+        talk.service.open.set()
         assert await talk.ask() == []
         talk.broker.sendall(answer[9:])
         talk.wires.run()
@@ -205,28 +205,28 @@ async def test_the_rest_of_the_connection_goes_on_meanwhile() -> None:
 async def test_nobody_is_answered_who_does_not_wait() -> None:
     async with console() as talk:
         assert await talk.ask(change(one_way=True)) == []
-        assert len(talk.desk.told) == 1
+        assert len(talk.service.told) == 1
 
 
 async def test_a_drain_waits_for_what_is_under_way() -> None:
     async with console() as talk:
-        talk.desk.open = trio.Event()
+        talk.service.open = trio.Event()
         await talk.ask(change())
         session = talk.wires.session()
         session.begin_drain()
         assert not session.drained(talk.wires.now() + 60_000_000_000, 0)
-        talk.desk.open.set()
+        talk.service.open.set()
         assert len(await talk.ask()) == 1
         assert session.drained(talk.wires.now() + 60_000_000_000, 0)
 
 
 async def test_too_many_are_answered_at_once_that_the_gateway_is_busy() -> None:
     async with console() as talk:
-        talk.desk.open = trio.Event()
+        talk.service.open = trio.Event()
         got = await talk.ask(*(view(opaque=number) for number in range(LONGEST_QUEUE + 10)))
         assert len(got) >= 9
         assert {code for _, code, _, _ in got} == {2}
-        talk.desk.open.set()
+        talk.service.open.set()
         rest = await talk.ask()
         assert len(got) + len(rest) == LONGEST_QUEUE + 10
         assert {code for _, code, _, _ in rest} == {0}
@@ -234,7 +234,7 @@ async def test_too_many_are_answered_at_once_that_the_gateway_is_busy() -> None:
 
 async def test_strangers_leave_room_for_those_who_may() -> None:
     async with console() as talk:
-        talk.desk.open = trio.Event()
+        talk.service.open = trio.Event()
         await talk.ask(view(opaque=1))  # under way: the others wait for it
         allowed = talk.config.remote_admin
         talk.config.remote_admin = Permission(("192.168.0.0/16",), (), legacy_codes=False)
@@ -244,7 +244,7 @@ async def test_strangers_leave_room_for_those_who_may() -> None:
         talk.client.sendall(change(opaque=1000))
         talk.wires.run()
         assert talk.wires.received(talk.client) == b"", "not refused: it waits for its turn"
-        talk.desk.open.set()
+        talk.service.open.set()
         rest = {opaque: code for opaque, code, _, _ in await talk.ask()}
         assert (rest[1], rest[1000]) == (0, 0)
         assert len(got) + len(rest) == 2 * LONGEST_QUEUE
@@ -252,22 +252,22 @@ async def test_strangers_leave_room_for_those_who_may() -> None:
 
 async def test_a_fault_in_one_request_is_answered_and_the_next_is_done(caplog: pytest.LogCaptureFixture) -> None:
     async with console() as talk:
-        talk.desk.error = RuntimeError("a bug")
+        talk.service.error = RuntimeError("a bug")
         ((_, code, remark, _),) = await talk.ask(view())
         assert (code, remark) == (1, "the gateway could not do this; its log says why")
-        talk.desk.error = None
+        talk.service.error = None
         assert await talk.ask(view(opaque=2)) == [(2, 0, "", VIEWED)]
         assert "a bug" in caplog.text
 
 
 async def test_a_client_that_has_gone_is_not_answered_and_its_change_is_made() -> None:
     async with console() as talk:
-        talk.desk.open = trio.Event()
+        talk.service.open = trio.Event()
         await talk.ask(change())
         for end in (talk.client, talk.broker):
             end.shutdown(socket.SHUT_RDWR)
         talk.wires.run()
         assert not talk.wires.sweeper.sessions
-        talk.desk.open.set()
+        talk.service.open.set()
         await wait_all_tasks_blocked()
-        assert len(talk.desk.told) == 1
+        assert len(talk.service.told) == 1

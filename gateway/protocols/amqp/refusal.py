@@ -30,8 +30,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_shared
-from limiter.limits import Limit
-from limiter.units import format_byte_rate, format_rate
+from limiter.units import format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "
 MAX_TEXT_BYTES: Final = 255 - len("RESOURCE_ERROR - ")  # bytes; a reply text is a short string
@@ -95,25 +94,17 @@ def over_limit(part: Part) -> str:
     topic = "" if key is None else key.text
     over = " is over a limit"
     if rule is not None:
-        shared = bucket is not None and bucket.effective.per == "rule"  # then the rule is named already
+        of_rule = f" of rule {cut(rule.name, MAX_NAME_BYTES)}"
+        if bucket is not None and bucket.effective.per == "rule":  # then the rule is named already
+            of_rule = ""
         what = "limit" if bucket is None or not is_shared(bucket) else "share of the cap"
-        over = f" is over its {what} of {limit_text(rule.limit)}" + ("" if shared else f" of rule {cut(rule.name, MAX_NAME_BYTES)}")
+        over = f" is over its {what} of {format_limit(rule.limit, ' and ')}{of_rule}"
     wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
     room = MAX_TEXT_BYTES - len(RATE_LIMITED) - len(over.encode()) - len(wait)
     if bucket is None or bucket.whose() == topic or is_shared(bucket):
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
     whose = cut(bucket.whose(), MAX_NAME_BYTES)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
-
-
-def limit_text(limit: Limit) -> str:
-    """`500/s`, `10MiB/s`, or both."""
-    words: list[str] = []
-    if limit.messages is not None:
-        words.append(format_rate(limit.messages))
-    if limit.bytes is not None:
-        words.append(format_byte_rate(limit.bytes))
-    return " and ".join(words)
 
 
 def cut(text: str, size: int) -> str:

@@ -1,4 +1,4 @@
-"""Whatever the bytes: settings, or a ConfigError that names a place (`docs/design/reliability.md` F50)."""
+"""Whatever the bytes: settings, or a ConfigError that names a location (`docs/design/reliability.md` F50)."""
 
 # ruff: noqa: E501  -- tables, one case a line
 
@@ -89,7 +89,7 @@ def test_both_parsers_read_the_same(data: bytes, monkeypatch: pytest.MonkeyPatch
 def repr_of(node: object) -> object:
     """A tree with all its places, to be compared."""
     if isinstance(node, Scalar):
-        return node.text, node.plain, str(node.place)
+        return node.text, node.plain, str(node.location)
     if isinstance(node, Mapping):
         return {key: (str(node.keys[key]), repr_of(inner)) for key, inner in node.entries.items()}
     assert isinstance(node, Sequence)
