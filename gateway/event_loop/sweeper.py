@@ -20,7 +20,8 @@ from gateway.clock import now_ns
 from gateway.counting.histogram import Histogram
 from gateway.event_loop.batch_routing import batches_of, count_batches
 from gateway.event_loop.idle_sessions import SLOT_NS, IdleSessions
-from gateway.pipeline.parts import NEVER, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import NEVER
 from gateway.pipeline.pipeline import Batch
 from gateway.session.deadlines import quiet_until, tick
 from gateway.session.ending import fail_on_protocol_error, propagate_ends
@@ -218,7 +219,7 @@ class Sweeper:
                 batch = session.batch
                 assert batch is not None
                 batches.append(batch)
-            if session.conversation.ask_due <= now:
+            if session.budget.ask_due <= now:
                 deliveries = session.deliveries.ask(session, now)
                 if deliveries is not None:
                     batches.append(deliveries)

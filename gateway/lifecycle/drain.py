@@ -104,8 +104,8 @@ def tell_late(session: Session, now: int) -> None:
 def release_held(gateway: Gateway) -> None:
     """Let everything held pass: it is judged again within a tenth of a second, and then no rule is in force."""
     conversations = [session.conversation for session in gateway.sweeper.sessions.values()]
-    messages = sum(conversation.held_messages for conversation in conversations)
-    deliveries = sum(conversation.parked_messages for conversation in conversations)
+    messages = sum(conversation.budget.held_messages for conversation in conversations)
+    deliveries = sum(conversation.budget.parked_messages for conversation in conversations)
     if messages or deliveries:
         log.event(logging.WARNING, "held_messages_released", messages=messages, deliveries=deliveries)
         gateway.fills.save()

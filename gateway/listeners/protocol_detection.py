@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from gateway.listeners.tls_handshake import HANDSHAKE
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols import PROTOCOLS
 from gateway.transport import proxy_protocol
 from gateway.transport.proxy_protocol import Ends, MalformedHeaderError

@@ -1,7 +1,7 @@
 """A conversation: one client talking with its broker, in one protocol. What every protocol must know how to do.
 
 A conversation is sans-IO: bytes come in as arguments, bytes go out as results. It holds no socket, no clock (`now` is an argument,
-monotonic nanoseconds) and no limiter; it is created by `PROTOCOLS[name]` when a client connects and tested without a loop.
+monotonic nanoseconds) and no limiter. `assemble` creates it when a client connects; tests create it without a loop.
 
 The life of a request (the handlers in `gateway/pipeline/handlers/` call these in this order)::
 
@@ -9,10 +9,16 @@ The life of a request (the handlers in `gateway/pipeline/handlers/` call these i
                                                             │
     client ◄── relay (+ take_replies at frame boundaries) ◄─┴──────────────── broker's bytes ◄──── broker
 
-What may be assumed: `decode` is called again only after every part of the call before it was settled (admitted, refused, held or
-dropped), because a session has at most one batch with the judge. `relay` may be called at any time in between.
+A protocol writes nine methods: `decode`, `admit`, `split`, `refuse`, `hold`, `close`, `drop`, `relay` and `take_replies`. Every other
+method has a default and belongs to something the protocol may be able to do; each section below names it. Beside its results a
+conversation speaks through two records: `budget` says how much it holds and when something of it is due, `reports` what has happened.
 
-What must not be assumed: that a read ends at a frame, that a frame ends in the read it began in, that a refused request was complete.
+May be assumed: `decode` is called again only after every part of the call before it was settled (admitted, refused, held or dropped),
+because a session has at most one batch with the judge. `relay` may be called at any time in between.
+
+Must not be assumed: that a read ends at a frame, that a frame ends in the read it began in, that a refused request was complete.
+
+`docs/writing-a-protocol.md` has the whole contract.
 """
 
 from __future__ import annotations
@@ -21,8 +27,9 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from gateway.pipeline.parts import NEVER, BusySignal, Delivered, Part
-from limiter.in_flight import Ending
+from gateway.pipeline.held_budget import HeldBudget
+from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.reports import Reports
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
@@ -32,11 +39,6 @@ REFUSED: Final = 0  # the client has been told (or will be, when the request's l
 DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
 UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: the rule's fallback says what happens instead
 LATER: Final = 3  # something before it, with the same ordering key, is held: hold it behind that, and ask again
-
-NOT_SAMPLED: Final = 0  # what `Conversation.sample` may be
-SAMPLED: Final = 1  # forwarded, not confirmed yet
-CONFIRMED: Final = 2  # acked or nacked by the broker
-LOST: Final = 3  # it will not be confirmed: its channel was closed
 
 
 class RouteError(Exception):
@@ -123,62 +125,31 @@ class Conversation:
 
     def __init__(self, context: ConversationContext) -> None:
         # What every turn looks at comes first, see `Session`.
-        self.has_reports = False  # in `gateway_requests`, `abandoned`, `delivered`, `busy`, `broker_blocked` or `sample`, for the session
-        self.draining = False  # farewell was said: what the client still sends is not decoded
-        self.memory_starved = False  # set by the session: not read because the gateway as a whole is short of memory
-        self.handshake_done = False  # the handshake is over, or the first whole request is in: handshake_timeout does not hold any more
+        self.budget = HeldBudget()  # what counts against this connection: written here, read by the session
+        self.reports = Reports()  # what there is to report: written here, emptied by the session
+        self.draining = False  # the farewell was said: what the client still sends is not decoded
+        self.memory_starved = False  # set by the session: the client is not read because the gateway as a whole is short of memory
+        self.handshake_done = False  # or the first whole request is in: handshake_timeout does not hold any more
         self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
-        self.broker_blocked = False  # the broker has said that it takes no more publishes for now
         self.has_farewell = True  # the protocol has words for "this connection ends"; where not, `graceful_close.py` ends it
         self.turns_away = False  # new requests are answered with the word to go elsewhere
-        self.endings: list[
-            Ending
-        ] = []  # requests in flight that have (`limiter/in_flight.py`); the session tells the judge, and empties it
-        self.next_due = NEVER  # monotonic ns at which take_due has something to judge again
-        self.ask_due = NEVER  # monotonic ns at which `ask` has deliveries to judge
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
-        self.parked_bytes = 0  # of deliveries kept from the client by a rule; at hold_bytes the session stops reading the broker
-        self.held_bytes = 0  # bytes of held parts; at hold_bytes the session stops reading the client
-        self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; count as held
-        self.blocking = 0  # held parts for whose sake the client is not read, and `held_back`
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
-        self.need = 1  # bytes that must be there from the first undecoded one before decode can get further
+        self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
         self.user: str | None = None  # as authenticated, once known
         self.context = context
-        self.held_messages = 0  # messages in held parts
-        self.held_polls = 0  # requests for messages that a rule keeps here: no messages, and given up without harm at a farewell
-        self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
-        self.patience_ns = NEVER  # how long a client may be kept waiting for one request, by the nature of its protocol's clients
-        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
-        self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
-        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
-        self.pending_gateway_requests = 0  # of `gateway_requests`, handed over and not answered yet
-        self.gateway_requests: list[Part] = []  # requests to the gateway itself: answered by `answer`, never forwarded
-        self.parked_messages = 0  # deliveries that a rule keeps from the client
-        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
+        self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
+        self.pending_gateway_requests = 0  # of `Reports.gateway_requests`, those not answered yet
         self.rejection_reason = ""  # why the client cannot stay, while it is still being told so (`continue_rejection`)
         self.rejected_after_drain = 0  # requests that came after `begin_departure` and were not forwarded
 
-    # ---- what there is to report ------------------------------------------------------------------------------------
-
-    def give_up(self, part: Part) -> None:
-        """`part` goes nowhere, and the client is still there."""
-        self.abandoned.append(part)
-        self.has_reports = True
-
-    def tell_sample(self, sample: int) -> None:
-        """How far the publish has come whose confirm is timed."""
-        if sample != self.sample:
-            self.sample = sample
-            self.has_reports = True
-
-    # ---- client to broker ------------------------------------------------------------------------------------------
+    # ---- what a protocol does: client to broker --------------------------------------------------------------------
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
         """Split `data[start:]` into parts, appended to `parts` in order; at most about `room` requests.
 
-        Returns the index of the first byte not decoded (an incomplete frame, or what had no room); the caller calls again with those
+        Returns the index of the first byte not decoded (an incomplete frame, or what had no room). The caller calls again with those
         bytes first, and not before `need` bytes are there. Raises ProtocolError.
         """
         raise NotImplementedError
@@ -191,36 +162,25 @@ class Conversation:
         """Cut the first `count` requests off `part` (0 < count < part.count) and return them as a part; `part` keeps the rest."""
         raise NotImplementedError
 
-    def refuse(self, part: Part, now: int) -> int:
+    def refuse(self, part: Part) -> int:
         """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED, UNABLE, LATER.
 
         UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes.
         """
         raise NotImplementedError
 
-    def patience_with(self, part: Part) -> int:
-        """How long `part`, which has a reservation, may be kept before it is refused; ns."""
-        raise NotImplementedError
-
     def hold(self, part: Part, due: int) -> bool:
-        """Keep `part` and let `take_due` return it at `due` (monotonic ns). False, changing nothing, where the protocol cannot hold it."""
-        raise NotImplementedError
+        """Keep `part` and let `take_due` return it at `due` (monotonic ns). False, changing nothing, where the protocol cannot hold it.
 
-    def block(self, part: Part, due: int) -> bool:
-        """`hold`, and count it in `blocking` until it is settled: the client is not read meanwhile."""
+        What `refuse` is UNABLE to refuse must be held.
+        """
         raise NotImplementedError
-
-    def hold_back(self, *, yes: bool) -> None:
-        """The client is not read, or no longer held back, because the gateway as a whole is short of memory; counts in `blocking`."""
-        if yes != self.held_back:
-            self.held_back = yes
-            self.blocking += 1 if yes else -1
 
     def close(self, part: Part) -> int:
         """Refuse `part` by closing what it came on (AMQP: its channel, RocketMQ: the connection): REFUSED, LATER, changing nothing, or
         DROPPED where it is closed already.
 
-        What comes behind it there is given up (`abandoned`).
+        What comes behind it there is given up (`Reports.give_up`).
         """
         raise NotImplementedError
 
@@ -228,13 +188,99 @@ class Conversation:
         """Swallow `part` without a word. False, changing nothing, where the client was promised an answer."""
         raise NotImplementedError
 
+    # ---- what a protocol does: broker to client --------------------------------------------------------------------
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        """Take the broker's bytes and append to `out` what goes to the client, replies of the gateway's own included, in order.
+
+        Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker").
+        """
+        raise NotImplementedError
+
+    def take_replies(self) -> bytes:
+        """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
+        raise NotImplementedError
+
+    # ---- a protocol that holds parts -------------------------------------------------------------------------------
+
+    def block(self, part: Part, due: int) -> bool:
+        """`hold`, and count it in `HeldBudget.blocking` until it is settled: the client is not read meanwhile."""
+        return False
+
     def take_due(self, now: int, room: int) -> list[Part]:
         """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""
-        raise NotImplementedError
+        return []
 
     def abandon(self) -> list[Part]:
         """Give up everything held (the client is gone): the parts, so that they can be counted."""
+        return []
+
+    def hold_back(self, *, yes: bool) -> None:
+        """The client is not read, or no longer held back, because the gateway as a whole is short of memory; counts in `blocking`."""
+        if yes != self.held_back:
+            self.held_back = yes
+            self.budget.blocking += 1 if yes else -1
+
+    def holds_close(self) -> bool:
+        """Whether something held must still reach the broker although the client has finished sending."""
+        return self.budget.held_messages > 0
+
+    def waits_for(self) -> Part | None:
+        """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
+        return None
+
+    # ---- a protocol that asks the judge for keys -------------------------------------------------------------------
+
+    def rules_changed(self) -> None:
+        """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
+
+    def ended(self) -> None:
+        """The connection is over; give back what was taken from the judge."""
+
+    # ---- a protocol whose requests hold slots in flight (`limiter/in_flight.py`) -----------------------------------
+
+    def needs_ticks(self) -> bool:
+        """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""
+        return False
+
+    def release_late_slots(self, now: int) -> None:
+        """A few times a second: end the flights of requests that will hardly be answered any more."""
+
+    def release_all_slots(self) -> None:
+        """The connection is over: end all flights that are kept here."""
+
+    # ---- a protocol whose deliveries or polls are limited ----------------------------------------------------------
+
+    def ask(self, now: int) -> list[Part]:
+        """Deliveries that need a verdict now, or reservations to be settled. The broker is not read until `deliver`, with the verdicts."""
+        return []
+
+    def deliver(self, now: int) -> None:
+        """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
+
+    def patience_with(self, part: Part) -> int:
+        """How long `part`, which has a reservation, may be kept before it is refused; ns."""
+        return self.patience_ns
+
+    def is_polling(self) -> bool:
+        """Whether the client waits for messages it has asked for, with time."""
+        return False
+
+    def keeps_forgotten(self) -> bool:
+        """Whether something waits for the client here that its broker does not have any more: lost, if the connection ends now."""
+        return False
+
+    def take_forgotten(self) -> bytes:
+        """What waits here and the broker does not have any more, for the client, before a farewell; the rest of what waits is given up."""
+        return b""
+
+    # ---- a protocol with requests to the gateway itself ------------------------------------------------------------
+
+    def answer(self, frames: bytes) -> None:
+        """A gateway request is done: `frames`, whole ones of the gateway's own or none, leave with the next `relay` or `take_replies`."""
         raise NotImplementedError
+
+    # ---- a protocol with heartbeats, or with notices to clients ----------------------------------------------------
 
     def heartbeat(self) -> bytes:
         """A heartbeat for the broker, or b"" where the protocol has none or the bytes sent so far end within a frame."""
@@ -248,49 +294,9 @@ class Conversation:
         """How long either side may hear nothing before a heartbeat is due; NEVER where none were agreed on."""
         return NEVER
 
-    # ---- broker to client ------------------------------------------------------------------------------------------
-
-    def relay(self, data: bytes, out: list[bytes]) -> None:
-        """Take the broker's bytes and append to `out` what goes to the client, replies of the gateway's own included, in order.
-
-        Keeps incomplete frames it has to see whole; passes everything else at once. Raises ProtocolError(whose="broker").
-        """
-        raise NotImplementedError
-
-    def ask(self, now: int) -> list[Part]:
-        """Deliveries that need a verdict now, or reservations to be settled. The broker is not read until `deliver`, with the verdicts."""
-        return []
-
-    def deliver(self, now: int) -> None:
-        """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
-
-    def answer(self, frames: bytes) -> None:
-        """A gateway request is done: `frames`, whole ones of the gateway's own or none, leave with the next `relay` or `take_replies`."""
-        raise NotImplementedError
-
     def tick(self) -> bool:
         """A few times a second: whether there is now something to say to the client that is not said as often as it changes."""
         return False
-
-    def take_replies(self) -> bytes:
-        """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
-        raise NotImplementedError
-
-    def needs_ticks(self) -> bool:
-        """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""
-        return False
-
-    def release_late_slots(self, now: int) -> None:
-        """A few times a second: end the flights of requests that will hardly be answered any more."""
-
-    def release_all_slots(self) -> None:
-        """The connection is over: end all flights that are kept here."""
-
-    # ---- the rules -------------------------------------------------------------------------------------------------
-
-    def rules_changed(self) -> None:
-        """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
-        raise NotImplementedError
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -298,21 +304,17 @@ class Conversation:
         """Whether the client waits for nothing that was forwarded, as far as the protocol lets us know (used for draining)."""
         return True
 
-    def keeps_forgotten(self) -> bool:
-        """Whether something waits for the client here that its broker does not have any more: lost, if the connection ends now."""
-        return False
-
-    def take_forgotten(self) -> bytes:
-        """What waits here and the broker does not have any more, for the client, before a farewell; the rest of what waits is given up."""
-        return b""
-
     def knows_answers(self) -> bool:
         """Whether `settled` is exact; where it is not, draining waits for a quiet broker instead."""
         return False
 
-    def holds_close(self) -> bool:
-        """Whether something held must still reach the broker although the client has finished sending."""
-        return self.held_messages > 0
+    def answers_all(self) -> bool:
+        """Whether the broker answers all that `settled` waits for; where it may not, one that falls silent has answered what it will."""
+        return True
+
+    def farewell(self, reason: str) -> tuple[bytes, bytes]:
+        """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""
+        return b"", b""
 
     def broker_lost(self, reason: str) -> bytes:
         """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""
@@ -322,14 +324,6 @@ class Conversation:
         """What to answer to a client that is being told why it cannot stay. `rejection_reason` is empty when all is said."""
         return b""
 
-    def answers_all(self) -> bool:
-        """Whether the broker answers all that `settled` waits for; where it may not, one that falls silent has answered what it will."""
-        return True
-
-    def is_polling(self) -> bool:
-        """Whether the client waits for messages it has asked for, with time."""
-        return False
-
     def begin_departure(self) -> None:
         """The gateway will close this connection, without a farewell: from here on turn new requests away, where the client understands."""
 
@@ -337,18 +331,8 @@ class Conversation:
         """The last words to the client. What it asks from here on is dropped; what wants no answer goes on to the broker."""
         return b""
 
-    def farewell(self, reason: str) -> tuple[bytes, bytes]:
-        """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""
-        return b"", b""
-
-    def ended(self) -> None:
-        """The connection is over; give back what was taken from the judge."""
-        raise NotImplementedError
-
-    def waits_for(self) -> Part | None:
-        """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
-        return None
+    # ---- for operators ---------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, object]:
-        """For `GET /v1/connections`: what the protocol knows about itself (vhost, user, client properties, held, ...)."""
+        """For `GET /v1/connections`: what the protocol knows about itself (vhost, user, client properties, ...)."""
         return {}

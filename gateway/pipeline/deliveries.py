@@ -22,16 +22,16 @@ class LimitDeliveries:
 
     def __init__(self, conversation: Conversation, accounts: Accounts, hold_bytes: int) -> None:
         self.conversation = conversation
+        self.budget = conversation.budget
         self.accounts = accounts
         self.hold_bytes = hold_bytes  # how much may be parked (memory.per_connection)
         self.batch: Batch | None = None  # under way with the judge
 
     def ask(self, owner: object, now: int) -> Batch | None:
         """A batch to be submitted to the judge now; None: there is nothing to ask, or one is out."""
-        conversation = self.conversation
-        if self.batch is not None or conversation.ask_due > now:
+        if self.batch is not None or self.budget.ask_due > now:
             return None
-        parts = conversation.ask(now)
+        parts = self.conversation.ask(now)
         if not parts:
             return None
         batch = Batch(owner, b"", now)
@@ -48,21 +48,21 @@ class LimitDeliveries:
         """Whether more may come from the broker. `last_words`: it has closed, and what is there is all that is left."""
         if self.batch is not None:
             return False
-        parked = self.conversation.parked_bytes
+        parked = self.budget.parked_bytes
         return parked == 0 or last_words or (parked < self.hold_bytes and not memory_full)
 
     def read_bytes(self, most: int) -> int:
         """How much to read from the broker at once: near the bound only little, or one read would go far beyond it."""
-        parked = self.conversation.parked_bytes
+        parked = self.budget.parked_bytes
         return most if parked == 0 else min(most, max(self.hold_bytes - parked, SMALLEST_READ))
 
     def count(self, now: int) -> None:
         """Enter into the accounts what the conversation has reported."""
-        conversation = self.conversation
-        if not conversation.delivered:
+        reports = self.conversation.reports
+        if not reports.delivered:
             return
         window = now // WINDOW_NS
-        for delivered in conversation.delivered:
+        for delivered in reports.delivered:
             key = delivered.key
             if not key.dirty:
                 self.accounts.note(key)
@@ -71,8 +71,8 @@ class LimitDeliveries:
                 tally.receive(delivered.received, window)
             tally.messages += delivered.forwarded
             tally.bytes += delivered.size
-        conversation.delivered = []
+        reports.delivered = []
 
     def __repr__(self) -> str:
         state = "asking" if self.batch is not None else "idle"
-        return f"<LimitDeliveries {state} parked={self.conversation.parked_messages}>"
+        return f"<LimitDeliveries {state} parked={self.budget.parked_messages}>"

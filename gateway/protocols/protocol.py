@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.pipeline.conversation import Conversation, ConversationContext
 
-BLOCKED: Final = "blocked"  # the broker has said that it takes no more publishes for now (`Conversation.broker_blocked`)
+BLOCKED: Final = "blocked"  # the broker has said that it takes no more publishes for now (`Reports.broker_blocked`)
 SLOW_CONFIRMS: Final = "slow_confirms"  # it confirms publishes much more slowly than in the long run
 
 NO_BACKLOGS: Final = 0  # nothing is known of consumers: `algorithm: lag` has nothing to follow

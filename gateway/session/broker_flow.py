@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.counting.histogram import Histogram
-from gateway.pipeline.conversation import CONFIRMED, NOT_SAMPLED, SAMPLED, Conversation
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.reports import CONFIRMED, NOT_SAMPLED, SAMPLED
 from gateway.transport.channel import Channel
 
 # Seconds; a fsync: 0.2. The type is spelt out because a compiled module takes an inferred tuple of floats for unset (mypyc 2.4).
@@ -60,8 +61,8 @@ class FlowWatch:
 
     def observe(self, now: int) -> None:
         """Notice what has changed since the last turn."""
-        conversation = self.conversation
-        if conversation.broker_blocked:
+        reports = self.conversation.reports
+        if reports.broker_blocked:
             if self.blocked_at < 0:
                 self.blocked_at = now
                 self.flow.blocked_now += 1
@@ -69,9 +70,9 @@ class FlowWatch:
             self.blocked_ns += now - self.blocked_at
             self.blocked_at = -1
             self.flow.blocked_now -= 1
-        if conversation.busy:
+        if reports.busy:
             self._count_busy()
-        sample = conversation.sample
+        sample = reports.sample
         if sample == SAMPLED:
             if self.sampled_at == 0:
                 self.sampled_at = now
@@ -79,15 +80,15 @@ class FlowWatch:
             if sample == CONFIRMED and self.sampled_at:
                 self.flow.confirm_latency.observe((now - self.sampled_at) / 1e9)
             self.sampled_at = 0
-            conversation.sample = NOT_SAMPLED
+            reports.sample = NOT_SAMPLED
 
     def _count_busy(self) -> None:
         flow = self.flow
-        for signal in self.conversation.busy:
+        for signal in self.conversation.reports.busy:
             flow.busy[signal.reason] = flow.busy.get(signal.reason, 0) + 1
             if signal.period_ms >= 0:
                 flow.queue_period.observe(signal.period_ms / 1000)
-        self.conversation.busy = []
+        self.conversation.reports.busy = []
 
     def broker_blocked_ns(self, now: int) -> int:
         """How long the broker has said that it is blocked, so far: a counter."""

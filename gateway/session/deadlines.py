@@ -28,7 +28,7 @@ def tick(session: Session, now: int) -> None:
     if client.hung_up and not session.first_end_at:
         session.first_end_at = now  # its end may come behind bytes that are not read for now
     session.conversation.release_late_slots(now)
-    if session.conversation.endings:
+    if session.reports.endings:
         session.end_flights(now)
         session.again = True
     if session.conversation.tick():
@@ -86,7 +86,7 @@ def quiet_until(session: Session, now: int) -> int:
         or client.backlog + upstream.backlog > 0
         or conversation.draining
         or not conversation.handshake_done
-        or conversation.held_messages + conversation.held_polls + conversation.parked_messages > 0
+        or session.budget.waiting() > 0
         or conversation.needs_ticks()
         or session.withheld()
         or not session.reads_broker()
@@ -119,7 +119,7 @@ def _close_idle(session: Session, now: int) -> None:
     client = session.client
     upstream = session.upstream
     heard_at = max(client.received_at, upstream.received_at)
-    waiting = session.conversation.held_messages + session.conversation.held_polls + session.conversation.parked_messages
+    waiting = session.budget.waiting()
     busy = session.draining or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
     if not busy and now - heard_at > session.listener_config.idle_ns:
         seconds = session.listener_config.idle_ns / 1e9

@@ -18,9 +18,9 @@ def bottleneck(session: Session, now: int) -> str:
     or "none". Credit shows for a second after it was used up.
     """
     conversation = session.conversation
-    if conversation.broker_blocked:
+    if session.reports.broker_blocked:
         return "broker_blocked"
-    if conversation.held_messages or conversation.held_polls or conversation.parked_messages:
+    if session.budget.waiting():
         return "limit"
     if session.client.backlog > session.shared.backlog_bytes:
         return "client"
@@ -35,9 +35,9 @@ def state(session: Session, now: int) -> str:
     """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
     if session.draining or session.graceful_close is not None:
         return "draining"
-    if session.conversation.broker_blocked:
+    if session.reports.broker_blocked:
         return "blocked"
-    if session.conversation.held_messages or session.conversation.held_polls or session.conversation.parked_messages:
+    if session.budget.waiting():
         return "throttled"
     return "flow" if session.withheld() or session.decode.credit.flow(now) else "running"
 
@@ -60,12 +60,12 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "bytes_to_client": session.client.sent,
         "backlog_to_client": session.client.backlog,
         "backlog_to_broker": session.upstream.backlog,
-        "held_messages": conversation.held_messages,
-        "held_bytes": conversation.held_bytes,
-        "held_deliveries": conversation.parked_messages,
-        "held_delivery_bytes": conversation.parked_bytes,
+        "held_messages": session.budget.held_messages,
+        "held_bytes": session.budget.held_bytes,
+        "held_deliveries": session.budget.parked_messages,
+        "held_delivery_bytes": session.budget.parked_bytes,
         "messages_forwarded": session.forward.messages,
-        "broker_blocked": conversation.broker_blocked,
+        "broker_blocked": session.reports.broker_blocked,
         "broker_blocked_seconds": _seconds(session.flow.broker_blocked_ns(now)),
         "send_blocked_seconds": _seconds(session.upstream.send_blocked_ns(now)),
         "tls": session.client.encryption(),

@@ -13,7 +13,8 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from gateway.pipeline.parts import NEVER, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import NEVER
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close
 from gateway.session.session import TAKE_IN_NS, Session
 

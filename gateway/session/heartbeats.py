@@ -92,7 +92,7 @@ class Heartbeats:
         upstream = self.upstream
         said_at = max(upstream.sent_at, self.upstream_beat_at)
         if upstream.backlog == 0 and now - said_at >= interval:
-            for_client = not reads_client or conversation.held_bytes > 0 or self.client.received_at > said_at
+            for_client = not reads_client or conversation.budget.held_bytes > 0 or self.client.received_at > said_at
             if for_client and self._beat(upstream, conversation.heartbeat(), now):
                 self.upstream_beat_at = now
         client = self.client

@@ -66,6 +66,8 @@ class Session:
         # What every turn looks at comes first. Compiled, attributes lie in this order, and with some hundred sessions a turn misses the
         # cache as often as what it looks at has lines of 64 bytes.
         self.conversation = stages.conversation
+        self.budget = stages.conversation.budget
+        self.reports = stages.conversation.reports
         self.client = client
         self.upstream = upstream
         self.shared = shared
@@ -111,7 +113,7 @@ class Session:
         with one system call. Raises ProtocolError (see `ending.fail_on_protocol_error`).
         """
         self._relay(now, buffer)
-        if self.conversation.endings:
+        if self.reports.endings:
             self.end_flights(now)
         if self.conversation.draining:
             self._discard(buffer)
@@ -137,12 +139,12 @@ class Session:
         """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
         if self.over:
             return
-        if self.conversation.has_reports and self.conversation.gateway_requests:
+        if self.reports.unread and self.reports.gateway_requests:
             self._hand_over_gateway_requests()
         self._send(now)
-        if self.conversation.has_reports:
-            self._take_news(now)
-        if self.conversation.endings:
+        if self.reports.unread:
+            self._take_reports(now)
+        if self.reports.endings:
             self.end_flights(now)
         self.due = self._next_due()
         self.again = (self.batch is None and (self.freed > 0 or self._wants_client())) or (self.upstream.readable and self.reads_broker())
@@ -153,16 +155,16 @@ class Session:
         """
         if self.conversation.draining:
             return NEVER
-        held_due = self.conversation.next_due if self.batch is None else NEVER
-        return min(held_due, self.conversation.ask_due if self.deliveries.batch is None else NEVER)
+        held_due = self.budget.next_due if self.batch is None else NEVER
+        return min(held_due, self.budget.ask_due if self.deliveries.batch is None else NEVER)
 
-    def _take_news(self, now: int) -> None:
+    def _take_reports(self, now: int) -> None:
         """What the conversation has to report."""
-        conversation = self.conversation
-        conversation.has_reports = False
-        if conversation.abandoned:
-            self.abandon(conversation.abandoned)
-            conversation.abandoned = []
+        reports = self.reports
+        reports.unread = False
+        if reports.abandoned:
+            self.abandon(reports.abandoned)
+            reports.abandoned = []
         self.deliveries.count(now)
         self.flow.observe(now)
 
@@ -170,8 +172,8 @@ class Session:
         """What the client asks of the gateway itself goes to who does it; the answers come later (`Conversation.answer`)."""
         take = self.shared.take_gateway_request
         assert take is not None, "a listener with requests of its own has somebody to answer them"
-        gateway_requests = self.conversation.gateway_requests
-        self.conversation.gateway_requests = []
+        gateway_requests = self.reports.gateway_requests
+        self.reports.gateway_requests = []
         for request in gateway_requests:
             take(self, request)
 
@@ -188,7 +190,7 @@ class Session:
             return
         conversation = self.conversation
         most: i64 = len(buffer)
-        if conversation.parked_bytes:
+        if self.budget.parked_bytes:
             most = self.deliveries.read_bytes(len(buffer))
         data = upstream.read(most, buffer)
         if not data or conversation.draining:  # after the farewell nothing of the broker's goes to the client
@@ -209,9 +211,10 @@ class Session:
         freed = self.freed
         self.freed = 0
         soon = now if freed == 0 else now + REJUDGE_WITHIN_NS
-        if conversation.next_due <= soon:
+        budget = self.budget
+        if budget.next_due <= soon:
             batch = Batch(self, b"", now)
-            if conversation.next_due <= now:
+            if budget.next_due <= now:
                 batch.parts = conversation.take_due(now, REQUESTS_DUE)
             else:  # before its time: all that is held is due within REJUDGE_WITHIN_NS
                 batch.parts = conversation.take_due(soon, freed)
@@ -273,15 +276,14 @@ class Session:
 
     def buffered(self) -> int:
         """All bytes this connection keeps in memory."""
-        conversation = self.conversation
-        held = conversation.held_bytes + conversation.parked_bytes + conversation.reply_bytes + conversation.unanswered_bytes
-        return held + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
+        return self.budget.total_bytes() + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
 
     def _full(self) -> bool:
         """Whether as much is held as may be, or something that blocks the client."""
-        if self.conversation.blocking:
+        budget = self.budget
+        if budget.blocking:
             return True
-        held = self.conversation.held_bytes + self.conversation.reply_bytes
+        held = budget.held_bytes + budget.reply_bytes
         return held >= self.shared.hold_bytes or (self.shared.memory_full and held > 0)
 
     def _send(self, now: int) -> None:
@@ -299,8 +301,8 @@ class Session:
 
     def end_flights(self, now: int) -> None:
         """Tell the judge which requests in flight have ended; something held here may have waited for just that."""
-        ended = self.conversation.endings
-        if self.conversation.next_due < NEVER:
+        ended = self.reports.endings
+        if self.budget.next_due < NEVER:
             for ending in ended:
                 self.freed += ending.count
         self.shared.judge.finished(ended.copy(), now)
@@ -309,11 +311,11 @@ class Session:
     def give_up(self, batch: Batch) -> None:
         """The judge has looked at `batch` when this session was over, or broke: what passed goes nowhere."""
         for part in batch.requests:
-            part.release_slots(self.conversation.endings)
+            part.release_slots(self.reports.endings)
         self._release_all_slots()
 
     def _release_all_slots(self) -> None:
-        ended = self.conversation.endings
+        ended = self.reports.endings
         for ending in ended:
             ending.outcome = GIVEN_UP
         if ended:
@@ -341,7 +343,7 @@ class Session:
         return (
             self.batch is None
             and not unread
-            and self.conversation.held_messages == 0
+            and self.budget.held_messages == 0
             and self.conversation.pending_gateway_requests == 0
             and self.conversation.frame_left == 0
             and self.client.backlog == 0
@@ -396,7 +398,7 @@ class Session:
         """Count messages that are given up."""
         for part in parts:
             key = part.key
-            part.release_slots(self.conversation.endings)
+            part.release_slots(self.reports.endings)
             if part.kind == REQUEST and key is not None:
                 if not key.dirty:
                     self.shared.accounts.note(key)

@@ -49,7 +49,7 @@ def session_totals(sessions: dict[int, Session], now: int) -> SessionTotals:
         flow = totals.flows.get(listener)
         if flow is None:
             flow = totals.flows[listener] = FlowTotals()
-        if session.conversation.broker_blocked:
+        if session.reports.broker_blocked:
             flow.blocked += 1
         flow.blocked_ns += session.flow.broker_blocked_ns(now)
         flow.send_blocked_ns += session.upstream.send_blocked_ns(now)

@@ -17,7 +17,8 @@ from pamqp import commands
 import limiter.rules.rule
 from gateway.pipeline.actions.table import ACTIONS
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import NEVER, REQUEST, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import NEVER, REQUEST
 from gateway.protocols import PROTOCOLS
 from support import amqp, rocketmq
 from support.conversations import SECOND, Talk, bytewise, randomly, rule
@@ -144,7 +145,7 @@ def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action
         talk = play(Talk(protocol, rule(action, messages=limit)), SCRIPTS[protocol], chunk)
         # What is sent on a channel after it was closed is not decoded, so how much is depends on how much was read with the refused one.
         requests = [] if action == "close" else talk.requests
-        return requests, talk.to_broker, talk.to_client, talk.conversation.held_messages, talk.conversation.close_reason
+        return requests, talk.to_broker, talk.to_client, talk.conversation.budget.held_messages, talk.conversation.close_reason
 
     whole = outcome(CHUNKINGS["whole"])
     for name, chunk in CHUNKINGS.items():
@@ -156,15 +157,15 @@ def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action
 def test_what_is_held_is_counted_and_abandon_returns_all_of_it(protocol: str, action: str) -> None:
     talk = play(Talk(protocol, rule(action, messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
     conversation = talk.conversation
-    held = conversation.held_messages
-    assert (held > 0) == (conversation.next_due < NEVER) == conversation.holds_close()
+    held = conversation.budget.held_messages
+    assert (held > 0) == (conversation.budget.next_due < NEVER) == conversation.holds_close()
     assert held > 0 or action not in {"delay", "block"}
-    assert (conversation.blocking > 0) == (action == "block")
-    given_up = sum(part.count * part.messages for part in conversation.abandoned)
-    conversation.abandoned = []
+    assert (conversation.budget.blocking > 0) == (action == "block")
+    given_up = sum(part.count * part.messages for part in conversation.reports.abandoned)
+    conversation.reports.abandoned = []
     assert given_up == 0 or action == "close"
     parts = conversation.abandon()
-    assert conversation.blocking == 0
+    assert conversation.budget.blocking == 0
     assert sum(part.count * part.messages for part in parts if part.kind == REQUEST) == held
     assert talk.holds_nothing()
     assert conversation.abandon() == []
@@ -182,7 +183,7 @@ def test_every_message_has_exactly_one_fate(protocol: str, action: str, limit: i
     """received = forwarded + refused + dropped + abandoned + waiting (docs/design/contract.md 7), whatever the action."""
     talk = play(Talk(protocol, rule(action, messages=limit)), SCRIPTS[protocol], CHUNKINGS["random 1"])
     conversation = talk.conversation
-    given_up = [*conversation.abandoned, *conversation.abandon()]
+    given_up = [*conversation.reports.abandoned, *conversation.abandon()]
     abandoned = sum(part.count * part.messages for part in given_up if part.kind == REQUEST)
     keys = {part.key.text: part.key for part in talk.parts if part.key is not None}.values()
     settled = sum(key.tally.refused + key.tally.dropped for key in keys)
@@ -194,7 +195,7 @@ def test_every_message_has_exactly_one_fate(protocol: str, action: str, limit: i
 @pytest.mark.parametrize("action", ["delay", "block"])
 def test_what_is_held_goes_on_in_time_and_nothing_is_lost(protocol: str, action: str) -> None:
     talk = play(Talk(protocol, rule(action, messages=20, burst=1, max_delay_ns=5 * SECOND // 2)), SCRIPTS[protocol], CHUNKINGS["whole"])
-    assert talk.conversation.held_messages > 0
+    assert talk.conversation.budget.held_messages > 0
     talk.wait(5 * SECOND)
     assert talk.holds_nothing()
     script = SCRIPTS[protocol]
@@ -209,9 +210,9 @@ def test_take_due_empties_what_is_held_however_little_room(protocol: str) -> Non
     talk.judge.replace(Talk(protocol).judge.rules)
     conversation = talk.conversation
     for _ in range(1000):
-        if conversation.next_due == NEVER:
+        if conversation.budget.next_due == NEVER:
             break
-        talk.now = max(talk.now, conversation.next_due)
+        talk.now = max(talk.now, conversation.budget.next_due)
         talk.settle(conversation.take_due(talk.now, 1))
     assert talk.holds_nothing()
     assert sorted(talk.to_broker) == sorted(said(SCRIPTS[protocol], "client"))

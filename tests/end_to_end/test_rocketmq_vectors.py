@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from support.hostile_headers import Hostile

@@ -9,7 +9,7 @@ from contextlib import suppress
 from fuzz.scripts import LARGEST_HELD, Script, check_memory, cut
 
 from gateway.pipeline.conversation import RouteError
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
@@ -170,8 +170,8 @@ def rocketmq_broker(data: bytes) -> None:
             error = f"{raised.whose}: {raised.cause}"
         assert error in (None, "broker: broker_protocol_error"), error
         conversation = talk.conversation
-        signals = [repr(signal) for signal in conversation.busy]
-        delivered = sum(one.received for one in conversation.delivered)
+        signals = [repr(signal) for signal in conversation.reports.busy]
+        delivered = sum(one.received for one in conversation.reports.delivered)
         outcomes.append((error, conversation.settled(), signals, delivered) if error is None else error)
         check_memory(talk, len(said))
     assert outcomes[1] == outcomes[0], "byte by byte it was understood otherwise"
@@ -236,7 +236,7 @@ def rocketmq_talk(data: bytes) -> None:
                 talk.tick()
         talk.wait(60 * SECOND)
         conversation = talk.conversation
-        assert conversation.held_messages == 0, "held for longer than any client waits"
+        assert conversation.budget.held_messages == 0, "held for longer than any client waits"
         conversation.describe()
         conversation.waits_for()
         repr(conversation)

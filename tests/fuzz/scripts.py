@@ -27,11 +27,11 @@ class Script:
 
 def check_memory(talk: Talk, size: int) -> None:
     conversation = talk.conversation
-    held = conversation.held_bytes + conversation.reply_bytes
+    held = conversation.budget.held_bytes + conversation.budget.reply_bytes
     assert held <= LARGEST_HELD + AMPLIFIED * (size + 1000), f"{held} bytes held for {size} bytes said"
     conversation.abandon()
     replies = conversation.broker.waiting_bytes if isinstance(conversation, RocketmqConversation) else 0  # for the end of a broker's frame
-    assert (conversation.held_bytes, conversation.held_messages) == (replies, 0)
+    assert (conversation.budget.held_bytes, conversation.budget.held_messages) == (replies, 0)
     conversation.ended()
 
 

@@ -16,7 +16,7 @@ from fuzz.rocketmq_targets import ROCKETMQ_TARGETS
 from fuzz.scripts import Script, check_memory, cut
 from pamqp import commands
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.transport import proxy_protocol
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule

@@ -120,7 +120,7 @@ class CloseSchedule:
                 pass
             self.wait(SECOND)
             after = (len(self.talk.to_client), len(self.talk.to_broker), len(self.from_client), len(self.from_broker))
-            quiet = quiet + 1 if before == after == (0, 0, 0, 0) and not self.talk.conversation.held_bytes else 0
+            quiet = quiet + 1 if before == after == (0, 0, 0, 0) and not self.talk.conversation.budget.held_bytes else 0
         raise AssertionError(f"they never come to rest: {self.talk.conversation}")
 
     # ---- the gateway between them ------------------------------------------------------------------------------------

@@ -127,12 +127,12 @@ class Schedule:
             data = b"".join([part.data[part.start : part.end] for part in conversation.outbox])
             conversation.outbox = []
             self.broker.read(data.removeprefix(amqp.PROTOCOL_HEADER))
-        conversation.abandoned = []
+        conversation.reports.abandoned = []
 
     # ---- the judge -------------------------------------------------------------------------------------------------
 
     def _take_due(self) -> None:
-        if not self.batch and self.conversation.next_due <= self.now:
+        if not self.batch and self.conversation.budget.next_due <= self.now:
             self.batch = self.conversation.take_due(self.now, 1 + int(self.random.random() * 8))
             self._settle()
 
@@ -167,7 +167,7 @@ class Schedule:
         if whim < 0.3 and conversation.hold(part, due):
             return
         count = part.count
-        outcome = conversation.refuse(part, self.now)
+        outcome = conversation.refuse(part)
         if outcome == REFUSED:
             self.client.sides[part.ordering_key].refused += count
         elif outcome in (UNABLE, LATER):
@@ -194,7 +194,7 @@ class Schedule:
             for number, side in self.broker.sides.items():
                 if side.outstanding and side.state == "open":
                     self.broker.confirm(number, side, single=self.random.random() < 0.3)
-            if self.broker.out or self.client.out or self.batch or conversation.next_due < NEVER:
+            if self.broker.out or self.client.out or self.batch or conversation.budget.next_due < NEVER:
                 continue
             if not any(side.outstanding for side in self.broker.sides.values()):
                 break
@@ -203,8 +203,10 @@ class Schedule:
     def _check_end(self) -> None:
         conversation = self.conversation
         assert self.to_decode == self.broker.rest == self.client.rest == b"", "something stays within a frame"
-        assert (conversation.held_bytes, conversation.held_messages, conversation.reply_bytes) == (0, 0, 0), "something is held for ever"
-        assert (conversation.next_due, conversation.frame_left) == (NEVER, 0)
+        assert (conversation.budget.held_bytes, conversation.budget.held_messages, conversation.budget.reply_bytes) == (0, 0, 0), (
+            "something is held for ever"
+        )
+        assert (conversation.budget.next_due, conversation.frame_left) == (NEVER, 0)
         client = self.client
         assert not client.refused & self.broker.truth.keys(), "refused, and forwarded all the same"
         assert client.lone <= self.broker.lone, "a multiple with nothing else outstanding below it"

@@ -116,7 +116,7 @@ class Consuming:
     def run(self, seconds: float) -> None:
         end = self.now + int(seconds * SECOND)
         while True:
-            dues = [min(talk.conversation.next_due, talk.conversation.ask_due) for talk in self.talks]
+            dues = [min(talk.conversation.budget.next_due, talk.conversation.budget.ask_due) for talk in self.talks]
             soonest = min(dues)
             event = self.events[0][0] if self.events else end + 1
             self.now = max(self.now, min(soonest, event))

@@ -126,7 +126,7 @@ class Talk:
 
     def ask(self) -> None:
         """Deliveries that need a verdict get it."""
-        while not self.asked and self.conversation.ask_due <= self.now:
+        while not self.asked and self.conversation.budget.ask_due <= self.now:
             self.asked = self.conversation.ask(self.now)
             if not self.later:
                 self.verdict()
@@ -164,13 +164,13 @@ class Talk:
         """Let time pass; what comes due is judged again."""
         end = self.now + nanoseconds
         conversation = self.conversation
-        while min(conversation.next_due, conversation.ask_due) <= end:
-            if conversation.ask_due < conversation.next_due:
-                self.now = max(self.now, conversation.ask_due)
+        while min(conversation.budget.next_due, conversation.budget.ask_due) <= end:
+            if conversation.budget.ask_due < conversation.budget.next_due:
+                self.now = max(self.now, conversation.budget.ask_due)
                 self.ask()
                 self.flush()
                 continue
-            self.now = max(self.now, conversation.next_due)
+            self.now = max(self.now, conversation.budget.next_due)
             self.settle(conversation.take_due(self.now, 256))
         self.now = end
 
@@ -188,7 +188,7 @@ class Talk:
 
     def holds_nothing(self) -> bool:
         conversation = self.conversation
-        return (conversation.held_bytes, conversation.held_messages, conversation.next_due) == (0, 0, NEVER)
+        return (conversation.budget.held_bytes, conversation.budget.held_messages, conversation.budget.next_due) == (0, 0, NEVER)
 
 
 def bytewise(data: bytes) -> list[bytes]:

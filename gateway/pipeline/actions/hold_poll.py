@@ -19,4 +19,4 @@ def hold_poll(conversation: Conversation, part: Part, now: int) -> None:
         count_held(part)
     part.again = True
     if now >= part.deadline or not conversation.hold(part, min(due(now, part.wait_ns), part.deadline)):
-        conversation.refuse(part, now)
+        conversation.refuse(part)

@@ -15,7 +15,7 @@ from gateway.pipeline.parts import Part
 
 def reject(conversation: Conversation, part: Part, now: int) -> None:
     """Refuse natively; one-way requests are dropped and counted as dropped."""
-    outcome = conversation.refuse(part, now)
+    outcome = conversation.refuse(part)
     if counted(part, outcome):
         return
     fallback = part.rule.fallback if outcome == UNABLE and part.rule is not None else ""

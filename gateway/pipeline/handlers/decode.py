@@ -12,7 +12,8 @@ from typing import Final
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import REQUEST, Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.protocols import RETRY_PREFIX

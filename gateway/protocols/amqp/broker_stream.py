@@ -23,7 +23,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.channel import AmqpChannel

@@ -72,7 +72,7 @@ class ChannelCloses:
     def hear(self, channel: AmqpChannel, part: Part) -> None:
         """What the client says on a channel that is cut: nothing of it goes on."""
         if part.kind == REQUEST:
-            self.conversation.give_up(part)
+            self.conversation.reports.give_up(part)
             return
         method = method_of(part)
         if method == CHANNEL_CLOSE:

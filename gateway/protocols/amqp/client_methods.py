@@ -6,7 +6,7 @@ They pass in any case; the broker answers what is wrong with them, except where 
 from __future__ import annotations
 
 from gateway.pipeline.conversation import ConversationContext
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries

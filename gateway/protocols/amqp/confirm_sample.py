@@ -5,7 +5,7 @@ No clock here: the session notices when the state changes (`gateway/session/brok
 
 from __future__ import annotations
 
-from gateway.pipeline.conversation import CONFIRMED, LOST, SAMPLED
+from gateway.pipeline.reports import CONFIRMED, LOST, SAMPLED
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.confirms import Confirms
 

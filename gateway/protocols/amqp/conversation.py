@@ -10,8 +10,10 @@ The gateway's own words go out at frame boundaries only, on either side.
 from __future__ import annotations
 
 from gateway.admission import UNKNOWN_USER, RefusedError
-from gateway.pipeline.conversation import SAMPLED, Conversation, ConversationContext
-from gateway.pipeline.parts import REQUEST, Part, ProtocolError
+from gateway.pipeline.conversation import Conversation, ConversationContext
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.reports import SAMPLED
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
@@ -77,7 +79,7 @@ class AmqpConversation(Conversation):
     def split(self, part: Part, count: int) -> Part:
         return self.settling.split(part, count)
 
-    def refuse(self, part: Part, now: int) -> int:
+    def refuse(self, part: Part) -> int:
         return self.settling.refuse(part)
 
     def hold(self, part: Part, due: int) -> bool:
@@ -104,8 +106,8 @@ class AmqpConversation(Conversation):
 
     def abandon(self) -> list[Part]:
         self.deliveries.ends.end_by_client()
-        parts = self.abandoned
-        self.abandoned = []
+        parts = self.reports.abandoned
+        self.reports.abandoned = []
         parts.extend(self.held_parts.forget_all())
         return parts
 
@@ -159,13 +161,12 @@ class AmqpConversation(Conversation):
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
             out.clear()
             raise
-        if stream.methods.blocked != self.broker_blocked:
-            self.broker_blocked = stream.methods.blocked
-            self.has_reports = True
-            if self.broker_blocked:
+        if stream.methods.blocked != self.reports.broker_blocked:
+            self.reports.set_blocked(blocked=stream.methods.blocked)
+            if self.reports.broker_blocked:
                 self._tell_busy()
-        if self.sample == SAMPLED:
-            self.tell_sample(self.settling.sampler.look())
+        if self.reports.sample == SAMPLED:
+            self.reports.set_sample(self.settling.sampler.look())
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished:
             self._end_channels(methods)
@@ -208,7 +209,7 @@ class AmqpConversation(Conversation):
 
     def tick(self) -> bool:
         notices = self.broker_stream.replies.notices
-        notices.tick(blocked=self.blocking > 0 or self.memory_starved)
+        notices.tick(blocked=self.budget.blocking > 0 or self.memory_starved)
         return notices.news
 
     def take_replies(self) -> bytes:
@@ -217,7 +218,7 @@ class AmqpConversation(Conversation):
         if self.memory_starved:
             self.broker_stream.replies.notices.block("low on memory")
         taken = self.broker_stream.take_replies()
-        self.reply_bytes = self.broker_stream.replies.reply_bytes
+        self.budget.reply_bytes = self.broker_stream.replies.reply_bytes
         return taken
 
     # ---- the end ---------------------------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ class AmqpConversation(Conversation):
         }
 
     def __repr__(self) -> str:
-        return f"<AmqpConversation {self.handshake.vhost!r} channels={len(self.channels)} held={self.held_messages} due={self.next_due}>"
+        return f"<AmqpConversation {self.handshake.vhost!r} channels={len(self.channels)} {self.budget}>"
 
 
 def _spare(parts: list[Part]) -> None:

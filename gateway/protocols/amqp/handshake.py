@@ -14,7 +14,8 @@ from typing import Final
 
 import pamqp.decode
 
-from gateway.pipeline.parts import NEVER, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import NEVER
 from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error
 from gateway.protocols.amqp.sasl import user_of
 

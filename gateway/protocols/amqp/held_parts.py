@@ -4,7 +4,7 @@ Each channel has a line of its own (`AmqpChannel.parked`); here they are kept to
 everything the client says after it, at the `gate`. While the upstream stands within a frame that flows through (`frame_left`), nothing
 is let go: another channel's frame would land in the middle of it.
 
-Writes `held_bytes`, `held_messages` and `next_due` of the conversation, which the session goes by.
+Writes `held_bytes`, `held_messages` and `next_due` of the conversation's budget, which the session goes by.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class HeldParts:
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
+        self.budget = conversation.budget
         self.held: dict[int, AmqpChannel] = {}  # channels with a line, or with parts of it away with the judge
         self.gate: list[Part] = []  # connection.close and what follows it, until `held` is empty
         self.loose: list[Part] = []  # parts that wait for nothing but the next take
@@ -40,21 +41,21 @@ class HeldParts:
             channel.returned.append(HeldPart(part, due))
             return self.settle(channel)
         part.copy_out()
-        conversation = self.conversation
-        conversation.held_bytes += held_cost(part)
+        budget = self.budget
+        budget.held_bytes += held_cost(part)
         if part.kind == REQUEST:
-            conversation.held_messages += part.count * part.messages
+            budget.held_messages += part.count * part.messages
         channel.held.append(HeldPart(part, due))
         if len(channel.held) == 1:
             self.held[channel.number] = channel
-            if due < conversation.next_due and not self.frame_left:
-                conversation.next_due = due
+            if due < budget.next_due and not self.frame_left:
+                budget.next_due = due
         return []
 
     def park_at_gate(self, part: Part) -> None:
         part.copy_out()
         self.gate.append(part)
-        self.conversation.held_bytes += held_cost(part)
+        self.budget.held_bytes += held_cost(part)
 
     def loosen(self, part: Part) -> None:
         """`part`, already unparked, goes on with the next take."""
@@ -87,27 +88,27 @@ class HeldParts:
 
     def unpark(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
-        self.conversation.held_bytes -= held_cost(part)
+        self.budget.held_bytes -= held_cost(part)
         self.unblock(part)
         if part.kind == REQUEST:
-            self.conversation.held_messages -= part.count * part.messages
+            self.budget.held_messages -= part.count * part.messages
 
     def block(self, part: Part) -> None:
         """The client is not read until `part`, which is parked, is settled."""
         if not part.blocking:
             part.blocking = True
-            self.conversation.blocking += 1
+            self.budget.blocking += 1
 
     def unblock(self, part: Part) -> None:
         if part.blocking:
             part.blocking = False
-            self.conversation.blocking -= 1
+            self.budget.blocking -= 1
 
     def count_split(self, channel: AmqpChannel) -> None:
         """A taken part became two: both will be settled."""
         channel.taken += 1
         self.taken += 1
-        self.conversation.held_bytes += PART_OVERHEAD
+        self.budget.held_bytes += PART_OVERHEAD
 
     def take_due(self, now: int, room: int, flowing: int) -> list[Part]:
         """Requests whose time has come, of all lines in turn, and what waits for nothing any more.
@@ -179,10 +180,10 @@ class HeldParts:
         self.loose = []
         self.held.clear()
         self.taken = 0
-        self.conversation.held_bytes = 0
-        self.conversation.held_messages = 0
-        self.conversation.blocking = 1 if self.conversation.held_back else 0
-        self.conversation.next_due = NEVER
+        self.budget.held_bytes = 0
+        self.budget.held_messages = 0
+        self.budget.blocking = 1 if self.conversation.held_back else 0
+        self.budget.next_due = NEVER
         return parts
 
     def reckon_due(self) -> None:
@@ -193,7 +194,7 @@ class HeldParts:
                 due = min(due, channel.due())
             if self.loose or (self.gate and not self.held):
                 due = 0
-        self.conversation.next_due = due
+        self.budget.next_due = due
 
     def __repr__(self) -> str:
         return f"<HeldParts held={list(self.held)} gate={len(self.gate)} taken={self.taken} frame_left={self.frame_left}>"

@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.frames import broker_error
 
 NOWHERE: Final[list[bytes]] = []

@@ -20,8 +20,9 @@ within a frame, nothing held is let go); once the broker has closed a channel, w
 
 from __future__ import annotations
 
-from gateway.pipeline.conversation import DROPPED, LATER, NOT_SAMPLED, REFUSED, UNABLE, Conversation
+from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
+from gateway.pipeline.reports import NOT_SAMPLED
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_close import ChannelCloses
@@ -57,6 +58,8 @@ class Settling:
         held_parts: HeldParts,
     ) -> None:
         self.conversation = conversation
+        self.budget = conversation.budget
+        self.reports = conversation.reports
         self.channels = channels
         self.handshake = handshake
         self.replies = broker_stream.replies
@@ -75,7 +78,7 @@ class Settling:
         elif channel.settled_state >= CLOSED_WHILE_HELD:
             self._bury(channel, part)
         elif channel.waits():
-            waits = part.requeue_without_slots(self.conversation.endings)
+            waits = part.requeue_without_slots(self.reports.endings)
             part.paid = part.kind == REQUEST and part.passed > 0 and not waits
             self._park(channel, part, 0)
         elif part.paid and part.passed == 0:  # early, see `_spare`
@@ -126,7 +129,7 @@ class Settling:
             room = self.conversation.context.hold_bytes - self._reserved
             channel.unanswered = Unanswered(part, at, first + complete, room)
             self._reserved += channel.unanswered.reserved
-            self.conversation.unanswered_bytes += channel.unanswered.size()
+            self.budget.unanswered_bytes += channel.unanswered.size()
         self._swallow(channel, part)
         return REFUSED
 
@@ -172,7 +175,7 @@ class Settling:
         channel.give_up_held()
         for part in self.held_parts.forget(channel):
             if part.kind == REQUEST:
-                self.conversation.give_up(part)
+                self.reports.give_up(part)
             elif method_of(part) == CHANNEL_CLOSE:
                 self.held_parts.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
 
@@ -186,7 +189,7 @@ class Settling:
             return
         if part.kind == BODY:
             held_parts.stand(part.size)
-        part.release_slots(self.conversation.endings)  # the broker closes the connection for a publish on no channel
+        part.release_slots(self.reports.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.outbox.append(part)
 
     def _pass(self, channel: AmqpChannel, part: Part) -> None:
@@ -197,8 +200,8 @@ class Settling:
                 self._launch(channel, part, confirms)
             if confirms is not None:
                 confirms.forward(part.count)
-                if self.conversation.sample == NOT_SAMPLED:
-                    self.conversation.tell_sample(self.sampler.take(channel, part.count))
+                if self.reports.sample == NOT_SAMPLED:
+                    self.reports.set_sample(self.sampler.take(channel, part.count))
             if not part.complete:
                 channel.discarding = False
         elif part.kind == BODY:
@@ -214,10 +217,10 @@ class Settling:
         """Publishes that hold slots go on: until they are confirmed, or at once where they will not be."""
         flight = part.flight
         if flight is None or confirms is None or channel.is_closed_by_broker() or channel.gateway_close != NO_CLOSE:
-            part.release_slots(self.conversation.endings)
+            part.release_slots(self.reports.endings)
             return
         if confirms.slots is None:
-            confirms.slots = ConfirmSlots(self.conversation.endings)
+            confirms.slots = ConfirmSlots(self.reports.endings)
         confirms.slots.forward(flight, confirms.forwarded + 1)
 
     def _notice(self, channel: AmqpChannel, part: Part) -> None:
@@ -254,7 +257,7 @@ class Settling:
         if unanswered is not None and unanswered.reserved:
             before = unanswered.size()
             unanswered.add(part)
-            self.conversation.unanswered_bytes += unanswered.size() - before
+            self.budget.unanswered_bytes += unanswered.size() - before
         if not part.complete:
             return
         channel.discarding = False
@@ -265,7 +268,7 @@ class Settling:
     def _forget(self, channel: AmqpChannel, unanswered: Unanswered) -> None:
         channel.unanswered = None
         self._reserved -= unanswered.reserved
-        self.conversation.unanswered_bytes -= unanswered.size()
+        self.budget.unanswered_bytes -= unanswered.size()
 
     def _swallow(self, channel: AmqpChannel, part: Part) -> None:
         """A request is settled without going on; so is what continues it."""
@@ -288,7 +291,7 @@ class Settling:
             self._notice(channel, part)
             self.conversation.outbox.append(part)
         elif part.kind == REQUEST:
-            self.conversation.give_up(part)
+            self.reports.give_up(part)
         if taken:
             self._settle(channel)
 

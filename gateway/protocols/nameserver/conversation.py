@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.conversation import Conversation, ConversationContext
-from gateway.pipeline.parts import Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import Part
 from gateway.protocols.nameserver.answers import Answers
 from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS, PendingRequests
 from gateway.protocols.nameserver.requests import REGISTRATIONS, Requests
@@ -77,7 +78,9 @@ class NameserverConversation(Conversation):
             else:
                 self.answers.add(build_refusals([opaque], SYSTEM_BUSY, TOO_MANY))
         requests.unanswered = []
-        self.held_bytes = self.answers.waiting_bytes  # while a frame of a slow name server's is passing: or a client could pile them up
+        self.budget.held_bytes = (
+            self.answers.waiting_bytes
+        )  # while a frame of a slow name server's is passing: or a client could pile them up
 
     def admit(self, part: Part) -> None:
         self.outbox.append(part)
@@ -92,11 +95,11 @@ class NameserverConversation(Conversation):
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
         self.answers.relay(data, out)
-        self.unanswered_bytes = self.answers.kept_bytes
+        self.budget.unanswered_bytes = self.answers.kept_bytes
 
     def take_replies(self) -> bytes:
         taken = self.answers.take()
-        self.held_bytes = self.answers.waiting_bytes
+        self.budget.held_bytes = self.answers.waiting_bytes
         return taken
 
     # ---- the rest --------------------------------------------------------------------------------------------------

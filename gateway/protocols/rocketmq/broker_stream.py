@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.outstanding import Outstanding
 

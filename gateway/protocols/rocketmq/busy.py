@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.pipeline.parts import BusySignal
+from gateway.pipeline.reports import BusySignal
 
 SYSTEM_BUSY: Final = 2
 SERVICE_NOT_AVAILABLE: Final = 14

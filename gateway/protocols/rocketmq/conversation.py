@@ -20,7 +20,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
-from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
@@ -47,7 +48,7 @@ class RocketmqConversation(Conversation):
 
     def __init__(self, context: ConversationContext) -> None:
         super().__init__(context)
-        self.outstanding = Outstanding(self.endings)
+        self.outstanding = Outstanding(self.reports.endings)
         self.polls = Polls(self.outstanding)
         self.frames = Frames(context, self.polls)
         self.need = self.frames.need
@@ -80,7 +81,7 @@ class RocketmqConversation(Conversation):
     def admit(self, part: Part) -> None:
         if self.close_reason:  # the client will take it for failed
             if part.kind == REQUEST:
-                self.give_up(part)
+                self.reports.give_up(part)
             return
         if part.kind == BODY:
             if self.discarding:
@@ -94,7 +95,7 @@ class RocketmqConversation(Conversation):
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             if self.held_sends.lines and not part.streamed and self.held_sends.goes_behind(part):
-                self.held_sends.hold_behind(part, paid=not part.requeue_without_slots(self.endings))
+                self.held_sends.hold_behind(part, paid=not part.requeue_without_slots(self.reports.endings))
                 self._tell()
                 return
             if not part.one_way:
@@ -102,13 +103,12 @@ class RocketmqConversation(Conversation):
                 if part.flight is not None:
                     self.outstanding.send(part.flight, part.opaques)
             else:
-                part.release_slots(self.endings)
+                part.release_slots(self.reports.endings)
         elif isinstance(part, GatewayRequest):
             if self.frames.turning_away:
                 self._turn_away(part)
             else:
-                self.gateway_requests.append(part)
-                self.has_reports = True
+                self.reports.ask_gateway(part)
                 self.pending_gateway_requests += 1
             return
         elif part.count:
@@ -136,7 +136,7 @@ class RocketmqConversation(Conversation):
         part.opaques = part.opaques[count:]
         return head
 
-    def refuse(self, part: Part, now: int) -> int:
+    def refuse(self, part: Part) -> int:
         if isinstance(part, Poll):
             self._say(self.polls.give_up(part))
             self._tell()
@@ -237,12 +237,13 @@ class RocketmqConversation(Conversation):
         """Keep the numbers others read. Replies that wait for the end of a broker's frame count as held, or a client could pile them up."""
         held_sends = self.held_sends
         polls = self.polls
-        self.held_bytes = held_sends.bytes + polls.held.bytes + self.broker.waiting_bytes
-        self.held_polls = polls.held.count
-        self.ask_due = polls.ask_due
-        self.held_messages = held_sends.messages
-        self.blocking = held_sends.blocking + (1 if self.held_back else 0)
-        self.next_due = NEVER if self.frame_left else min(held_sends.due_queue.next_due, polls.held.due_queue.next_due)
+        budget = self.budget
+        budget.held_bytes = held_sends.bytes + polls.held.bytes + self.broker.waiting_bytes
+        budget.held_polls = polls.held.count
+        budget.ask_due = polls.ask_due
+        budget.held_messages = held_sends.messages
+        budget.blocking = held_sends.blocking + (1 if self.held_back else 0)
+        budget.next_due = NEVER if self.frame_left else min(held_sends.due_queue.next_due, polls.held.due_queue.next_due)
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -253,10 +254,10 @@ class RocketmqConversation(Conversation):
         broker.relay(data, out)
         if outstanding.news:
             outstanding.news = False
-            self.has_reports = True
-            self.busy.extend(outstanding.busy)
+            self.reports.unread = True
+            self.reports.busy.extend(outstanding.busy)
             outstanding.busy = []
-            self.delivered.extend(self.polls.delivered)
+            self.reports.delivered.extend(self.polls.delivered)
             self.polls.delivered = []
             self._tell()
         elif broker.waiting_bytes != waiting:
@@ -316,8 +317,8 @@ class RocketmqConversation(Conversation):
         if opaques:
             self._say(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
             words = self.take_replies()
-        self.abandoned.extend(held)
-        self.has_reports = True
+        self.reports.abandoned.extend(held)
+        self.reports.unread = True
         self.outstanding.drop_watchers()
         self.turns_away = False
         self.frames.turning_away = True

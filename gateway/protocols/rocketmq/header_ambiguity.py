@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 
 NAMES: Final = frozenset(("code", "extFields", "flag", "language", "opaque", "remark", "serializeTypeCurrentRPC", "version"))
 MAX_UNKNOWN_FIELDS: Final = 16  # names that are not the protocol's, per header; a guess. No client has any

@@ -32,7 +32,7 @@ from typing import Final
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import begins, lacks
 from gateway.protocols.rocketmq.headers import CONSUMES, LONG_NAMES, MAX_NAME_BYTES, RETRY, SHORT_NAMES, Header, read_json
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64, mypyc_attr
 
-from gateway.pipeline.parts import BusySignal
+from gateway.pipeline.reports import BusySignal
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.busy import busy_signal
 from gateway.protocols.rocketmq.headers import RESPONSE, signed32

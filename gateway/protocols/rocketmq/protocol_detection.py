@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 
 HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API and the dashboard listen elsewhere (`admin: bind:`)"
 PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"

@@ -60,7 +60,7 @@ class Poll(HeldRequest):
 
 
 class GatewayRequest(Part):
-    """A request the gateway answers itself (`Conversation.gateway_requests`); it never reaches the broker. Always complete."""
+    """A request the gateway answers itself (`Reports.gateway_requests`); it never reaches the broker. Always complete."""
 
     __slots__ = ("body_at", "code", "header_at", "one_way", "opaque")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.headers import BINARY
 from gateway.protocols.rocketmq.protocol_detection import looks_like_kafka, too_large

@@ -132,10 +132,10 @@ def test_it_is_full_at_the_mark_and_until_below_four_fifths_of_it(held: list[int
         _client, _broker = wires.connect("amqp")
         wires.run(0.003)
         for now, size in enumerate(held):
-            wires.session().conversation.held_bytes = size
+            wires.session().conversation.budget.held_bytes = size
             watch.check(wires.sweeper, now)
         assert (watch.full, wires.shared.memory_full) == (full, full)
-        wires.session().conversation.held_bytes = 0
+        wires.session().conversation.budget.held_bytes = 0
 
 
 def test_how_long_it_was_full_is_a_counter() -> None:
@@ -144,10 +144,10 @@ def test_how_long_it_was_full_is_a_counter() -> None:
         _client, _broker = wires.connect("amqp")
         wires.run(0.003)
         conversation = wires.session().conversation
-        conversation.held_bytes = MARK
+        conversation.budget.held_bytes = MARK
         assert watch.check(wires.sweeper, 1000)
         assert watch.full_ns(1500) == 500
-        conversation.held_bytes = 0
+        conversation.budget.held_bytes = 0
         assert watch.check(wires.sweeper, 1600)
         assert watch.full_ns(9000) == 600
         assert repr(watch) == "<MemoryWatermark open 0/250000 stopped=0>"
@@ -205,6 +205,6 @@ def test_what_a_rule_blocks_meanwhile_and_gives_up_leaves_the_client_stopped(pro
         conversation.abandon()
         if protocol == "rocketmq":
             conversation.answer(b"")
-        assert conversation.blocking == 1
+        assert conversation.budget.blocking == 1
         conversation.hold_back(yes=False)
-        assert conversation.blocking == 0
+        assert conversation.budget.blocking == 0

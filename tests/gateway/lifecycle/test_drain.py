@@ -12,13 +12,14 @@ from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.lifecycle.drain import DRAIN_S, begin, drain, tell_late
+from gateway.pipeline.held_budget import HeldBudget
 
 
 class Floor:
     """Sessions of which none is ever drained; each is over once it is told late."""
 
     def __init__(self) -> None:
-        conversation = SimpleNamespace(has_farewell=True, draining=False, held_messages=0, parked_messages=0)
+        conversation = SimpleNamespace(has_farewell=True, draining=False, budget=HeldBudget())
         self.sessions: dict[int, Any] = {1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, graceful_close=None)}
         self.turns: list[object] = []
         self.closed = False

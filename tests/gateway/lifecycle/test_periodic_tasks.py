@@ -36,6 +36,7 @@ from gateway.lifecycle.periodic_tasks import (
     tick_comes,
 )  # fmt: skip
 from gateway.listeners.upstream import LOOK_S, Upstream
+from gateway.pipeline.held_budget import HeldBudget
 from gateway.settings import load
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
@@ -189,8 +190,8 @@ class Holding:
     """What `release_held` looks at of a session that holds a message."""
 
     class conversation:  # noqa: N801
-        held_messages = 1
-        parked_messages = 0
+        budget = HeldBudget()
+        budget.held_messages = 1
 
 
 # ---- readiness ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from gateway.admission import BY_ALL, RefusedError
 from gateway.listeners.connection_errors import Refusal, Refusals, refusal_of
 from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.upstream import UnreachableError
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.handshake import greeting
 from gateway.transport.proxy_protocol import MalformedHeaderError
 

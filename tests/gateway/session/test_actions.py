@@ -110,7 +110,7 @@ def test_a_client_that_goes_away_while_it_is_blocked_is_given_up() -> None:
     with Wires(rule("block", rate=0)) as wires:
         client, _ = connected(wires)
         client.sendall(flood("orders", 3))
-        wires.until(lambda: wires.session().conversation.blocking > 0)
+        wires.until(lambda: wires.session().conversation.budget.blocking > 0)
         client.close()
         wires.elapse(11)
         assert [session.cause for session, _ in wires.ended] == ["client"]
@@ -121,7 +121,7 @@ def test_a_broker_that_goes_away_frees_a_blocked_client() -> None:
     with Wires(rule("block", rate=0)) as wires:
         client, broker = connected(wires)
         client.sendall(flood("orders", 3))
-        wires.until(lambda: wires.session().conversation.blocking > 0)
+        wires.until(lambda: wires.session().conversation.budget.blocking > 0)
         broker.close()
         wires.run(0.003)
         client.close()
@@ -165,10 +165,10 @@ def test_a_blocked_rocketmq_client_is_not_read_until_its_send_is_settled() -> No
     with Wires(rule("block", protocol="rocketmq", rate=20)) as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(rocketmq.send("orders", opaque=1) + rocketmq.send("orders", opaque=2))
-        wires.until(lambda: wires.session().conversation.blocking > 0)
+        wires.until(lambda: wires.session().conversation.budget.blocking > 0)
         assert wires.session().withheld()
         client.sendall(rocketmq.heartbeat(opaque=3))
-        wires.until(lambda: wires.session().conversation.blocking == 0)
+        wires.until(lambda: wires.session().conversation.budget.blocking == 0)
         wires.run()
         expected = rocketmq.send("orders", opaque=1) + rocketmq.send("orders", opaque=2) + rocketmq.heartbeat(opaque=3)
         assert wires.received(broker) == expected

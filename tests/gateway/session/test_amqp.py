@@ -91,8 +91,8 @@ def test_what_waits_passes_in_order_as_tokens_come_and_a_close_waits_for_it() ->
         client, broker = open_connection(wires)
         client.sendall(b"".join(publish(1, "flood", b"%d" % number) for number in range(30)))
         client.sendall(method(amqp.Connection.Close(200, "bye", 0, 0)))
-        wires.until(lambda: wires.session().conversation.held_messages > 0)
-        wires.until(lambda: wires.session().conversation.held_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages > 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         wires.run()
         assert names(wires.received(broker)) == ["Basic.Publish"] * 30 + ["Connection.Close"]
 
@@ -185,10 +185,10 @@ def test_a_limit_raised_live_frees_what_waits_within_half_a_second() -> None:
     with Wires(rule(rate=1)) as wires:
         client, broker = open_connection(wires)
         client.sendall(b"".join(publish(1, "flood") for _ in range(50)))
-        wires.until(lambda: wires.session().conversation.held_messages > 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages > 0)
         wires.judge.replace(RuleSet((rule(rate=100_000),)))
         started = time.monotonic()
-        wires.until(lambda: wires.session().conversation.held_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         assert time.monotonic() - started < 0.5
         wires.run()
         assert names(wires.received(broker)).count("Basic.Publish") == 50

@@ -80,16 +80,16 @@ def test_what_waits_comes_as_the_limit_allows_and_at_once_when_it_is_raised() ->
     with Wires(limit(rate=200)) as wires:
         client, broker = consuming(wires)
         broker.sendall(deliveries(1, 25))
-        wires.until(lambda: wires.session().conversation.parked_messages > 0)
-        wires.until(lambda: wires.session().conversation.parked_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.parked_messages > 0)
+        wires.until(lambda: wires.session().conversation.budget.parked_messages == 0)
         assert wires.received(client) == deliveries(1, 25)
         wires.judge.replace(RuleSet((limit(rate=1),)))
         broker.sendall(deliveries(26, 60))
-        wires.until(lambda: wires.session().conversation.parked_messages > 10)
+        wires.until(lambda: wires.session().conversation.budget.parked_messages > 10)
         held_by = description.describe(wires.session(), now_ns())["held_by"]
         assert held_by == {"rule": limit().name, "topic": QUEUE, "operation": "consume"}
         wires.judge.replace(RuleSet((limit(rate=100_000, burst=1000),)))
-        wires.until(lambda: wires.session().conversation.parked_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.parked_messages == 0)
         assert wires.received(client) == deliveries(26, 60)
 
 
@@ -103,14 +103,14 @@ def test_no_more_is_parked_than_may_be_and_the_broker_is_not_read_meanwhile() ->
         wires.run()
         session = wires.session()
         assert not session.reads_broker()
-        assert hold <= session.conversation.parked_bytes < hold + 262_144
-        parked = session.conversation.parked_bytes
+        assert hold <= session.conversation.budget.parked_bytes < hold + 262_144
+        parked = session.conversation.budget.parked_bytes
         client.sendall(amqp.publish(1, "orders"))
         wires.run()
         assert amqp.names(wires.received(broker))[0] == "Basic.Publish"  # the way up is open
-        assert session.conversation.parked_bytes == parked
+        assert session.conversation.budget.parked_bytes == parked
         wires.judge.replace(RuleSet(()))
-        wires.until(lambda: session.conversation.parked_bytes == 0 and not session.upstream.readable)
+        wires.until(lambda: session.conversation.budget.parked_bytes == 0 and not session.upstream.readable)
         got = wires.received(client)
         while len(got) < sent and session.client.backlog:
             wires.run()
@@ -128,7 +128,7 @@ def test_near_the_bound_the_broker_is_read_in_small_pieces() -> None:
             wires.run(0.003)
             if not session.reads_broker():
                 break
-        assert hold <= session.conversation.parked_bytes <= hold + 3 * 4096
+        assert hold <= session.conversation.budget.parked_bytes <= hold + 3 * 4096
 
 
 def test_a_delivery_larger_than_what_may_be_parked_gets_through() -> None:
@@ -145,7 +145,7 @@ def test_a_delivery_larger_than_what_may_be_parked_gets_through() -> None:
 
         wires.until(arrived)
         assert got == stream
-        assert wires.session().conversation.parked_bytes == 0
+        assert wires.session().conversation.budget.parked_bytes == 0
 
 
 def test_a_full_gateway_does_not_read_brokers_with_parked_deliveries() -> None:
@@ -242,7 +242,7 @@ def test_a_drain_waits_for_what_the_broker_has_forgotten_and_gives_the_client_ti
         session.begin_drain()
         assert session.drained(wires.now(), 0) is not no_ack
         wires.enforce(RuleSet(()))
-        wires.until(lambda: session.conversation.parked_messages == 0)
+        wires.until(lambda: session.conversation.budget.parked_messages == 0)
         wires.run()
         assert wires.received(client) == deliveries(1, 20)
         assert session.drained(wires.now(), 0) is not no_ack

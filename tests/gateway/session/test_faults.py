@@ -117,7 +117,7 @@ def test_a_frame_that_began_to_flow_ends_although_the_budget_is_full() -> None:
             got += w.received(broker)
             client.setblocking(False)
         s = w.session()
-        assert len(got) == len(data), (len(got), len(data), s.conversation.held_bytes, s.withheld(), s.due == NEVER)
+        assert len(got) == len(data), (len(got), len(data), s.conversation.budget.held_bytes, s.withheld(), s.due == NEVER)
 
 
 def test_our_heartbeats_keep_no_session_alive_whose_client_has_gone() -> None:
@@ -168,7 +168,7 @@ def test_a_client_that_goes_while_it_is_not_read_is_noticed(how: str) -> None:
             if not w.sweeper.sessions:
                 break
         broker.close()
-        assert not w.sweeper.sessions, f"ten minutes after the client's {how}: {s} held={s.conversation.held_messages}"
+        assert not w.sweeper.sessions, f"ten minutes after the client's {how}: {s} held={s.conversation.budget.held_messages}"
 
 
 def test_small_slices_in_the_backlog_pin_no_whole_reads() -> None:

@@ -166,11 +166,11 @@ def test_polls_that_a_rule_holds_are_not_waited_for_either() -> None:
         wires.run()
         broker.sendall(response(2))
         wires.run()
-        assert wires.session().conversation.held_polls == 1
+        assert wires.session().conversation.budget.held_polls == 1
         leave(wires)
         wires.elapse(1.25)
         assert told(wires.received(client)) == [(0, 2), (1500, 1)]
-        assert wires.session().conversation.held_polls == 0
+        assert wires.session().conversation.budget.held_polls == 0
         assert wires.received(broker) == heartbeat(opaque=2)
 
 
@@ -320,7 +320,7 @@ def test_a_held_send_goes_its_way_first() -> None:
         leave(wires)
         forwarded = wires.received(broker)
         broker.sendall(response(0) + response(1))
-        wires.until(lambda: wires.session().conversation.held_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         wires.run()
         forwarded += wires.received(broker)
         assert forwarded == b"".join(sends)

@@ -88,10 +88,10 @@ def test_a_publisher_that_obeys_is_told_soon_that_it_is_blocked_no_more(wires: W
         watch.check(wires.sweeper, wires.now())
         wires.run(0.002)
 
-    hog.held_bytes = 300_000
+    hog.budget.held_bytes = 300_000
     wires.elapse(3, look)
     assert "Connection.Blocked" in [frame.name for frame in amqp.read(wires.received(client))]
-    hog.held_bytes = 0
+    hog.budget.held_bytes = 0
     wires.elapse(1, look)
     assert "Connection.Unblocked" in [frame.name for frame in amqp.read(wires.received(client))]
     wires.elapse(2, look)

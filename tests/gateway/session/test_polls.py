@@ -95,7 +95,7 @@ def test_a_held_pull_goes_on_by_itself_when_it_may() -> None:
         wires.run()
         assert wires.received(broker) == pull(queue=0, opaque=1)
         broker.sendall(found(1, stored(), stored()))
-        wires.until(lambda: wires.session().conversation.held_polls == 0)
+        wires.until(lambda: wires.session().conversation.budget.held_polls == 0)
         wires.run()
         assert wires.received(broker) == pull(queue=1, opaque=2)
 
@@ -167,7 +167,7 @@ def test_the_loop_does_not_turn_round_while_the_judge_has_a_settlement_and_anoth
             assert wires.sweeper.sweep(wires.now()) == IDLE
         gate.open()
         wires.until(lambda: wires.judge.states(wires.now())[0].admitted == 1)
-        wires.until(lambda: wires.session().conversation.ask_due == NEVER)
+        wires.until(lambda: wires.session().conversation.budget.ask_due == NEVER)
 
 
 @pytest.mark.parametrize("held", [pull("orders", opaque=1), send("slow", opaque=1)])

@@ -298,7 +298,7 @@ def test_whatever_a_broker_answers_passes_as_it_is_and_harms_nobody_else(words: 
         broker.sendall(response(9))
         sweep(wires)
         assert wires.received(client) == response(9)
-        assert wires.session().conversation.held_bytes == 0
+        assert wires.session().conversation.budget.held_bytes == 0
         assert wires.ended == []
 
 
@@ -371,7 +371,7 @@ def test_a_broker_that_stops_within_a_frame_does_not_let_refusals_pile_up() -> N
         sweep(wires)
         conversation = wires.session().conversation
         assert wires.session().withheld()
-        assert conversation.held_bytes < 200_000
+        assert conversation.budget.held_bytes < 200_000
         broker.sendall(b"x")
         sweep(wires, 50)
         first, *refusals = split_frames(wires.received(client))

@@ -170,7 +170,7 @@ def test_what_is_held_is_abandoned_and_counted_when_the_client_goes_away_for_goo
     with Wires(limited(action="delay", max_delay_ns=2_000_000_000)) as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(b"".join(send("flood", opaque=number) for number in range(30)))
-        wires.until(lambda: wires.session().conversation.held_messages == 20)
+        wires.until(lambda: wires.session().conversation.budget.held_messages == 20)
         client.close()
         broker.close()
         wires.until(lambda: bool(wires.ended))
@@ -186,9 +186,9 @@ def test_what_holds_a_connection_is_shown_until_it_has_passed() -> None:
             return description.describe(wires.session(), time.monotonic_ns())["held_by"]
 
         client.sendall(b"".join(send("flood", opaque=number) for number in range(30)))
-        wires.until(lambda: wires.session().conversation.held_messages > 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages > 0)
         assert held_by() == {"rule": limited().name, "topic": "flood", "operation": "produce"}
-        wires.until(lambda: wires.session().conversation.held_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         assert held_by() is None
 
 
@@ -197,10 +197,10 @@ def test_delayed_requests_pass_when_tokens_come_and_others_are_not_kept_waiting(
         client, broker = wires.connect("rocketmq")
         flood = [send("flood", opaque=number) for number in range(30)]
         client.sendall(b"".join(flood) + send("calm", opaque=77))
-        wires.until(lambda: wires.session().conversation.held_messages > 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages > 0)
         early = split_frames(wires.received(broker))
         assert early == [*flood[: len(early) - 1], send("calm", opaque=77)]
-        wires.until(lambda: wires.session().conversation.held_messages == 0)
+        wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         wires.run()
         assert early[:-1] + split_frames(wires.received(broker)) == flood
         assert wires.totals("rocketmq", "flood")["delayed"] == 30 - (len(early) - 1)

@@ -3,14 +3,16 @@
 A parking is **free** when its first parcel may leave: it is a delivery with its verdict (`paid`), or no delivery at all. It leaves at the
 next frame boundary of the client's stream, unless the client is within a message on that channel.
 
-Writes `parked_bytes`, `parked_messages` and `ask_due` of the conversation, which the session goes by; reports on `delivered`.
+Writes `parked_bytes`, `parked_messages` and `ask_due` of the conversation's budget, which the session goes by. Reports what was
+`delivered`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.parts import NEVER, REQUEST, Delivered, Part
+from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.reports import Delivered
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer
 
@@ -24,7 +26,8 @@ class ParkingLot:
     """The parkings of one connection."""
 
     def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
+        self.budget = conversation.budget
+        self.reports = conversation.reports
         self.parked: dict[int, AmqpChannel] = {}  # channels with a parking
         self.free: dict[int, AmqpChannel] = {}  # those whose first parcel may leave
         self.loose: list[bytes] = []  # methods of channels given up, which still go to the client
@@ -42,13 +45,13 @@ class ParkingLot:
 
     def park(self, channel: AmqpChannel, parking: Parking, part: Part, consumer: Consumer | None) -> None:
         """Put `part` behind everything that is parked on `channel`."""
-        conversation = self.conversation
-        conversation.parked_bytes += held_cost(part)
+        budget = self.budget
+        budget.parked_bytes += held_cost(part)
         if part.kind == REQUEST:
-            conversation.parked_messages += part.count
+            budget.parked_messages += part.count
             if not part.paid and parking.due == NEVER:
                 parking.due = 0
-                conversation.ask_due = 0
+                budget.ask_due = 0
         parking.parcels.append(ParkedPart(part, consumer))
         self.fresh.append(part)
         if len(parking.parcels) == 1:
@@ -56,8 +59,8 @@ class ParkingLot:
 
     def extend(self, part: Part, stop: int, count: int) -> None:
         """The last part parked grows to `stop`, by `count` deliveries."""
-        self.conversation.parked_bytes += stop - part.end
-        self.conversation.parked_messages += count
+        self.budget.parked_bytes += stop - part.end
+        self.budget.parked_messages += count
         part.end = stop
         part.count += count
 
@@ -116,9 +119,9 @@ class ParkingLot:
 
     def unpark(self, part: Part) -> None:
         """`part` leaves, or is given up: it no longer counts as parked."""
-        self.conversation.parked_bytes -= held_cost(part)
+        self.budget.parked_bytes -= held_cost(part)
         if part.kind == REQUEST:
-            self.conversation.parked_messages -= part.count
+            self.budget.parked_messages -= part.count
 
     def leave_if_empty(self, channel: AmqpChannel, parking: Parking, *, within: bool) -> None:
         """The channel goes on without a parking, unless `within` a content that must still be taken out of the stream."""
@@ -139,14 +142,14 @@ class ParkingLot:
 
     def give_up(self, part: Part) -> None:
         """Deliveries that were received, and go nowhere."""
-        self.conversation.give_up(part)
+        self.reports.give_up(part)
 
     def count(self, key: Key | None, received: int, forwarded: int, size: int) -> None:
         """Report deliveries of `key`: received from the broker, forwarded to the client, and the bytes of the latter. None: nobody's."""
         if key is None:
             return
-        self.conversation.has_reports = True
-        delivered = self.conversation.delivered
+        self.reports.unread = True
+        delivered = self.reports.delivered
         if delivered and delivered[-1].key is key:
             last = delivered[-1]
             last.received += received

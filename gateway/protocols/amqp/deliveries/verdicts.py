@@ -87,7 +87,7 @@ class DeliveryVerdicts:
             for channel in self.lot.parked.values():
                 assert channel.parking is not None
                 earliest = min(earliest, channel.parking.due)
-        self.lot.conversation.ask_due = earliest
+        self.lot.budget.ask_due = earliest
 
     def _settle_channel(self, parking: Parking, parts: list[Part], now: int) -> None:
         """Mark what passes as paid, cut where a run passes in part, and set when to ask again."""
@@ -129,7 +129,7 @@ class DeliveryVerdicts:
         head.paid = True
         part.start = at
         part.count -= count
-        self.lot.conversation.parked_bytes += held_cost(head) - (at - head.start)
+        self.lot.budget.parked_bytes += held_cost(head) - (at - head.start)
         return head
 
     def __repr__(self) -> str:

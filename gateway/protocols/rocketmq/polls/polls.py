@@ -24,7 +24,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import NEVER, PLAIN, Delivered, Part
+from gateway.pipeline.parts import NEVER, PLAIN, Part
+from gateway.pipeline.reports import Delivered
 from gateway.protocols.rocketmq.outstanding import Outstanding, Watched
 from gateway.protocols.rocketmq.polls.empty_answers import empty_answer
 from gateway.protocols.rocketmq.polls.held import HeldPolls

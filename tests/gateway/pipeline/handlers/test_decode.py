@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.counting.accounts import Accounts
+from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.handlers.decode import LONG_READ, SHORT_REST, STEPS, Decode
-from gateway.pipeline.parts import REQUEST, Part, ProtocolError
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch
 from limiter.credit import Credit
 from support import amqp, rocketmq

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from support import amqp
 from support.bad_amqp import BAD, HEADER, METHOD, OPENED
 from support.conversations import Talk, bytewise, randomly

@@ -47,14 +47,14 @@ def test_what_is_over_the_limit_waits_as_long_as_it_takes(confirms: tuple[int, .
     talk = talking(rule("block", messages=1, burst=1), confirms=confirms, capabilities=None)
     said = b"".join(amqp.publish(1, "orders", b"%06d" % number) for number in range(30)) + amqp.ack(1, 1)
     talk.client(said)
-    assert talk.conversation.blocking == 1
+    assert talk.conversation.budget.blocking == 1
     talk.wait(28 * SECOND)
-    assert talk.conversation.blocking == 1
+    assert talk.conversation.budget.blocking == 1
     talk.wait(2 * SECOND)
     assert talk.to_broker == said
     assert talk.to_client == b""
     assert talk.holds_nothing()
-    assert talk.conversation.blocking == 0
+    assert talk.conversation.budget.blocking == 0
 
 
 def test_a_transaction_waits_and_is_committed_whole() -> None:
@@ -68,11 +68,11 @@ def test_a_transaction_waits_and_is_committed_whole() -> None:
 def test_it_blocks_until_the_last_of_several_has_passed() -> None:
     talk = talking(rule("block", messages=1, burst=1))
     talk.client(amqp.publish(1, "orders") * 2 + amqp.publish(2, "orders"))
-    assert talk.conversation.blocking == 2
+    assert talk.conversation.budget.blocking == 2
     talk.wait(SECOND)
-    assert talk.conversation.blocking == 1
+    assert talk.conversation.budget.blocking == 1
     talk.wait(SECOND)
-    assert talk.conversation.blocking == 0
+    assert talk.conversation.budget.blocking == 0
 
 
 def test_it_has_no_breaker_that_would_refuse_what_waits() -> None:
@@ -84,7 +84,7 @@ def test_a_rule_made_to_refuse_meanwhile_unblocks() -> None:
     talk = blocked(confirms=(1,))
     talk.judge.replace(RuleSet((rule("reject", messages=1, burst=1),)))
     talk.wait(SECOND // 10)
-    assert talk.conversation.blocking == 0
+    assert talk.conversation.budget.blocking == 0
     assert amqp.confirms(talk.to_client) == [amqp.Confirm(1, False, 2, False)]
 
 
@@ -92,7 +92,7 @@ def test_a_rule_made_to_delay_meanwhile_holds_the_channel_only() -> None:
     talk = blocked()
     talk.judge.replace(RuleSet((rule("delay", messages=1, burst=1),)))
     talk.wait(SECOND // 10)
-    assert (talk.conversation.blocking, talk.conversation.held_messages) == (0, 1)
+    assert (talk.conversation.budget.blocking, talk.conversation.budget.held_messages) == (0, 1)
 
 
 @pytest.mark.parametrize("how", ["channel", "connection", "client"])
@@ -100,14 +100,14 @@ def test_nothing_blocks_any_more_when_a_side_gives_up(how: str) -> None:
     talk = blocked()
     if how == "channel":
         talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND", 60, 40)))
-        assert sum(part.count for part in talk.conversation.abandoned) == 1
+        assert sum(part.count for part in talk.conversation.reports.abandoned) == 1
     elif how == "connection":
         talk.broker(amqp.method(0, commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0)))
-        assert sum(part.count for part in talk.conversation.abandoned) == 1
+        assert sum(part.count for part in talk.conversation.reports.abandoned) == 1
     else:
         assert sum(part.count for part in talk.conversation.abandon()) == 1
-    assert talk.conversation.blocking == 0
-    assert talk.conversation.next_due == NEVER
+    assert talk.conversation.budget.blocking == 0
+    assert talk.conversation.budget.next_due == NEVER
 
 
 # ---- told --------------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_it_is_told_again_when_nothing_was_blocked_for_a_whole_tick() -> None:
     talk.to_client = b""
     talk.tick()
     talk.wait(SECOND)
-    assert talk.conversation.blocking == 0
+    assert talk.conversation.budget.blocking == 0
     talk.tick()
     assert talk.to_client == b""
     talk.tick()
@@ -236,7 +236,7 @@ def test_in_every_order_the_client_hears_transitions_only_and_the_truth_in_the_e
             talk.tick()
         told = amqp.names(talk.to_client)
         assert told == (["Connection.Blocked", "Connection.Unblocked"] * len(told))[: len(told)]
-        if alarm or talk.conversation.blocking:
+        if alarm or talk.conversation.budget.blocking:
             assert told[-1] == "Connection.Blocked"
     talk.wait(60 * SECOND)
     quiet(talk)

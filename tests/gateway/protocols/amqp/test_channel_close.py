@@ -112,7 +112,7 @@ def test_what_was_decoded_behind_the_refused_one_is_counted_as_abandoned_and_the
     talk.client(amqp.publish(1, "orders") * 3 + amqp.publish(1, "bills") * 4)
     refused = {part.key.text: part.key.tally.refused for part in talk.parts if part.key is not None}
     assert refused == {"%2F/amq.default/orders": 2, "%2F/amq.default/bills": 3}
-    assert messages(talk.conversation.abandoned) == 1  # of the bills one would have passed
+    assert messages(talk.conversation.reports.abandoned) == 1  # of the bills one would have passed
 
 
 def test_the_rest_of_the_refused_content_is_thrown_away() -> None:
@@ -250,7 +250,7 @@ def test_the_clients_close_waits_behind_ours_while_a_delivery_is_under_way() -> 
     talk.client(amqp.publish(1, "orders") * 2 + CLIENT_CLOSES)
     talk.broker(delivery[5000:])
     assert names(talk.to_client)[-2:] == ["Channel.Close", "Channel.CloseOk"]
-    assert talk.conversation.reply_bytes == 0
+    assert talk.conversation.budget.reply_bytes == 0
 
 
 @pytest.mark.parametrize("answers_first", [True, False])
@@ -349,7 +349,7 @@ def test_held_deliveries_go_nowhere_unless_the_broker_has_forgotten_them(no_ack:
     assert talk.to_client == jobs(1)
     talk.client(amqp.publish(1, "orders") * 2)
     assert names(talk.to_client[len(jobs(1)) :]) == [*names(jobs(2, 3) if no_ack else b""), "Channel.Close"]
-    assert talk.conversation.parked_messages == 0
+    assert talk.conversation.budget.parked_messages == 0
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
@@ -366,7 +366,7 @@ def test_half_of_a_held_delivery_does_not_reach_the_client(no_ack: bool, cut_at:
     talk.broker(OPEN_OK + jobs(1))
     talk.wait(SECOND)
     assert talk.to_client == OPEN_OK + jobs(1)
-    assert talk.conversation.parked_bytes == 0
+    assert talk.conversation.budget.parked_bytes == 0
 
 
 @pytest.mark.parametrize("cut_at", [50, 90, 3000, 8500, -1])
@@ -377,9 +377,9 @@ def test_whole_deliveries_the_broker_has_forgotten_pass_before_half_of_another(c
     talk.broker(jobs(4)[cut_at:] + jobs(5) + CLOSE_OK)
     assert talk.to_client.startswith(jobs(1, 2, 3))
     assert names(talk.to_client[len(jobs(1, 2, 3)) :]) == ["Channel.Close"]
-    delivered = talk.conversation.delivered
-    assert sum(one.received for one in delivered) == sum(one.forwarded for one in delivered) + messages(talk.conversation.abandoned)
-    assert (talk.conversation.parked_bytes, talk.conversation.parked_messages) == (0, 0)
+    delivered = talk.conversation.reports.delivered
+    assert sum(one.received for one in delivered) == sum(one.forwarded for one in delivered) + messages(talk.conversation.reports.abandoned)
+    assert (talk.conversation.budget.parked_bytes, talk.conversation.budget.parked_messages) == (0, 0)
 
 
 # ---- as a fallback ---------------------------------------------------------------------------------------------------------
@@ -402,4 +402,4 @@ def test_a_nack_that_must_wait_its_turn_is_no_reason_to_close() -> None:
     talk.client(amqp.publish(1, "orders"))
     talk.wait(SECOND)
     assert "Channel.Close" not in names(talk.to_client)
-    assert talk.conversation.next_due == NEVER
+    assert talk.conversation.budget.next_due == NEVER

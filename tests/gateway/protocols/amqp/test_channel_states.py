@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.channel_states import (
     CLIENT_CLOSED,
     CLIENT_STEPS,

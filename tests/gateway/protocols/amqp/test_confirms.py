@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.confirms import TRIM_AFTER_STEPS, Confirms
 from gateway.protocols.amqp.frames import BASIC_ACK
 from support.builds import build_of

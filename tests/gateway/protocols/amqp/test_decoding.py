@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.parts import REQUEST, Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import REQUEST, Part
 from limiter.rules.rule import Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
@@ -233,9 +234,9 @@ def sessions(draw: st.DrawFn) -> bytes:
 def converse(said: bytes, cuts: list[bytes], *rules: Rule) -> tuple[list[tuple[str, str | None, int, int]], bytes, bytes, int, int]:
     talk = talking(*rules, confirms=(1,), frame_max=8192)
     talk.client(said, cuts)
-    held = talk.conversation.held_messages
+    held = talk.conversation.budget.held_messages
     talk.wait(20_000_000_000)
-    return talk.requests, talk.to_broker, talk.to_client, held, talk.conversation.held_bytes
+    return talk.requests, talk.to_broker, talk.to_client, held, talk.conversation.budget.held_bytes
 
 
 @settings(deadline=None, max_examples=60)

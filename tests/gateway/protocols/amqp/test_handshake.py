@@ -7,7 +7,8 @@ import tracemalloc
 import pytest
 from pamqp import commands
 
-from gateway.pipeline.parts import NEVER, Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import NEVER, Part
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 
@@ -151,8 +152,8 @@ def test_publishes_before_open_ok_are_judged_after_it_in_their_order(chunked: bo
     data = PIPELINED + said
     talk.client(data, randomly(data, 5) if chunked else None)
     assert talk.to_broker == PIPELINED
-    assert (talk.requests, talk.conversation.next_due) == ([], NEVER)
-    assert talk.conversation.held_messages == 5
+    assert (talk.requests, talk.conversation.budget.next_due) == ([], NEVER)
+    assert talk.conversation.budget.held_messages == 5
     talk.broker(amqp.broker_opens())
     talk.wait(0)
     assert amqp.per_channel(talk.to_broker[len(PIPELINED) :]) == {
@@ -187,8 +188,8 @@ def test_a_flood_before_open_ok_is_held_within_the_budget() -> None:
     talk.client(PIPELINED + said)
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert talk.conversation.held_bytes >= len(said)
-    assert taken < 4 * talk.conversation.held_bytes
+    assert talk.conversation.budget.held_bytes >= len(said)
+    assert taken < 4 * talk.conversation.budget.held_bytes
 
 
 def test_a_channel_opened_before_the_connection_is_an_error() -> None:

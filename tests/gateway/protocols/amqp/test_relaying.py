@@ -139,9 +139,9 @@ def test_a_flood_of_translated_acks_leaves_in_few_pieces() -> None:
 def test_blocked_is_passed_on_and_shown() -> None:
     talk = talking()
     talk.broker(amqp.method(0, commands.Connection.Blocked("low on memory")))
-    assert talk.conversation.broker_blocked is True
+    assert talk.conversation.reports.broker_blocked is True
     talk.broker(amqp.method(0, commands.Connection.Unblocked()))
-    assert talk.conversation.broker_blocked is False
+    assert talk.conversation.reports.broker_blocked is False
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------
@@ -184,11 +184,11 @@ def test_nothing_is_said_on_a_channel_the_broker_has_closed() -> None:
 def test_after_the_brokers_connection_close_only_the_answer_matters() -> None:
     talk = talking(rule(messages=1, burst=1), confirms=(1,))
     talk.client(amqp.publish(3, "orders") * 3)
-    assert talk.conversation.held_messages == 2
+    assert talk.conversation.budget.held_messages == 2
     close = amqp.method(0, commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0))
     talk.broker(close)
     assert (talk.to_client, talk.holds_nothing()) == (close, True)
-    assert [part.count for part in talk.conversation.abandoned] == [2]
+    assert [part.count for part in talk.conversation.reports.abandoned] == [2]
     talk.to_broker = b""
     rest = amqp.publish(3, "orders") * 2 + amqp.method(0, commands.Connection.CloseOk())
     talk.client(rest)

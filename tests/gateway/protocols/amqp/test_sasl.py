@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from gateway.pipeline.conversation import ConversationContext
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.sasl import user_of
 from limiter.judge import Judge

@@ -141,7 +141,7 @@ def test_a_channel_without_confirms_is_held_and_the_others_go_on() -> None:
     talk.client(numbered(1, "orders", 1, 2, 3) + amqp.ack(1, 7) + numbered(2, "bills", 4) + amqp.HEARTBEAT + amqp.ack(3, 9))
     assert bodies(talk.to_broker) == [b"000001", b"000004"]
     assert [frame.name for frame in amqp.read(talk.to_broker)][-2:] == ["Heartbeat", "Basic.Ack"]
-    assert (talk.conversation.held_messages, talk.to_client) == (2, b"")
+    assert (talk.conversation.budget.held_messages, talk.to_client) == (2, b"")
     talk.wait(SECOND)
     assert bodies(talk.to_broker) == [b"000001", b"000004", b"000002"]
     talk.wait(SECOND)
@@ -215,11 +215,11 @@ def test_held_bytes_count_what_is_held_and_its_objects() -> None:
     talk.client(numbered(1, "orders", 1))
     said = numbered(1, "orders", *range(2, 12)) + amqp.ack(1, 1) * 50
     talk.client(said)
-    assert len(said) <= talk.conversation.held_bytes <= len(said) + 4 * 400
-    assert talk.conversation.held_messages == 10
+    assert len(said) <= talk.conversation.budget.held_bytes <= len(said) + 4 * 400
+    assert talk.conversation.budget.held_messages == 10
     for left in range(9, -1, -1):
         talk.wait(SECOND)
-        assert talk.conversation.held_messages == left
+        assert talk.conversation.budget.held_messages == left
     assert talk.holds_nothing()
 
 
@@ -277,11 +277,11 @@ def test_lines_take_turns_however_little_room_there_is() -> None:
 def test_what_is_not_due_yet_stays_in_its_line() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2))
-    first_due = talk.conversation.next_due
+    first_due = talk.conversation.budget.next_due
     talk.now += 1_000_000
     talk.client(numbered(1, "orders", 3))
     assert [part.count for part in talk.conversation.take_due(first_due, 100)] == [1]
-    assert talk.conversation.held_messages == 2
+    assert talk.conversation.budget.held_messages == 2
 
 
 def test_refused_again_they_go_back_in_their_order() -> None:
@@ -319,8 +319,8 @@ def test_what_is_held_is_given_up_when_the_broker_closes_the_channel() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2, 3) + amqp.ack(1, 1) + numbered(2, "orders", 4))
     talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND", 60, 40)))
-    assert [part.count for part in talk.conversation.abandoned] == [2]
-    assert talk.conversation.held_messages == 1
+    assert [part.count for part in talk.conversation.reports.abandoned] == [2]
+    assert talk.conversation.budget.held_messages == 1
     close_ok = amqp.method(1, commands.Channel.CloseOk())
     talk.client(amqp.ack(1, 2) + numbered(1, "bills", 5) + close_ok)
     assert amqp.per_channel(talk.to_broker)[1] == numbered(1, "orders", 1) + close_ok
@@ -353,7 +353,7 @@ def test_the_broker_closes_the_channel_while_the_judge_has_its_publishes() -> No
     talk = talking(rule(messages=1, burst=1), confirms=(2,))
     talk.client(numbered(1, "orders", 1, 2, 3) + numbered(2, "orders", 4))
     talk.to_client = b""
-    due = talk.conversation.next_due
+    due = talk.conversation.budget.next_due
     talk.now = due
     taken = talk.conversation.take_due(due, 100)
     assert [part.count for part in taken] == [2]
@@ -364,7 +364,7 @@ def test_the_broker_closes_the_channel_while_the_judge_has_its_publishes() -> No
     talk.to_client = talk.to_broker = b""
     talk.settle(taken)
     assert talk.to_broker == b""
-    assert talk.conversation.refuse(fresh[0], talk.now) == DROPPED
+    assert talk.conversation.refuse(fresh[0]) == DROPPED
     assert talk.to_client == b""
     assert talk.holds_nothing()
 
@@ -375,14 +375,14 @@ def test_giving_up_returns_everything_held() -> None:
     parts = talk.conversation.abandon()
     assert sum(part.count * part.messages for part in parts) == 2
     assert talk.holds_nothing()
-    assert talk.conversation.next_due == NEVER
+    assert talk.conversation.budget.next_due == NEVER
 
 
 def test_nothing_held_is_let_go_into_the_middle_of_a_frame_that_flows_through() -> None:
     talk = talking(rule(messages=1, burst=1), frame_max=0)
     large = amqp.publish(2, "bills", b"x" * MIB, cut=MIB)
     talk.client(numbered(1, "orders", 1, 2) + large[:400_000])
-    assert talk.conversation.next_due == NEVER
+    assert talk.conversation.budget.next_due == NEVER
     assert talk.conversation.take_due(talk.now + 3 * SECOND, 100) == []
     talk.wait(3 * SECOND)
     talk.client(large[400_000:])

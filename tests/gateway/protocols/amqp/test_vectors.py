@@ -44,7 +44,7 @@ def test_a_recorded_session_passes_byte_for_byte_and_every_publish_is_offered(ho
     }
     assert sorted(size for key, *_, size in talk.requests if key == "%2F/amq.default/vector") == [0, 16, 20_000]
     assert talk.conversation.settled()
-    assert (talk.conversation.held_bytes, talk.conversation.next_due) == (0, NEVER)
+    assert (talk.conversation.budget.held_bytes, talk.conversation.budget.next_due) == (0, NEVER)
 
 
 def test_what_the_conversation_knows_of_a_recorded_session() -> None:

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from gateway.pipeline.conversation import RouteError
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
@@ -67,7 +67,7 @@ def test_however_an_answer_is_cut_the_client_gets_the_same_and_what_is_no_route_
         one.broker(b"", chunks)
         assert one.to_client == expected
         assert one.conversation.settled()
-        assert one.conversation.unanswered_bytes == 0
+        assert one.conversation.budget.unanswered_bytes == 0
 
 
 def test_answers_come_in_any_order_and_each_is_taken_for_what_was_asked() -> None:
@@ -119,7 +119,7 @@ def test_a_route_is_kept_until_it_is_whole_and_replies_go_before_it() -> None:
     one.client(ask(1))
     one.broker(answer(1)[:-1])
     assert one.to_client == b""
-    assert one.conversation.unanswered_bytes == len(answer(1)) - 1
+    assert one.conversation.budget.unanswered_bytes == len(answer(1)) - 1
     one.client(ask(2, 103))
     assert rocketmq.read_response(one.to_client)["opaque"] == 2
     one.broker(answer(1)[-1:])
@@ -147,14 +147,14 @@ def test_replies_that_wait_count_as_held_so_that_a_client_cannot_pile_them_up() 
     one.client(ask(1, 206))
     one.broker(long[:-1])
     one.client(ask(2, 103))
-    once = one.conversation.held_bytes
+    once = one.conversation.budget.held_bytes
     one.client(b"".join(ask(opaque, 103) for opaque in range(3, 102)))
     assert once > 200
-    assert one.conversation.held_bytes == pytest.approx(100 * once, rel=0.1)
+    assert one.conversation.budget.held_bytes == pytest.approx(100 * once, rel=0.1)
     one.broker(long[-1:])
     assert one.to_client.startswith(long)
     assert len(one.to_client) > len(long) + 90 * once
-    assert one.conversation.held_bytes == 0
+    assert one.conversation.budget.held_bytes == 0
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
@@ -190,7 +190,7 @@ def test_a_route_beyond_max_frame_is_an_honest_error_however_it_is_cut() -> None
         error, rest = rocketmq.split_frames(one.to_client)
         assert "max_frame" in str(rocketmq.read_response(error)["remark"])
         assert rest == answer(8)
-        assert one.conversation.unanswered_bytes == 0
+        assert one.conversation.budget.unanswered_bytes == 0
 
 
 def test_what_is_no_route_may_be_of_any_size() -> None:

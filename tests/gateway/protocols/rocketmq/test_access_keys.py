@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
 from gateway.protocols.rocketmq.origins import MAX_USER_BYTES, MAX_USERS
 from gateway.protocols.rocketmq.template_cache import TemplateCache

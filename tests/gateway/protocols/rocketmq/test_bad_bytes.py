@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.pipeline.parts import Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import Part
 from support.bad_rocketmq import BAD, OTHER_PROTOCOLS
 from support.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
 from support.rocketmq import Value, encode_request, frame, heartbeat, json_header, response, send

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.outstanding import MAX_POLLS_TRACKED, Outstanding, Watched
 from support.rocketmq import encode_request, frame, response

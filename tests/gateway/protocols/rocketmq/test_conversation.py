@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.pipeline.conversation import DROPPED
-from gateway.pipeline.parts import NEVER, Part, ProtocolError
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import NEVER, Part
 from gateway.protocols.rocketmq.requests import Sends
 from support.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule
 from support.rocketmq import (
@@ -229,7 +230,7 @@ def test_one_way_requests_are_dropped_without_an_answer() -> None:
     assert (talk.to_broker, talk.to_client) == (send(opaque=0, one_way=True), b"")
     parts: list[Part] = []
     talk.conversation.decode(send(one_way=True), 0, 512, parts)
-    assert talk.conversation.refuse(parts[0], talk.now) == DROPPED
+    assert talk.conversation.refuse(parts[0]) == DROPPED
 
 
 def test_drop_swallows_without_a_word() -> None:
@@ -269,7 +270,7 @@ def test_all_chunkings_have_the_same_outcome(action: str, messages: int) -> None
     def outcome(chunks: list[bytes]) -> tuple[object, ...]:
         talk = Talk("rocketmq", rule(action, messages=messages, max_delay_ns=2 * SECOND))
         talk.client(b"", chunks)
-        at_once = (talk.requests, talk.to_broker, sorted(split_frames(talk.to_client)), talk.conversation.held_messages)
+        at_once = (talk.requests, talk.to_broker, sorted(split_frames(talk.to_client)), talk.conversation.budget.held_messages)
         talk.wait(3 * SECOND)
         assert talk.holds_nothing()
         return *at_once, talk.to_broker, sorted(split_frames(talk.to_client)), talk.rest
@@ -342,8 +343,8 @@ def test_held_sends_go_when_there_are_tokens_and_are_refused_at_the_end_of_their
     frames = [send(opaque=opaque) for opaque in range(6)]
     talk.client(b"".join(frames))
     assert talk.to_broker == b"".join(frames[:2])
-    assert talk.conversation.held_messages == 4
-    assert talk.conversation.held_bytes >= sum(len(one) for one in frames[2:])
+    assert talk.conversation.budget.held_messages == 4
+    assert talk.conversation.budget.held_bytes >= sum(len(one) for one in frames[2:])
     assert talk.conversation.holds_close()
     talk.wait(SECOND)
     assert talk.to_broker == b"".join(frames[:4])
@@ -365,7 +366,7 @@ def test_later_sends_of_a_key_never_overtake_held_ones() -> None:
     small = [send(opaque=opaque, body=b"x" * 50) for opaque in (3, 4)]
     talk.client(b"".join(large) + b"".join(small))
     assert talk.to_broker == large[0]
-    assert talk.conversation.held_messages == 3
+    assert talk.conversation.budget.held_messages == 3
     talk.client(send("other", opaque=5))
     assert talk.to_broker == large[0] + send("other", opaque=5)
     talk.wait(SECOND)
@@ -388,10 +389,10 @@ def test_parts_of_one_key_keep_their_order_through_being_judged_again_and_again(
 def test_take_due_takes_about_the_room_it_is_given_and_the_rest_at_once_after() -> None:
     talk = Talk("rocketmq", rule("delay", messages=0))
     talk.client(b"".join(send(f"t{topic}", opaque=topic) for topic in range(10)))
-    now = talk.conversation.next_due
+    now = talk.conversation.budget.next_due
     first = talk.conversation.take_due(now, 4)
     assert len(first) == 4
-    assert talk.conversation.next_due <= now
+    assert talk.conversation.budget.next_due <= now
     rest = talk.conversation.take_due(now, 100)
     assert [part.opaques for part in first + rest if isinstance(part, Sends)] == [[topic] for topic in range(10)]
     assert talk.holds_nothing()
@@ -400,10 +401,10 @@ def test_take_due_takes_about_the_room_it_is_given_and_the_rest_at_once_after() 
 def test_nothing_is_due_before_its_time() -> None:
     talk = Talk("rocketmq", rule("delay", messages=0))
     talk.client(send())
-    due = talk.conversation.next_due
+    due = talk.conversation.budget.next_due
     assert talk.now < due < NEVER
     assert talk.conversation.take_due(due - 1, 100) == []
-    assert talk.conversation.next_due == due
+    assert talk.conversation.budget.next_due == due
 
 
 def test_abandon_gives_everything_up_in_order() -> None:
@@ -444,7 +445,7 @@ def test_replies_stand_between_the_brokers_frames_and_wherever_they_come() -> No
         talk.broker(ANSWERS[:cut])
         talk.client(send(opaque=1000))
         talk.client(send(opaque=1001))
-        waiting = talk.conversation.held_bytes
+        waiting = talk.conversation.budget.held_bytes
         talk.broker(ANSWERS[cut:])
         frames = split_frames(talk.to_client)
         refusals = [one for one in frames if one not in answers]

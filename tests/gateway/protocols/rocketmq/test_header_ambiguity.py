@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.header_ambiguity import MAX_UNKNOWN_CHARACTERS, MAX_UNKNOWN_FIELDS, fnv_1a, is_plain
 from gateway.protocols.rocketmq.headers import read_json
 from support.conversations import Talk, rule

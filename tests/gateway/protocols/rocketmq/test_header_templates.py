@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from support.header_templates import header_of, learned, match, parsed

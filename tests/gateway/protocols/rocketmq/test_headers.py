@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
 from support import rocketmq
 from support.remoting import JARS, disagreement, headers_file

@@ -47,7 +47,7 @@ def test_a_conversation_cut_at_random_arrives_whole(seed: int) -> None:
     assert fed == sum(map(len, broker))
     answered = check_client(broker, talk.to_client)
     check_broker(client, talk.to_broker, answered, silent={LIMITED["drop"]})
-    assert (talk.rest, talk.conversation.held_bytes, talk.conversation.held_messages) == (b"", 0, 0)
+    assert (talk.rest, talk.conversation.budget.held_bytes, talk.conversation.budget.held_messages) == (b"", 0, 0)
 
 
 def vectors(speaker: str) -> list[bytes]:
@@ -85,7 +85,7 @@ def test_what_is_noticed_of_the_brokers_frames_does_not_depend_on_the_cut() -> N
         talk.client(b"".join(encode_request(11, {"topic": "t"}, opaque=opaque) for opaque in (-1, 1, 7, -(2**31), 2**31 - 1)))
         talk.broker(b"", chunks)
         conversation = talk.conversation
-        return talk.to_client == stream, repr(conversation), conversation.settled(), [repr(signal) for signal in conversation.busy]
+        return talk.to_client == stream, repr(conversation), conversation.settled(), [repr(signal) for signal in conversation.reports.busy]
 
     whole = noticed([stream])
     assert whole[0]

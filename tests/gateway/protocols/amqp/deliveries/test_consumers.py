@@ -31,7 +31,7 @@ def answers(talk: Talk, *said: base.Frame, channel: int = 1) -> None:
 
 def delivered(talk: Talk, tag: str = "c", *, channel: int = 1, size: int = 5) -> dict[str, tuple[int, int, int]]:
     """What one delivery for `tag` is counted under: (received, forwarded, bytes) by topic."""
-    talk.conversation.delivered = []
+    talk.conversation.reports.delivered = []
     delivery = amqp.deliver(channel, b"x" * size, consumer_tag=tag)
     before = len(talk.to_client)
     talk.broker(delivery)
@@ -40,9 +40,9 @@ def delivered(talk: Talk, tag: str = "c", *, channel: int = 1, size: int = 5) ->
 
 
 def counted(talk: Talk) -> dict[str, tuple[int, int, int]]:
-    for one in talk.conversation.delivered:
+    for one in talk.conversation.reports.delivered:
         assert one.key.operation == "consume"
-    return {one.key.text: (one.received, one.forwarded, one.size) for one in talk.conversation.delivered}
+    return {one.key.text: (one.received, one.forwarded, one.size) for one in talk.conversation.reports.delivered}
 
 
 def jobs(size: int = 5) -> dict[str, tuple[int, int, int]]:

@@ -57,27 +57,27 @@ def counts(talk: Talk) -> dict[str, int]:
     """What the conversation has reported of `jobs`, and what it holds."""
     found = dict.fromkeys(("received", "forwarded", "bytes", "delayed", "abandoned"), 0)
     keys = set()
-    for one in talk.conversation.delivered:
+    for one in talk.conversation.reports.delivered:
         if one.key.text.endswith("/jobs"):
             keys.add(one.key)
             found["received"] += one.received
             found["forwarded"] += one.forwarded
             found["bytes"] += one.size
     found["delayed"] = sum(key.tally.delayed for key in keys)
-    found["abandoned"] = sum(part.count for part in talk.conversation.abandoned if part.key in keys)
+    found["abandoned"] = sum(part.count for part in talk.conversation.reports.abandoned if part.key in keys)
     return found
 
 
 def nothing_parked(talk: Talk) -> bool:
     conversation = talk.conversation
-    return (conversation.parked_bytes, conversation.parked_messages, conversation.ask_due) == (0, 0, NEVER)
+    return (conversation.budget.parked_bytes, conversation.budget.parked_messages, conversation.budget.ask_due) == (0, 0, NEVER)
 
 
 def test_deliveries_over_the_limit_wait_and_come_in_order_at_its_rate() -> None:
     talk = consuming()
     talk.broker(jobs(1, 1, 2, 3, 4))
     assert heard(talk) == jobs(1, 1)
-    assert (talk.conversation.parked_messages, talk.conversation.held_messages) == (3, 0)
+    assert (talk.conversation.budget.parked_messages, talk.conversation.budget.held_messages) == (3, 0)
     talk.wait(99 * MS)
     assert heard(talk) == b""
     talk.wait(1 * MS)
@@ -241,7 +241,7 @@ def test_shadow_counts_and_holds_nothing() -> None:
     talk = consuming(limit(mode="shadow"))
     talk.broker(jobs(1, 1, 2, 3))
     assert heard(talk) == jobs(1, 1, 2, 3)
-    (key,) = {one.key for one in talk.conversation.delivered}
+    (key,) = {one.key for one in talk.conversation.reports.delivered}
     assert (key.tally.shadow_refused, key.tally.delayed) == (2, 0)
 
 
@@ -332,8 +332,8 @@ def test_small_ones_that_wait_do_not_keep_the_large_reads_they_came_in() -> None
         talk.broker(mail(2, tag, size=LARGE) + jobs(1, tag, tag + 1) + said(commands.Basic.QosOk()) + mail(2, tag + 1, size=LARGE))
     parking = talk.conversation.deliveries.parked[1].parking  # type: ignore[attr-defined]
     reads = {id(parcel.part.data): len(parcel.part.data) for parcel in parking.parcels}
-    assert talk.conversation.parked_messages == 40
-    assert sum(reads.values()) <= 2 * talk.conversation.parked_bytes
+    assert talk.conversation.budget.parked_messages == 40
+    assert sum(reads.values()) <= 2 * talk.conversation.budget.parked_bytes
 
 
 # ---- ends --------------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_what_the_broker_has_forgotten_passes_before_the_end(end: str) -> None:
         assert got.endswith(close)
     assert got.startswith(jobs(1, 2, 3))
     assert len(amqp.read(got)) == 7
-    assert talk.conversation.parked_bytes == 0
+    assert talk.conversation.budget.parked_bytes == 0
     assert counts(talk)["forwarded"] == 3
 
 
@@ -378,7 +378,7 @@ def test_half_of_a_delivery_does_not_pass_before_the_end(end: str, cut: int) -> 
     got = talk.conversation.farewell("bye")[0] if end == "farewell" else talk.conversation.broker_lost("bye")
     assert got.startswith(jobs(1, 2))
     assert amqp.names(got[len(jobs(1, 2)) :]) == ["Connection.Close"]
-    assert talk.conversation.parked_bytes == 0
+    assert talk.conversation.budget.parked_bytes == 0
     found = counts(talk)
     assert found["received"] == found["forwarded"] + found["abandoned"]
 
@@ -449,7 +449,7 @@ def test_what_is_parked_when_the_client_is_gone_is_counted() -> None:
 
 
 def test_a_body_frame_without_its_end_is_the_brokers_fault_also_where_it_is_collected() -> None:
-    from gateway.pipeline.parts import ProtocolError
+    from gateway.pipeline.errors import ProtocolError
 
     wrong = jobs(1, 2)[:-1] + b"\x00"
     for cut in (len(wrong), len(wrong) - 3):

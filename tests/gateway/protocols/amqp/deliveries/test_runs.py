@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.parts import ProtocolError
+from gateway.pipeline.errors import ProtocolError
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support import amqp
@@ -55,12 +55,12 @@ def outcome(pieces: list[bytes], wait: int) -> tuple[bytes, dict[str, list[int]]
         fault = str(error)
         talk.to_client += error.farewell
     counted: dict[str, list[int]] = {}
-    for one in talk.conversation.delivered:
+    for one in talk.conversation.reports.delivered:
         sums = counted.setdefault(one.key.text, [0, 0, 0])
         sums[0] += one.received
         sums[1] += one.forwarded
         sums[2] += one.size
-    return talk.to_client, counted, talk.conversation.parked_messages, fault
+    return talk.to_client, counted, talk.conversation.budget.parked_messages, fault
 
 
 @settings(deadline=None, max_examples=150)

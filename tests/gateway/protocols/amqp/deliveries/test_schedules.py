@@ -102,11 +102,11 @@ class Schedule:
         assert isinstance(conversation, AmqpConversation)
         parked = [channel.parking for channel in conversation.deliveries.parked.values()]
         parts = [parcel.part for parking in parked if parking is not None for parcel in parking.parcels]
-        assert conversation.parked_messages == sum(part.count for part in parts if part.kind == 1)
-        assert conversation.parked_bytes == sum(part.end - part.start + 400 for part in parts)
+        assert conversation.budget.parked_messages == sum(part.count for part in parts if part.kind == 1)
+        assert conversation.budget.parked_bytes == sum(part.end - part.start + 400 for part in parts)
         assert sum(part.end - part.start for part in parts) <= len(self.said)
         waits = any(part.kind == 1 and not part.paid for part in parts)
-        assert waits == (conversation.ask_due < NEVER or len(self.talk.asked) > 0)
+        assert waits == (conversation.budget.ask_due < NEVER or len(self.talk.asked) > 0)
 
     def finish(self) -> None:
         self.talk.later = False
@@ -159,11 +159,11 @@ def test_nothing_is_lost_or_reordered_and_every_message_is_whole(
     assert ordered(got) == ordered(schedule.said)
     assert whole_messages(got)
     conversation = schedule.talk.conversation
-    assert (conversation.parked_bytes, conversation.parked_messages, conversation.ask_due) == (0, 0, NEVER)
-    received = sum(one.received for one in conversation.delivered)
-    forwarded = sum(one.forwarded for one in conversation.delivered)
+    assert (conversation.budget.parked_bytes, conversation.budget.parked_messages, conversation.budget.ask_due) == (0, 0, NEVER)
+    received = sum(one.received for one in conversation.reports.delivered)
+    forwarded = sum(one.forwarded for one in conversation.reports.delivered)
     assert received == forwarded == sum(schedule.tags.values())
-    assert conversation.abandoned == []
+    assert conversation.reports.abandoned == []
 
 
 @settings(deadline=None, max_examples=80)
@@ -195,7 +195,7 @@ def test_whoever_closes_a_channel_the_rest_stays_whole_and_all_is_accounted_for(
     assert mine.pop(lane)[-1] == all_said.pop(lane)[-1] == end
     assert mine == all_said
     conversation = schedule.talk.conversation
-    delivered = sum(one.forwarded for one in conversation.delivered)
-    abandoned = sum(part.count for part in conversation.abandoned if part.key is not None)
-    assert sum(one.received for one in conversation.delivered) == delivered + abandoned == sum(schedule.tags.values())
-    assert conversation.parked_bytes == 0
+    delivered = sum(one.forwarded for one in conversation.reports.delivered)
+    abandoned = sum(part.count for part in conversation.reports.abandoned if part.key is not None)
+    assert sum(one.received for one in conversation.reports.delivered) == delivered + abandoned == sum(schedule.tags.values())
+    assert conversation.budget.parked_bytes == 0

@@ -43,7 +43,7 @@ def test_a_pull_passes_as_it_came_while_there_are_tokens_and_waits_when_there_ar
     first, second = pull(queue=0, opaque=1), pull(queue=1, opaque=2)
     talk.client(first + second)
     assert talk.to_broker == first
-    assert talk.conversation.held_polls == 1
+    assert talk.conversation.budget.held_polls == 1
     answer = found(1, *[stored()] * 32)
     talk.broker(answer)
     assert talk.to_client == answer, "an answer is never altered"
@@ -51,7 +51,7 @@ def test_a_pull_passes_as_it_came_while_there_are_tokens_and_waits_when_there_ar
     assert talk.to_broker == first, "27 are owed and 5 make a full bucket: 6.4 s"
     talk.wait(200 * MS)
     assert talk.to_broker == first + second
-    assert talk.conversation.held_polls == 0
+    assert talk.conversation.budget.held_polls == 0
     talk.broker(found(2, stored()))
     talk.wait(2 * SECOND)
     assert talk.holds_nothing()
@@ -64,8 +64,8 @@ def test_others_on_the_connection_pass_by() -> None:
     others = [pull("free", opaque=2), send("orders", opaque=3), heartbeat(opaque=4), encode_request(15, {"topic": "orders"}, opaque=5)]
     talk.client(held + b"".join(others))
     assert talk.to_broker == b"".join(others)
-    assert talk.conversation.held_polls == 1
-    assert talk.conversation.held_messages == 0, "a pull is no message: nobody's end waits for it"
+    assert talk.conversation.budget.held_polls == 1
+    assert talk.conversation.budget.held_messages == 0, "a pull is no message: nobody's end waits for it"
 
 
 @pytest.mark.parametrize("cut", ["bytewise", "randomly"])
@@ -77,8 +77,8 @@ def test_bytes_that_come_in_pieces_make_no_difference(cut: str) -> None:
     answer = found(1, *[stored()] * 32)
     talk.broker(b"", bytewise(answer) if cut == "bytewise" else randomly(answer, 3))
     assert talk.to_client == answer
-    assert sum(one.forwarded for one in talk.conversation.delivered) == 32
-    assert sum(one.size for one in talk.conversation.delivered) == 3200
+    assert sum(one.forwarded for one in talk.conversation.reports.delivered) == 32
+    assert sum(one.size for one in talk.conversation.reports.delivered) == 3200
     talk.wait(6500 * MS)
     assert talk.to_broker == data
 
@@ -115,8 +115,8 @@ def test_one_that_cannot_be_kept_longer_is_told_that_there_is_nothing(
         assert extra["suggestWhichBrokerId"] == "0"
     elif code == 0:
         assert extra["hasMsg"] == "false"
-    assert talk.conversation.held_polls == 0
-    assert talk.conversation.next_due == NEVER
+    assert talk.conversation.budget.held_polls == 0
+    assert talk.conversation.budget.next_due == NEVER
 
 
 @pytest.mark.parametrize("binary_answer", [False, True])
@@ -152,7 +152,7 @@ def test_empty_answers_stand_between_the_brokers_frames() -> None:
     talk.broker(answer[:50])
     talk.wait(5 * SECOND)
     assert talk.to_client == answer[:50]
-    assert talk.conversation.held_bytes > 0, "what waits for a boundary counts as held"
+    assert talk.conversation.budget.held_bytes > 0, "what waits for a boundary counts as held"
     talk.broker(answer[50:])
     frames = split_frames(talk.to_client)
     assert frames[0] == answer
@@ -219,7 +219,10 @@ def test_messages_are_counted_per_topic_and_group_whether_limited_or_not(rules: 
     talk = Talk("rocketmq", *rules)
     talk.client(pull("orders", group="a", opaque=1, binary=binary) + pull("%RETRY%b", group="b", opaque=2))
     talk.broker(found(2, stored(b"x")) + found(1, stored(b"12345"), stored(b"678"), maximum=10))
-    seen = [(one.key.text, one.key.group, one.key.operation, one.received, one.forwarded, one.size) for one in talk.conversation.delivered]
+    seen = [
+        (one.key.text, one.key.group, one.key.operation, one.received, one.forwarded, one.size)
+        for one in talk.conversation.reports.delivered
+    ]
     assert seen == [("%RETRY%b", b"b", "consume", 1, 1, 1), ("orders", b"a", "consume", 2, 2, 8)]
     assert talk.requests == ([("orders", "a", 0, 0), ("%RETRY%b", "b", 0, 0)] if rules else []), "a pull is no message itself"
 
@@ -229,7 +232,7 @@ def test_only_what_was_found_counts(code: int) -> None:
     talk = Talk("rocketmq", limit(5))
     talk.client(pull(opaque=1))
     talk.broker(response(1, code, stored() * 3))
-    assert talk.conversation.delivered == []
+    assert talk.conversation.reports.delivered == []
     (state,) = talk.judge.states(talk.now)
     assert (state.fill, state.admitted) == (1, 0), "what was reserved is given back"
 
@@ -242,7 +245,7 @@ def test_what_others_ask_is_not_consumed() -> None:
     talk.client(peek + query + ack)
     assert talk.to_broker == peek + query + ack
     talk.broker(response(1, body=stored()) + response(2, body=stored()) + response(3))
-    assert talk.conversation.delivered == []
+    assert talk.conversation.reports.delivered == []
 
 
 def test_a_group_may_have_a_limit_of_its_own() -> None:
@@ -255,9 +258,9 @@ def test_a_group_may_have_a_limit_of_its_own() -> None:
 def test_a_rule_in_shadow_mode_counts_what_it_would_have_kept() -> None:
     talk = Talk("rocketmq", limit(5, mode="shadow"))
     talk.client(pull(queue=0, opaque=1) + pull(queue=1, opaque=2))
-    assert talk.conversation.held_polls == 0
+    assert talk.conversation.budget.held_polls == 0
     talk.broker(found(1, *[stored()] * 32) + found(2, *[stored()] * 10))
-    key = talk.conversation.delivered[0].key
+    key = talk.conversation.reports.delivered[0].key
     assert (key.tally.shadow_refused, key.tally.delayed) == (10, 0)
     (state,) = talk.judge.states(talk.now)
     assert (state.admitted, state.shadow_refused) == (32, 10)
@@ -267,11 +270,11 @@ def test_a_rule_in_shadow_mode_counts_what_it_would_have_kept() -> None:
 def test_messages_of_a_poll_that_was_held_count_as_delayed() -> None:
     talk = Talk("rocketmq", limit(5))
     dry(talk)
-    talk.conversation.delivered.clear()
+    talk.conversation.reports.delivered.clear()
     talk.client(pull(queue=0, opaque=1))
     talk.wait(7 * SECOND)
     talk.broker(found(1, *[stored()] * 7))
-    (delivered,) = talk.conversation.delivered
+    (delivered,) = talk.conversation.reports.delivered
     assert (delivered.forwarded, delivered.key.tally.delayed) == (7, 7)
     (state,) = talk.judge.states(talk.now)
     assert (state.admitted, state.over_limit, state.held) == (39, 7, 1), "one pull was held"
@@ -337,7 +340,7 @@ def test_a_held_poll_costs_its_bytes_and_less_than_a_kilobyte() -> None:
 def test_held_polls_count_as_held_bytes() -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(pull(opaque=1))
-    assert talk.conversation.held_bytes == len(pull(opaque=1)) + POLL_OVERHEAD
+    assert talk.conversation.budget.held_bytes == len(pull(opaque=1)) + POLL_OVERHEAD
 
 
 # ---- what is read of them ----------------------------------------------------------------------------------------------
@@ -389,19 +392,22 @@ def test_an_inner_batch_counts_with_its_bytes_wherever_its_answer_is_cut() -> No
     talk.client(pull(opaque=1))
     answer = found(1, stored(b"x" * 1000, inner=5))
     talk.broker(b"", [answer[:-100], answer[-100:]])
-    assert [sum(one.forwarded for one in talk.conversation.delivered), sum(one.size for one in talk.conversation.delivered)] == [5, 1000]
+    assert [
+        sum(one.forwarded for one in talk.conversation.reports.delivered),
+        sum(one.size for one in talk.conversation.reports.delivered),
+    ] == [5, 1000]
 
 
 def test_a_poll_whose_answer_nobody_will_be_told_of_costs_what_was_expected() -> None:
     match = Match(protocol="rocketmq", operation="consume")
     talk = Talk("rocketmq", Rule("slow", match=match, limit=Limit(messages=Rate(1), messages_burst=64)))
     talk.client(pull(queue=0, opaque=1) + pull(queue=1, opaque=1))  # the same opaque twice
-    assert talk.conversation.held_polls == 0
+    assert talk.conversation.budget.held_polls == 0
     talk.wait(SECOND)
     (state,) = talk.judge.states(talk.now)
     assert state.fill == 33 / 64, "what was for the first is given back: the broker has found nothing yet"
     talk.broker(found(1, *[stored()] * 3))
-    assert sum(one.forwarded for one in talk.conversation.delivered) == 3
+    assert sum(one.forwarded for one in talk.conversation.reports.delivered) == 3
 
 
 def test_notifications_have_a_place_in_line_of_their_own() -> None:
@@ -417,7 +423,7 @@ def test_what_comes_after_the_last_words_reaches_nobody_and_is_not_counted() -> 
     talk.conversation.begin_departure()
     assert [read_response(one)["opaque"] for one in split_frames(talk.conversation.depart())] == [1]
     talk.broker(found(1, stored(), stored()))
-    assert talk.conversation.delivered == []
+    assert talk.conversation.reports.delivered == []
     talk.wait(2 * SECOND)
     (state,) = talk.judge.states(talk.now)
     assert (state.admitted, state.fill) == (0, 1.0)

@@ -1,0 +1,87 @@
+"""What a conversation has to report. It has no accounts, no clock and no limiter: the session takes the reports and sees to them.
+
+Whatever a conversation adds here sets `unread`; the session looks at the records after each turn and empties them. The exception are
+`endings`, which the session looks at by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.pipeline.parts import Part
+from limiter.in_flight import Ending
+from limiter.keys import Key
+
+NOT_SAMPLED: Final = 0  # what `Reports.sample` may be
+SAMPLED: Final = 1  # forwarded, not confirmed yet
+CONFIRMED: Final = 2  # acked or nacked by the broker
+LOST: Final = 3  # it will not be confirmed: its channel was closed
+
+
+class Delivered:
+    """What happened to deliveries of `key` since the session last counted."""
+
+    __slots__ = ("forwarded", "key", "received", "size")
+
+    def __init__(self, key: Key, received: int, forwarded: int, size: int) -> None:
+        self.key = key
+        self.received = received  # messages the broker has sent
+        self.forwarded = forwarded  # of them passed on to the client
+        self.size = size  # bytes of the latter
+
+    def __repr__(self) -> str:
+        return f"<Delivered {self.forwarded}/{self.received} {self.key}>"
+
+
+class BusySignal:
+    """A broker's word that it is overloaded: why, and (-1: not said) how long a request had waited there, in a queue how long."""
+
+    __slots__ = ("period_ms", "queued", "reason")
+
+    def __init__(self, reason: str, period_ms: int, queued: int) -> None:
+        self.reason = reason
+        self.period_ms = period_ms
+        self.queued = queued
+
+    def __repr__(self) -> str:
+        return f"<BusySignal {self.reason} period={self.period_ms}ms queued={self.queued}>"
+
+
+class Reports:
+    """One conversation's. `Conversation.reports`."""
+
+    def __init__(self) -> None:
+        # In the order in which a turn of the session looks at them, see `Session`.
+        self.unread = False  # something below, but for `endings`, is new
+        self.broker_blocked = False  # the broker has said that it takes no more publishes for now
+        self.endings: list[Ending] = []  # requests in flight that have ended (`limiter/in_flight.py`); the session tells the judge
+        self.gateway_requests: list[Part] = []  # requests to the gateway itself: answered by `Conversation.answer`, never forwarded
+        self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
+        self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
+        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
+
+    def give_up(self, part: Part) -> None:
+        """`part` goes nowhere, and the client is still there."""
+        self.abandoned.append(part)
+        self.unread = True
+
+    def ask_gateway(self, part: Part) -> None:
+        """`part` asks something of the gateway itself."""
+        self.gateway_requests.append(part)
+        self.unread = True
+
+    def set_blocked(self, *, blocked: bool) -> None:
+        """Whether the broker takes publishes has changed."""
+        self.broker_blocked = blocked
+        self.unread = True
+
+    def set_sample(self, sample: int) -> None:
+        """How far the publish has come whose confirm is timed."""
+        if sample != self.sample:
+            self.sample = sample
+            self.unread = True
+
+    def __repr__(self) -> str:
+        kept = (self.endings, self.gateway_requests, self.abandoned, self.delivered, self.busy)
+        return f"<Reports {'unread' if self.unread else 'read'} {'/'.join(str(len(each)) for each in kept)}>"
