@@ -16,7 +16,7 @@ COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where 
     "broker": "The broker closed it, and the client could be told nothing more.",
     "broker_closed_early": "The broker closed it during the handshake: a wrong password, vhost or certificate, or no more room.",
     "broker_lost": "The broker's connection ended without a close; the client was told. Look at the broker and the network.",
-    "broker_protocol_error": "The broker sent what its protocol does not allow. Is `upstream` the right port?",
+    "broker_protocol_error": "The broker sent what its protocol does not allow. Check that `upstream` is the right port.",
     "client": "The client closed it, or its network did: the normal end.",
     "client_stalled": "The client read nothing for too long while something was to be sent to it.",
     "drain": "The gateway is stopping gracefully (SIGTERM, `sluice drain`); the client was told to connect again.",
