@@ -59,6 +59,7 @@ class Frames:
         self.user: str | None = None  # the last access key that a request has claimed
         self.need = 4  # bytes that must be there from the first undecoded one to get further
         self.at: i64 = 0  # index of the frame being decoded
+        self.header_end: i64 = 0  # where its header ends
         self.streaming: i64 = 0  # bytes still to come of the body of a frame that was decoded before it was complete
         self.language = ""  # of the client, as its first request says
         self.version = -1
@@ -82,122 +83,165 @@ class Frames:
             if self.streaming > 0:
                 self.need = 1
                 return at
-        run: Sends | None = None
-        plain: Part | None = None
-        whole: i64 = self.whole_frame
+        run: Sends | None = None  # grows while sends alike follow one another
+        plain: Part | None = None  # the same of what passes unjudged
         while True:
             self.at = at
-            there: i64 = size - at
-            if there < PREFIX:
-                if there >= 4:
-                    check_length(data, at, self.max_frame)
-                    self.need = PREFIX
-                else:
-                    self.need = 4
-                return at
-            if left <= 0:
+            if left <= 0 and size - at >= PREFIX:
                 self.need = 1
                 return at
-            length: i64 = check_length(data, at, self.max_frame)
-            word: i64 = u32(data, at + 4)
-            kind: i64 = word >> 24
-            header_at: i64 = at + PREFIX
-            header_end: i64 = header_at + (word & 0xFFFFFF)
-            end: i64 = at + 4 + length
-            check_header(kind, header_end - header_at, length)
-            large = end - at > whole
-            if end > size:
-                if not large:
-                    self.need = end - at
-                    return at
-                if header_end > size:
-                    self.need = header_end - at
-                    return at
-            if kind == JSON:
-                known = self.templates.match(data, header_at, header_end)
-                if known is not None:
-                    header = known
-                    opaque = self.templates.opaque
-                else:
-                    text = data[header_at:header_end]
-                    header = read_json(text)
-                    opaque = header.opaque
-                    self._meet(text, header)
+            end: i64 = self._head(data, at, size)
+            if end == 0:
+                return at
+            header_end: i64 = self.header_end
+            kind: i64 = data[at + 4]
+            known = self.templates.match(data, at + PREFIX, header_end) if kind == JSON else None
+            if known is not None:
+                header = known
+                opaque = self.templates.opaque
             else:
-                header = read_binary(data, header_at, header_end)
+                header = self._parse(data, at + PREFIX, header_end, kind)
                 opaque = header.opaque
-                if self.version < 0:
-                    self._meet_binary(data, header_at)
             left -= 1
-            if self.turning_away and header.flag & (ONE_WAY | RESPONSE) == 0:
-                if end > size:
-                    self.need = end - at
-                    return at
+            if (self.turning_away or not header.topic) and self._is_own(header):
                 run = None
                 plain = None
-                parts.append(GatewayRequest(data, at, end, header_at, header_end, header.code, opaque, False))
-                at = end
-                continue
-            if not header.topic:
-                run = None
-                asks = header.flag & (ONE_WAY | RESPONSE) == 0
-                if self.own_codes and header.code in self.own_codes and not header.flag & RESPONSE:
-                    if end > size:
-                        self.need = end - at
-                        return at
-                    parts.append(GatewayRequest(data, at, end, header_at, header_end, header.code, opaque, not asks))
-                    plain = None
-                elif asks and header.code in POLLS:
-                    if end > size:
-                        self.need = end - at
-                        return at
-                    plain = self._poll(data, at, end, header, opaque)
-                    parts.append(plain)
-                elif plain is not None and not isinstance(plain, Poll):
-                    plain.end = min(end, size)
-                    if asks:
-                        plain.count += 1
-                else:
-                    plain = Part(PLAIN, 0, data, at, min(end, size), None, 1 if asks else 0)
-                    parts.append(plain)
-                if plain is None:
-                    at = end
-                    continue
-                if end > size:
-                    plain.complete = False
-                    self.streaming = end - size
-                    self.need = 1
-                    return size
-                at = end
-                continue
-            messages = 1
-            if header.batch:
-                if end > size:
-                    self.need = end - at
+                if not self._gateway_request(data, at, end, size, header, opaque, parts):
                     return at
-                messages = count_batch(data, header_end, end)
-                large = False
-            key = self._key(header)
-            cost: int = end - header_end
-            one_way = header.flag & ONE_WAY != 0
-            plain = None
-            if large:
-                run = None
-                complete = end <= size
-                parts.append(Sends(data, at, min(end, size), key, messages, cost, [opaque], one_way, True, complete))
-                if not complete:
-                    self.streaming = end - size
-                    self.need = 1
-                    return size
-            elif run is not None and run.key is key and run.size == cost and run.messages == messages and run.one_way == one_way:
-                run.count += 1
-                run.end = end
-                run.opaques.append(opaque)
+            elif header.topic:
+                plain = None
+                run = self._sends(data, at, end, size, header, opaque, run, parts)
+                if run is None:
+                    return at
             else:
-                run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
-                run.send_backs = header.code == SEND_BACK
-                parts.append(run)
+                run = None
+                plain = self._plain(data, at, end, size, header, opaque, plain, parts)
+                if plain is None:
+                    return at
+            if self.streaming > 0:
+                self.need = 1
+                return size
             at = end
+
+    def _head(self, data: bytes, at: i64, size: i64) -> i64:
+        """Where the frame at `at` ends, as it announces itself (`header_end`); 0, with `need` set, where more of it must be there first."""
+        there: i64 = size - at
+        if there < PREFIX:
+            if there >= 4:
+                check_length(data, at, self.max_frame)
+                self.need = PREFIX
+            else:
+                self.need = 4
+            return 0
+        length: i64 = check_length(data, at, self.max_frame)
+        word: i64 = u32(data, at + 4)
+        header: i64 = word & 0xFFFFFF
+        check_header(word >> 24, header, length)
+        self.header_end = at + PREFIX + header
+        end: i64 = at + 4 + length
+        if end > size:
+            if end - at <= self.whole_frame:
+                self.need = end - at
+                return 0
+            if self.header_end > size:
+                self.need = PREFIX + header
+                return 0
+        return end
+
+    def _waits(self, at: i64, end: i64, size: i64) -> bool:
+        """Whether the frame from `at` to `end`, whose rest is needed, is not all there."""
+        if end > size:
+            self.need = end - at
+            return True
+        return False
+
+    def _parse(self, data: bytes, at: i64, header_end: i64, kind: i64) -> Header:
+        """The header `data[at:header_end]`, which no template matches."""
+        if kind == JSON:
+            text = data[at:header_end]
+            header = read_json(text)
+            self._meet(text, header)
+            return header
+        header = read_binary(data, at, header_end)
+        if self.version < 0:
+            self._meet_binary(data, at)
+        return header
+
+    def _is_own(self, header: Header) -> bool:
+        """Whether the gateway answers this request itself."""
+        if self.turning_away and header.flag & (ONE_WAY | RESPONSE) == 0:
+            return True
+        return len(self.own_codes) > 0 and not header.topic and header.code in self.own_codes and not header.flag & RESPONSE
+
+    def _gateway_request(self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, parts: list[Part]) -> bool:
+        """Append a request to the gateway itself; False where its rest must be there first."""
+        if self._waits(at, end, size):
+            return False
+        one_way = header.flag & ONE_WAY != 0
+        parts.append(GatewayRequest(data, at, end, at + PREFIX, self.header_end, header.code, opaque, one_way))
+        return True
+
+    def _plain(
+        self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, plain: Part | None, parts: list[Part]
+    ) -> Part | None:
+        """A poll, or what passes unjudged, which joins `plain`: returns its part; None where its rest must be there first."""
+        asks = header.flag & (ONE_WAY | RESPONSE) == 0
+        if asks and header.code in POLLS:
+            if self._waits(at, end, size):
+                return None
+            poll = self._poll(data, at, end, header, opaque)
+            parts.append(poll)
+            return poll
+        if plain is not None and not isinstance(plain, Poll):
+            plain.end = min(end, size)
+            if asks:
+                plain.count += 1
+        else:
+            plain = Part(PLAIN, 0, data, at, min(end, size), None, 1 if asks else 0)
+            parts.append(plain)
+        if end > size:
+            plain.complete = False
+            self.streaming = end - size
+        return plain
+
+    def _sends(
+        self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, run: Sends | None, parts: list[Part]
+    ) -> Sends | None:
+        """A send, which joins `run` where it is like those: returns its part; None where its rest must be there first."""
+        header_end: i64 = self.header_end
+        large = end - at > self.whole_frame
+        messages = 1
+        if header.batch:
+            if self._waits(at, end, size):
+                return None
+            messages = count_batch(data, header_end, end)
+            large = False
+        key = self._key(header)
+        cost: int = end - header_end
+        one_way = header.flag & ONE_WAY != 0
+        if large:
+            complete = end <= size
+            streamed = Sends(data, at, min(end, size), key, messages, cost, [opaque], one_way, True, complete)
+            parts.append(streamed)
+            if not complete:
+                self.streaming = end - size
+            return streamed
+        if (
+            run is not None
+            and run.key is key
+            and run.size == cost
+            and run.messages == messages
+            and run.one_way == one_way
+            and not run.streamed
+        ):
+            run.count += 1
+            run.end = end
+            run.opaques.append(opaque)
+            return run
+        run = Sends(data, at, end, key, messages, cost, [opaque], one_way, False, True)
+        run.send_backs = header.code == SEND_BACK
+        parts.append(run)
+        return run
 
     def _continue_body(self, data: bytes, at: i64, size: i64, parts: list[Part]) -> i64:
         """What is there of a body whose beginning was judged."""
