@@ -20,7 +20,7 @@ from contextlib import suppress
 import trio
 
 from gateway.event_loop.sweeper import Sweeper
-from gateway.pipeline.parts import NEVER
+from limiter.limits import NEVER
 
 QUIET = 2  # checkpoints in a row at which no other task had become runnable
 SLEEP_S = 1.0  # at most in one go: should the instrument fail, other tasks are late by that, not lost

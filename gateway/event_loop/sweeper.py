@@ -21,13 +21,13 @@ from gateway.counting.histogram import Histogram
 from gateway.event_loop.batch_routing import batches_of, count_batches
 from gateway.event_loop.idle_sessions import SLOT_NS, IdleSessions
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import NEVER
 from gateway.pipeline.pipeline import Batch
 from gateway.session.deadlines import quiet_until, tick
 from gateway.session.ending import fail_on_protocol_error, propagate_ends
 from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
 from limiter.executor import Executor, Submission
+from limiter.limits import NEVER
 from limiter.request import Request
 
 IDLE: Final = 0

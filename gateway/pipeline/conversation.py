@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
+from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit

@@ -7,7 +7,7 @@ So a number that is too low lets a client fill the gateway's memory, and one tha
 
 from __future__ import annotations
 
-from gateway.pipeline.parts import NEVER
+from limiter.limits import NEVER
 
 
 class HeldBudget:

@@ -17,8 +17,6 @@ PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ord
 REQUEST: Final = 1  # `count` requests alike, judged
 BODY: Final = 2  # continues the last request of its ordering key, and shares its fate
 
-NEVER: Final = (1 << 62) - 1  # a monotonic time (ns) that does not come; the largest that compiled code compares without a call
-
 
 class Part(Request):
     """`data[start:end]`, with one ordering key.

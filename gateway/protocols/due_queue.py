@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
+from limiter.limits import NEVER
 
 
 class HeldRequest(Part):

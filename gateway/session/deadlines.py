@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.pipeline.parts import NEVER
 from gateway.session.ending import send_close
 from gateway.session.graceful_close import advance_graceful_close
 from gateway.session.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session.session import Session
+from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
 STALLED_LINGER_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)

@@ -14,9 +14,9 @@ import ssl
 from typing import Final
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import NEVER
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close
 from gateway.session.session import TAKE_IN_NS, Session
+from limiter.limits import NEVER
 
 MAX_CONFIRM_WAIT_NS: Final = 2_000_000_000  # for confirms still owed to a client that has finished sending; an fsync takes 0.2 s (a guess)
 

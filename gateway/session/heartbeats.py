@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import NEVER
 from gateway.transport.channel import Channel
+from limiter.limits import NEVER
 
 ALIVE: Final = 0
 CLIENT_SILENT: Final = 1

@@ -20,7 +20,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
-from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
 from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
@@ -28,6 +28,7 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.session.shared import Shared
 from gateway.transport.channel import Channel
 from limiter.in_flight import GIVEN_UP
+from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit

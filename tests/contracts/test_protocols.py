@@ -18,8 +18,9 @@ import limiter.rules.rule
 from gateway.pipeline.actions.table import ACTIONS
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import NEVER, REQUEST
+from gateway.pipeline.parts import REQUEST
 from gateway.protocols import PROTOCOLS
+from limiter.limits import NEVER
 from support import amqp, rocketmq
 from support.conversations import SECOND, Talk, bytewise, randomly, rule
 

@@ -14,9 +14,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, ConversationContext
-from gateway.pipeline.parts import NEVER, REQUEST
+from gateway.pipeline.parts import REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
+from limiter.limits import NEVER
 from limiter.rules.rule_set import RuleSet
 from support import amqp
 from support.conversations import rule

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import ConversationContext, Routes
-from gateway.pipeline.parts import NEVER, REQUEST
+from gateway.pipeline.parts import REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from gateway.pipeline.actions.holding import wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
+from limiter.limits import NEVER
 
 
 def block(conversation: Conversation, part: Part, now: int) -> None:

@@ -12,7 +12,8 @@ from typing import Final
 
 from gateway.pipeline.actions.counting import count_held
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
+from limiter.limits import NEVER
 
 REJUDGE_AFTER_NS: Final = 2_000_000  # 2 ms; a bucket holds at least 20 ms of its rate (`sluice check` warns below), so no token is lost
 REJUDGE_WITHIN_NS: Final = 100_000_000  # 100 ms; a guess between the promise of 0.5 s and the cost of asking

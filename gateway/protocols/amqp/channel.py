@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.channel_states import (
     CLIENT_CLOSED,
     CLIENT_IGNORED,
@@ -35,6 +35,7 @@ from gateway.protocols.amqp.channel_states import (
     NO_CLOSE,
     PASSING,
 )
+from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms

@@ -15,9 +15,9 @@ from typing import Final
 import pamqp.decode
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import NEVER
 from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error
 from gateway.protocols.amqp.sasl import user_of
+from limiter.limits import NEVER
 
 MAX_EARLY_FRAME_BYTES: Final = (
     131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides

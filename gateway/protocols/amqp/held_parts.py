@@ -10,8 +10,9 @@ Writes `held_bytes`, `held_messages` and `next_due` of the conversation's budget
 from __future__ import annotations
 
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
+from limiter.limits import NEVER
 
 
 class HeldParts:

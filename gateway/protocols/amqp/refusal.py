@@ -16,7 +16,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.frames import (
     BASIC_RETURN,
     BODY_FRAME,
@@ -30,6 +30,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_shared
+from limiter.limits import NEVER
 from limiter.units import format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "

@@ -21,7 +21,7 @@ within a frame, nothing held is let go); once the broker has closed a channel, w
 from __future__ import annotations
 
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
-from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
+from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.pipeline.reports import NOT_SAMPLED
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel
@@ -44,6 +44,7 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusal import Unanswered, over_limit, publish_end
+from limiter.limits import NEVER
 
 
 class Settling:

@@ -21,7 +21,7 @@ from mypy_extensions import i64
 
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import BODY, NEVER, REQUEST, Part
+from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
@@ -39,6 +39,7 @@ from gateway.protocols.rocketmq.refusals import (
     send_back_refused,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
+from limiter.limits import NEVER
 
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.pipeline.parts import NEVER
 from gateway.protocols.due_queue import DueQueue
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.keys import Key
+from limiter.limits import NEVER
 
 PART_OVERHEAD: Final = 640  # bytes: part 180, opaques 100, bytes object 33, list 90, two dictionary entries 170, heap entry 70 (getsizeof)
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from gateway.pipeline.parts import NEVER
 from gateway.protocols.due_queue import DueQueue, HeldRequest
 from gateway.protocols.rocketmq.requests import Poll
+from limiter.limits import NEVER
 
 
 def led(queue: DueQueue, *dues: int) -> list[HeldRequest]:

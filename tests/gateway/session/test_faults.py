@@ -20,13 +20,12 @@ from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstream import Upstream
-from gateway.pipeline.parts import NEVER
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
 from gateway.transport.channel import Channel
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support import amqp
 from support.rocketmq import heartbeat, send

@@ -8,9 +8,8 @@ import pytest
 
 from gateway.clock import now_ns
 from gateway.event_loop.sweeper import IDLE
-from gateway.pipeline.parts import NEVER
 from gateway.session import description
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.rocketmq import heartbeat, read_response, response, send

@@ -14,11 +14,12 @@ be the client's to commit or to roll back.
 
 from __future__ import annotations
 
-from gateway.pipeline.parts import BODY, NEVER, PLAIN, REQUEST
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
+from limiter.limits import NEVER
 
 
 class DeliveryEnds:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part
+from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.deliveries.pending_requests import Consumer

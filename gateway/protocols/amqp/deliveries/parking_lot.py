@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.parts import NEVER, REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import Delivered
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer
+from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.pipeline.conversation import Conversation

@@ -24,7 +24,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import NEVER, PLAIN, Part
+from gateway.pipeline.parts import PLAIN, Part
 from gateway.pipeline.reports import Delivered
 from gateway.protocols.rocketmq.outstanding import Outstanding, Watched
 from gateway.protocols.rocketmq.polls.empty_answers import empty_answer
@@ -35,6 +35,7 @@ from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, PollTerms
 from gateway.protocols.rocketmq.requests import Poll
 from limiter.decisions.reservation import Reservation
 from limiter.keys import Key
+from limiter.limits import NEVER
 
 FOUND: Final = 0
 OFFSETS: Final = (b'"minOffset":"', b'"maxOffset":"', b'"suggestWhichBrokerId":"')

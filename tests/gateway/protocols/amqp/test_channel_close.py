@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from gateway.pipeline.parts import NEVER, Part
-from limiter.limits import Limit, Rate
+from gateway.pipeline.parts import Part
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support import amqp
 from support.conversations import SECOND, Talk, bytewise, randomly, rule

@@ -8,7 +8,8 @@ import pytest
 from pamqp import commands
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
+from limiter.limits import NEVER
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pamqp import commands, header
 
 from gateway.pipeline.conversation import DROPPED
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
+from limiter.limits import NEVER
 from limiter.rules.rule import Match, Rule
 from support import amqp
 from support.conversations import Talk, bytewise, randomly, rule

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.parts import NEVER
+from limiter.limits import NEVER
 from support.conversations import Talk, bytewise, randomly, rule
 
 LINES = (Path(__file__).parent / "vectors/pika_session.jsonl").read_text().splitlines()

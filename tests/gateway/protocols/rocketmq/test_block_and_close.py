@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.pipeline.parts import NEVER
+from limiter.limits import NEVER
 from support import rocketmq
 from support.conversations import SECOND, Talk, rule
 

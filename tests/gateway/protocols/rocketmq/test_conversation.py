@@ -6,8 +6,9 @@ import pytest
 
 from gateway.pipeline.conversation import DROPPED
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import NEVER, Part
+from gateway.pipeline.parts import Part
 from gateway.protocols.rocketmq.requests import Sends
+from limiter.limits import NEVER
 from support.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule
 from support.rocketmq import (
     LONG,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pamqp import base, commands
 
-from gateway.pipeline.parts import NEVER
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support import amqp
 from support.conversations import SECOND, Talk, bytewise, randomly

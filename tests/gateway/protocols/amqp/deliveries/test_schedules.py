@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.parts import NEVER
 from gateway.protocols.amqp.conversation import AmqpConversation
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support import amqp
 from support.conversations import SECOND, Talk

@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from gateway.pipeline.parts import NEVER
 from gateway.protocols.rocketmq.polls.held import POLL_OVERHEAD
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import Poll
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.conversations import SECOND, Talk, bytewise, randomly
 from support.rocketmq import encode_request, heartbeat, read_response, response, send, split_frames
