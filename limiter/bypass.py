@@ -24,7 +24,7 @@ PARTS: Final = 1_000_000  # a share is so many of a million
 SLOTS: Final = 20  # of a window; one is how coarse it is: 5 % of it, 0.5 s of 10 s (a guess)
 
 
-class Share(NamedTuple):
+class BypassBound(NamedTuple):
     """`parts` of a million, within any `window_ns`, which is a multiple of SLOTS."""
 
     parts: int
@@ -39,7 +39,7 @@ class Bypass:
 
     __slots__ = ("_judged", "_passed_at", "_settled_at", "_slot", "_slot_ns", "due", "parts", "passed")
 
-    def __init__(self, share: Share, judged: Callable[[], int]) -> None:
+    def __init__(self, share: BypassBound, judged: Callable[[], int]) -> None:
         if not 0 <= share.parts <= PARTS or share.window_ns < SLOTS or share.window_ns % SLOTS:
             raise ValueError(f"{share}: a share is 0 to {PARTS} parts of a window that {SLOTS} slots divide")
         self.parts = share.parts

@@ -73,14 +73,6 @@ class Credit:
         if self.credit > 0 and self._blocked_at >= 0:
             self._unblock(now)
 
-    def peer_down(self, now: int) -> None:
-        """The next stage is gone, and with it all it owes and is owed: the account begins anew."""
-        self.credit = self.initial
-        self._handled = 0
-        self._deferred = 0
-        if self._blocked_at >= 0:
-            self._unblock(now)
-
     def _unblock(self, now: int) -> None:
         self._blocked_ns += max(0, now - self._blocked_at)
         if now > self._blocked_at:  # a block that took no time is none: the grant came in the same step

@@ -17,19 +17,19 @@ from __future__ import annotations
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from limiter.algorithms.lag import Following
+from limiter.algorithms.lag import LagControlledBucket
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
-from limiter.buckets.factory import Terms
+from limiter.buckets.factory import BucketFactory
 from limiter.buckets.ledger import at_hand
 from limiter.decisions.batches import Decisions
 from limiter.decisions.candidate import CandidateCounts
-from limiter.decisions.caps import CapState, heed, states_of
+from limiter.decisions.caps import CapState, observe_broker_load, states_of
 from limiter.decisions.in_force import InForce
-from limiter.decisions.origins import Keyring
+from limiter.decisions.origins import Origins
 from limiter.in_flight import Ending
 from limiter.keys import Key, Origin, TopicName
-from limiter.leases.leased_bucket import Sliced
-from limiter.leases.owner import Lent, Owner
+from limiter.leases.leased_bucket import LeasedBucket
+from limiter.leases.owner import LeasedBucketRef, LeaseOwner
 from limiter.limit_state import LimitState
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ class Judge:
     Remembers at most `max_keys` buckets, `live` of them at hand; 0: as `ledger.at_hand` says.
     """
 
-    __slots__ = ("_decisions", "_in_force", "_lock", "_max_keys", "keyring")
+    __slots__ = ("_decisions", "_in_force", "_lock", "_max_keys", "origins")
 
     def __init__(self, rules: RuleSet, max_keys: int = 1_000_000, live: int = 0) -> None:
         self._in_force = InForce(rules, max_keys, live)
         self._decisions = Decisions(self._in_force)
         self._lock = self._decisions.lock
         self._max_keys = max_keys
-        self.keyring = Keyring(rules, min(max_keys, at_hand(max_keys)))
+        self.origins = Origins(rules, min(max_keys, at_hand(max_keys)))
 
     @property
     def rules(self) -> RuleSet:
@@ -78,19 +78,19 @@ class Judge:
         ns) on, however long nobody asks; without it from the next `decide` on.
         """
         self._in_force.replace(rules, now)
-        return self.keyring.replace(rules)
+        return self.origins.replace(rules)
 
     # ---- keys, on the loop's thread --------------------------------------------------------------------------------
 
     def origin(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes = b"/", connection: int = 0) -> Origin:
         """The one origin of these; counts a session, to be given back with `release`. Connections are told apart where a rule does."""
-        return self.keyring.origin(protocol, listener, client, user, vhost, connection)
+        return self.origins.origin(protocol, listener, client, user, vhost, connection)
 
     def release(self, origin: Origin, *, connection_ends: bool = True) -> None:
         """A session of `origin` has ended, or goes on without it; with the last one the origin and its keys are forgotten."""
         if origin.sessions == 1 and origin.connection and connection_ends:
             self._forget_connection(origin)
-        self.keyring.release(origin)
+        self.origins.release(origin)
 
     def _forget_connection(self, origin: Origin) -> None:
         """A connection's number never comes back, so its buckets would be idle until the ledger is full."""
@@ -102,15 +102,15 @@ class Judge:
 
     def own(self, origin: Origin, connection: int) -> Origin:
         """The origin to go on with under the rules in force: `origin` itself, unless they now tell connections apart."""
-        return self.keyring.own(origin, connection)
+        return self.origins.own(origin, connection)
 
     def key(self, origin: Origin, raw: bytes, name: TopicName, group: bytes | None = None, operation: str = "produce") -> Key:
         """The key of `name` from `origin`, remembered in `origin.keys` under `raw`, the bytes by which the session finds it again."""
-        return self.keyring.key(origin, raw, name, group, operation)
+        return self.origins.key(origin, raw, name, group, operation)
 
     def limited(self, key: Key) -> bool:
         """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
-        return self.keyring.limited(key)
+        return self.origins.limited(key)
 
     # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
 
@@ -131,36 +131,36 @@ class Judge:
 
     # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
 
-    def following(self) -> list[Bucket]:
-        """The buckets in use whose rate is to be steered."""
+    def lag_controlled(self) -> list[Bucket]:
+        """The buckets in use whose rate follows a backlog."""
         with self._lock:
-            return self._in_force.following()
+            return self._in_force.lag_controlled()
 
-    def steer(self, bucket: Bucket, rate: Rate, now: int) -> None:
+    def set_rate(self, bucket: Bucket, rate: Rate, now: int) -> None:
         """Let so many messages per second pass `bucket` from `now` on."""
         with self._lock:
             algorithm = bucket.algorithm
-            if isinstance(algorithm, Following):
-                algorithm.steer(rate, now)
+            if isinstance(algorithm, LagControlledBucket):
+                algorithm.set_rate(rate, now)
 
     # ---- one limit over many processes (`limiter.leases.leased_bucket`) ----------------------------------------------------------
 
     @property
-    def terms(self) -> Terms:
-        return self._in_force.ledger.terms
+    def factory(self) -> BucketFactory:
+        return self._in_force.ledger.factory
 
-    def share(self, terms: Terms) -> None:
+    def make_buckets_with(self, factory: BucketFactory) -> None:
         """Be one side of several that share limits. Before the first key."""
-        self._in_force.ledger.terms = terms
+        self._in_force.ledger.factory = factory
 
     def asks(self, now: int) -> list[tuple[Bucket, int, int]]:
         """What this member asks the owner for now: bucket, messages, bytes; below 0: gives back. Call it every few milliseconds."""
-        lease = self._in_force.ledger.terms.lease
+        lease = self._in_force.ledger.factory.lease
         assert lease is not None
         found: list[tuple[Bucket, int, int]] = []
         with self._lock:
-            for sliced, messages, size in lease.asks(now):
-                bucket = sliced.whose
+            for leased, messages, size in lease.asks(now):
+                bucket = leased.whose
                 assert isinstance(bucket, Bucket)
                 found.append((bucket, messages, size))
         return found
@@ -170,10 +170,10 @@ class Judge:
         with self._lock:
             for bucket, messages, size in grants:
                 algorithm = bucket.algorithm
-                if isinstance(algorithm, Sliced):
+                if isinstance(algorithm, LeasedBucket):
                     algorithm.grant(messages, size, now)
 
-    def lend(self, owner: Owner, asks: list[tuple[Lent, int, int]], member: int, now: int) -> list[tuple[int, int]]:
+    def lend(self, owner: LeaseOwner, asks: list[tuple[LeasedBucketRef, int, int]], member: int, now: int) -> list[tuple[int, int]]:
         """What `member` gets of the buckets it asks for; nothing of those that no rule is for (any more)."""
         found: list[tuple[int, int]] = []
         with self._lock:
@@ -186,7 +186,7 @@ class Judge:
                     found.append(owner.grant(lent.identity, bucket.algorithm, member, messages, size, now))
         return found
 
-    def lent_bucket(self, lent: Lent, now: int) -> Bucket | None:
+    def lent_bucket(self, lent: LeasedBucketRef, now: int) -> Bucket | None:
         """The owner's bucket of what members have parts of; None where no rule is for it (any more)."""
         with self._lock:
             self._in_force.adopt(now)
@@ -240,7 +240,7 @@ class Judge:
             checks = self._decisions.verdicts.checks
             return {"ok": checks.ok, "limited_shadow": checks.shadowed, "limited_enforced": checks.limited}
 
-    def tried(self, lent: Lent, admitted: int, refused: int, clients: dict[str, int], since: int, now: int) -> None:
+    def tried(self, lent: LeasedBucketRef, admitted: int, refused: int, clients: dict[str, int], since: int, now: int) -> None:
         """A member has counted this at its part of a candidate."""
         with self._lock:
             self._in_force.adopt(now)
@@ -266,11 +266,11 @@ class Judge:
         checks = self._decisions.verdicts.checks
         return checks.ok + checks.shadowed + checks.limited
 
-    def heed(self, listener: str, reason: str, now: int) -> list[tuple[str, CapState]]:
+    def observe_broker_load(self, listener: str, reason: str, now: int) -> list[tuple[str, CapState]]:
         """What the broker behind `listener` says of its load (""; nothing): its caps that adapt are tightened, or recover; what is news."""
         with self._lock:
             self._in_force.adopt(now)
-            return heed(self._in_force.caps(listener), reason, now)
+            return observe_broker_load(self._in_force.caps(listener), reason, now)
 
     def caps(self, listener: str, now: int) -> list[CapState]:
         """The caps of a listener that are in use."""
@@ -283,12 +283,12 @@ class Judge:
         `overflowed`."""
         ledger = self._in_force.ledger
         return {
-            "keys": len(self.keyring),
-            "origins": self.keyring.origins(),
+            "keys": self.origins.key_count(),
+            "origins": len(self.origins),
             "levels": len(ledger),
             "max_keys": self._max_keys,
-            "forgotten": ledger.forgotten,
-            "shelved": ledger.shelved,
+            "forgotten": ledger.evicted,
+            "shelved": ledger.packed,
             "overflowed": ledger.overflowed,
         }
 
@@ -298,7 +298,7 @@ class Judge:
         return self._in_force.ledger.secret
 
     def fills(self, now: int) -> Iterator[array[int]]:
-        """How full each bucket is that is not full, in rows of four integers (`Shelf.rows`), many at a time: for `restore`."""
+        """How full each bucket is that is not full, in rows of four integers (`PackedBuckets.rows`), many at a time: for `restore`."""
         with self._lock:
             buckets = self._in_force.ledger.all()
         for begin in range(0, len(buckets), SLICE):
@@ -306,9 +306,9 @@ class Judge:
                 rows = self._in_force.ledger.fills_of(buckets[begin : begin + SLICE], now)
             yield rows
             sleep(0)
-        for page in range(self._in_force.ledger.shelf_pages()):
+        for page in range(self._in_force.ledger.packed_pages()):
             with self._lock:
-                rows = self._in_force.ledger.shelved_rows(page, now)
+                rows = self._in_force.ledger.packed_rows(page, now)
             if rows:  # most pages are empty, and each turn given costs a switch between threads
                 yield rows
                 sleep(0)
@@ -319,4 +319,4 @@ class Judge:
             self._in_force.ledger.restore(secret, rows, now, away_ns)
 
     def __repr__(self) -> str:
-        return f"<Judge revision={self.rules.revision} keys={len(self.keyring)} {self._in_force.ledger}>"
+        return f"<Judge revision={self.rules.revision} keys={self.origins.key_count()} {self._in_force.ledger}>"

@@ -95,7 +95,6 @@ class Tally:
         "bytes",
         "delayed",
         "dropped",
-        "dropped_bytes",
         "messages",
         "peak_100ms",
         "received",
@@ -124,7 +123,6 @@ class Tally:
         self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once
         self.dropped = 0
-        self.dropped_bytes = 0
         self.abandoned = 0  # received, neither forwarded nor answered: the client went away, or the broker did
         self.bypassed = 0  # forwarded without a verdict, because the limiter failed or was too busy
         self.shadow_refused = 0

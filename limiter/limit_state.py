@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from limiter.algorithms.lag import Following
+from limiter.algorithms.lag import LagControlledBucket
 from limiter.buckets.bucket import OVERFLOW
 from limiter.decisions.caps import cap_of
 from limiter.protocols import protocol_of_level
@@ -75,7 +75,9 @@ class LimitState:
         self.breaker = "open" if bucket.breaker.is_open(now) else "closed"
         self.wait_ns = bucket.peek_ns(now)  # until one message (of no bytes) would pass
         algorithm = bucket.algorithm
-        self.rate_now = algorithm.limit if isinstance(algorithm, Following) else None  # the limit as it follows its consumers' backlog now
+        self.rate_now = (
+            algorithm.limit if isinstance(algorithm, LagControlledBucket) else None
+        )  # the limit as it follows its consumers' backlog now
         cap = cap_of(bucket)
         tightened = cap is not None and cap.reason != ""
         self.cap_now = cap.now if cap is not None and tightened else None  # the limit that holds while its broker has too much to do

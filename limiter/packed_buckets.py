@@ -1,20 +1,20 @@
-"""The shelf: what is kept of buckets that are not at hand, 32 bytes each.
+"""Packed buckets: what is kept of buckets that are not at hand, 32 bytes each.
 
 A bucket at hand costs most of a kilobyte: objects, strings, places in tables. A million of them, one for each name that somebody made
 up, would be the gateway's whole memory. But all that matters of a bucket that nobody asks for is how full it will be when somebody does.
-That is a line: how full it was, when, and when it is full. So a shelved bucket is a row of four integers in an array::
+That is a line: how full it was, when, and when it is full. So a packed bucket is a row of four integers in an array::
 
     hash of whose it is │ when `fills` were true │ messages and bytes, how full │ when it is full
 
 * **Rows find their own end.** One whose time has come is worth nothing (a bucket made anew is full too), so its place is free. Nothing
   is ever cleared up, nobody counts rows.
 * A row stands at one of `WINDOW` places that its hash names. When all are taken by buckets that are not full yet, it is refused: what
-  cannot be shelved stays at hand. So shelving and finding look at `WINDOW` rows, however many there are; no table grows, nothing is
+  cannot be packed stays at hand. So packing and finding look at `WINDOW` rows, however many there are; no table grows, nothing is
   ever moved.
 * Memory is taken a page at a time, when first written to: a gateway that sees few topics pays nothing.
 * The hash is keyed by `secret`. 64 bits: with a million rows, one name in 10^12 or so meets another's row by chance, and gets the
   emptier bucket of both; without the secret nobody can look for such names.
-* Fills are rounded down to 2^-24 of the burst, debts included (a level below 0 is a negative fill): nobody gains by being shelved.
+* Fills are rounded down to 2^-24 of the burst, debts included (a level below 0 is a negative fill): nobody gains by being packed.
 
 All of it is lost when the process ends, but for `rows`, which `take_rows` takes back: times are relative there.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import Identity
 
 UNIT: Final = 1 << 24  # of a fill: 1.0
-LEAST: Final = -(1 << 31)  # a debt of 128 bursts: what is deeper cannot be shelved
+LEAST: Final = -(1 << 31)  # a debt of 128 bursts: what is deeper cannot be packed
 COLUMNS: Final = 4
 SECRET_BYTES: Final = 16
 WINDOW: Final = 16  # a guess: with three rows in four taken, one window in a hundred has no place; 16 rows are 8 cache lines
@@ -53,14 +53,14 @@ def bytes_of(fills: int) -> int:
     return (fills & 0xFFFFFFFF) + LEAST
 
 
-def moved_on(fills: int, at: int, full_at: int, to: int) -> int:
+def fills_at(fills: int, at: int, full_at: int, to: int) -> int:
     """`fills`, true at `at`, of a bucket that is full at `full_at`, as they are at `to`. The one that is full first counts as no faster."""
     messages, size = messages_of(fills), bytes_of(fills)
     gone, whole = to - at, full_at - at
     return pack(messages + (UNIT - messages) * gone // whole, size + (UNIT - size) * gone // whole)
 
 
-class Shelf:
+class PackedBuckets:
     """Rows for at most `room` buckets. Not thread safe: the judge's lock is."""
 
     __slots__ = ("_pages", "_this_run", "room", "secret", "written")
@@ -79,7 +79,7 @@ class Shelf:
         return (int.from_bytes(blake2b(text, digest_size=8, key=self.secret).digest(), "big") >> 1) or 1
 
     def put(self, key: int, at: int, fills: int, full_at: int, now: int) -> bool:
-        """Shelve a bucket whose hash is `key`; False where there is no place."""
+        """Pack a bucket whose hash is `key`; False where there is no place."""
         if self.room == 0:
             return False
         start = key % self.room
@@ -147,7 +147,7 @@ class Shelf:
         return found
 
     def take_rows(self, rows: array[int], now: int, away_ns: int) -> None:
-        """Shelve what `rows` gave `away_ns` before `now`, under the same secret. What finds no place, or cannot be, is left out."""
+        """Pack what `rows` gave `away_ns` before `now`, under the same secret. What finds no place, or cannot be, is left out."""
         base = now - away_ns
         for row in range(0, len(rows) - COLUMNS + 1, COLUMNS):
             key, age, fills, full_in = rows[row : row + COLUMNS]
@@ -156,4 +156,4 @@ class Shelf:
                 self.put(key, base - age, fills, base + full_in, now)
 
     def __repr__(self) -> str:
-        return f"<Shelf room={self.room} pages={sum(1 for page in self._pages if len(page) > 0)}/{len(self._pages)}>"
+        return f"<PackedBuckets room={self.room} pages={sum(1 for page in self._pages if len(page) > 0)}/{len(self._pages)}>"

@@ -14,7 +14,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from limiter.bypass import PARTS, Share
+from limiter.bypass import PARTS, BypassBound
 from limiter.limits import SECOND, Limit, Rate
 
 DURATIONS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
@@ -86,7 +86,7 @@ def parse_from_now(text: str) -> int:
     return parse_duration(re.sub(r"(?<=\d)\s*m$", "min", text))
 
 
-def parse_share(text: str) -> Share:
+def parse_share(text: str) -> BypassBound:
     """A part of what came within a window: `10%/10s`, `0.5%/1min`. Raises ValueError with a hint."""
     found = SHARE.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
@@ -99,7 +99,7 @@ def parse_share(text: str) -> Share:
         raise ValueError(f"{shorten(text)} has too many decimal places; four are the most")
     if not SHORTEST_WINDOW <= window <= LONGEST_WINDOW or window % (SECOND // 1000):
         raise ValueError(f"{shorten(text)}: a window is 1s to 10min long, in whole milliseconds; write it like 10%/10s")
-    return Share(parts.numerator, window)
+    return BypassBound(parts.numerator, window)
 
 
 def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], what: str, example: str) -> int:
@@ -164,7 +164,7 @@ def format_limit(limit: Limit, joint: str = ", ") -> str:
     return joint.join(rates)
 
 
-def format_share(share: Share) -> str:
+def format_share(share: BypassBound) -> str:
     """The shortest exact way to write a share: `10%/10s`."""
     percent = Fraction(share.parts * 100, PARTS)
     return f"{decimal_text(percent) or 0}%/{format_duration(share.window_ns)}"

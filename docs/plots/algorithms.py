@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from limiter.algorithms.lag_controller import Steering  # noqa: E402  -- run as a script, the repository is not on the path before
+from limiter.algorithms.lag_controller import LagController  # noqa: E402  -- run as a script, the repository is not on the path before
 from limiter.in_flight import ANSWERED, Ending, Flight, end  # noqa: E402
 from limiter.judge import Judge  # noqa: E402
 from limiter.keys import rocketmq_topic  # noqa: E402
@@ -147,12 +147,12 @@ def answering(rule: Rule) -> Course:
     return course
 
 
-def following(rule: Rule) -> Course:
+def lag_controlled(rule: Rule) -> Course:
     """In front of consumers that take LIMIT per second, looked at once a second; what is over the limit of the moment is refused."""
     course = Course()
     judge = Judge(RuleSet((rule,)))
     key = judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"orders", rocketmq_topic(b"orders"))
-    steering = Steering(rule.limit)
+    steering = LagController(rule.limit)
     steps = SECOND // STEP_NS  # a second has so many
     backlog, able, taken = 0, 0, 0  # `able`: what consumers could have taken, in messages per steps
     for step in range(LENGTH * steps):
@@ -169,8 +169,8 @@ def following(rule: Rule) -> Course:
         while able >= steps and backlog:
             able, backlog, taken = able - steps, backlog - 1, taken + 1
         if step % steps == 0:
-            for level in judge.following():
-                judge.steer(level, steering.look(rule.limit, backlog, taken, 1.0), now)
+            for level in judge.lag_controlled():
+                judge.set_rate(level, steering.look(rule.limit, backlog, taken, 1.0), now)
             taken = 0
     return course
 
@@ -253,7 +253,7 @@ PICTURES: Final = [
             algorithm="lag",
             open_for_ns=0,
         ),
-        following,
+        lag_controlled,
         "what the consumers take",
     ),
 ]

@@ -123,7 +123,7 @@ class Caps:
             load = self._loads.get(name)
             if load is None or load.flow is not listener.config.flow:
                 load = self._loads[name] = BrokerLoad(listener.config.flow, PROTOCOLS[listener.protocol].adapt_reasons)
-            for event, state in self.judge.heed(name, load.reason(now), now):
+            for event, state in self.judge.observe_broker_load(name, load.reason(now), now):
                 level = logging.WARNING if event == "tightening" else logging.INFO
                 log.event(
                     level, f"cap_{event}", listener=name, rule=state.rule, reason=state.reason or None, limit=format_limit(state.limit),

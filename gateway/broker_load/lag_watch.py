@@ -18,7 +18,7 @@ from gateway.broker_load.source import BacklogError, Source
 from gateway.lifecycle.periodic_tasks import Rounds, next_tick
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, NO_BACKLOGS
-from limiter.algorithms.lag_controller import Steering
+from limiter.algorithms.lag_controller import LagController
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ class Followed:
     def __init__(self, bucket: Bucket) -> None:
         limit = bucket.rule.limit
         self.bucket = bucket
-        self.steering = Steering(limit)
+        self.steering = LagController(limit)
         self.looked_at = -1.0  # seconds, trio's clock; below 0: never
         self.waiting = 0  # at the last look, as the next two
         self.taken = 0
@@ -75,7 +75,7 @@ class Backlogs:
 
     async def look_at_all(self) -> None:
         """One look at every backlog, side by side; each broker is asked one thing at a time."""
-        buckets = self._judge.following()
+        buckets = self._judge.lag_controlled()
         in_use = {bucket.effective.identity for bucket in buckets}
         for identity in [identity for identity in self.followed if identity not in in_use]:
             del self.followed[identity]
@@ -102,7 +102,7 @@ class Backlogs:
         self._say(one, "")
         found = one.look(backlog.waiting, backlog.taken, trio.current_time())
         if found is not None:
-            self._judge.steer(bucket, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
+            self._judge.set_rate(bucket, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
 
     def _source(self, bucket: Bucket) -> Source:
         name = bucket.subject.listener or ""

@@ -33,7 +33,7 @@ from gateway.counting.histogram import Histogram
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
-from limiter.buckets.factory import Terms
+from limiter.buckets.factory import BucketFactory
 from limiter.leases.leased_bucket import Lease
 from limiter.limits import SECOND
 
@@ -84,7 +84,7 @@ class Fleet:
         self._forget_at = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        judge.share(Terms(1, self.lease, fleet=True))
+        judge.make_buckets_with(BucketFactory(1, self.lease, fleet=True))
         self.lease.orphan(time.monotonic_ns())  # until Redis has answered
 
     # ---- on its own thread -----------------------------------------------------------------------------------------

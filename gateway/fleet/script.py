@@ -4,7 +4,7 @@ The naive way is a counter per second (INCR, EXPIRE): it lets twice the limit th
 is to read the bucket, think, and write it back: two gateways that do so at once both spend the same tokens. A script is one step for
 everybody else, so nothing is spent twice and nothing waits for a lock.
 
-It does what `limiter.leases.leased_bucket.Owner` does with a `TokenBucket`, and grants the same (a test compares them). What it keeps is a
+It does what `limiter.leases.owner.LeaseOwner` does with a `TokenBucket`, and grants the same (a test compares them). What it keeps is a
 hash: the level of messages and bytes in whole tokens (`m`, `b`), the part of a token on the way (`mr`, `br`), when that was true (`t`,
 Redis' own clock in microseconds: the gateways' do not matter), the rates it was true under (`r`), and who lately got less than it wanted
 (`s:NAME`).

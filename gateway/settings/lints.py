@@ -16,7 +16,7 @@ from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, SourceLocation
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
-from limiter.buckets.factory import is_shared
+from limiter.buckets.factory import is_leasable
 from limiter.limits import Limit, Rate
 from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
@@ -228,7 +228,7 @@ def divided_rules(settings: Settings) -> Iterator[ConfigProblem]:
     if workers == 1:
         return
     for number, rule in enumerate(settings.rules):
-        if is_shared(rule) or rule.per == "connection" or rule.mode == "off" or rule.limit.limits_nothing():
+        if is_leasable(rule) or rule.per == "connection" or rule.mode == "off" or rule.limit.limits_nothing():
             continue
         message = f"is not shared: each of {workers} workers holds 1/{workers} of the limit"
         if rule.is_cap():

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from gateway.settings.document import Scalar
 from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
 from gateway.settings.problems import quoted
-from limiter.bypass import Share
+from limiter.bypass import BypassBound
 from limiter.limits import Rate
 from limiter.units import (
     format_byte_rate,
@@ -103,7 +103,7 @@ def Size(example: str, least: str, most: str) -> Ranged:  # noqa: N802
     return Ranged(Quantity("a size", example, parse_size, format_size, pattern), least, most)
 
 
-def ShareOf(example: str) -> Quantity[Share]:  # noqa: N802
+def ShareOf(example: str) -> Quantity[BypassBound]:  # noqa: N802
     """A part of what came within a window, as `10%/10s`."""
     pattern = f"^\\s*{_NUMBER}\\s*%\\s*/\\s*{_NUMBER}\\s*(?:ns|us|ms|s|min|h|d)\\s*$"
     return Quantity("a share of a time", example, parse_share, format_share, pattern)

@@ -19,7 +19,7 @@ from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
 from gateway.settings.redis_urls import RedisUrl
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
-from limiter.bypass import Share
+from limiter.bypass import BypassBound
 from limiter.limits import Rate
 
 
@@ -200,9 +200,9 @@ class Limiter:
     on_rejection: str = setting(
         Choice("pass", "judge"), "pass", "When the queue is full: pass the batch unlimited and count it, or judge it on the event loop."
     )
-    max_bypass: Share = setting(
+    max_bypass: BypassBound = setting(
         ShareOf("10%/10s"),
-        Share(100_000, 10_000_000_000),
+        BypassBound(100_000, 10_000_000_000),
         "With on_rejection: pass: the most that may pass like that, of the messages of the last seconds; beyond it they are judged on the "
         "event loop. 100%/10s: no bound.",
     )

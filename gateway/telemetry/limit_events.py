@@ -23,7 +23,7 @@ from gateway import log
 from gateway.clock import now_ns
 from gateway.telemetry.refused_clients import consumer_group
 from limiter.buckets.bucket import OVERFLOW, Bucket
-from limiter.decisions.caps import is_shared
+from limiter.decisions.caps import is_cap
 from limiter.keys import Key, Tally
 from limiter.limits import SECOND
 from limiter.units import format_limit
@@ -108,7 +108,7 @@ class LimitEvents:
         """An `Accounts` listener."""
         for bucket in key.buckets:
             self._offered[bucket] = self._offered.get(bucket, 0) + tally.received
-            if bucket.has_news():
+            if bucket.has_unreported():
                 episode = self._note(bucket, key)
                 if tally.refused_by is None and episode is not None:  # what was over the limit earlier and waited for it in vain
                     episode.blame(key, tally)
@@ -136,7 +136,7 @@ class LimitEvents:
         """Once a second: what is new is said; buckets without a refusal for RECOVERED_NS have recovered."""
         elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
         for identity, episode in list(self._over.items()):
-            delayed, refused = episode.bucket.take_news()
+            delayed, refused = episode.bucket.take_unreported()
             episode.delayed += delayed
             episode.refused += refused
             wait = episode.retry_after_ns
@@ -167,6 +167,6 @@ def say(level: int, event: str, episode: Episode, **counts: float | None) -> Non
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
         thing=bucket.thing(),
         rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin, limit=format_limit(bucket.rule.limit),
-        reason="share" if is_shared(bucket) else None, **counts, client=origin.client, user=origin.user,
+        reason="share" if is_cap(bucket) else None, **counts, client=origin.client, user=origin.user,
         operation=key.operation,
     )  # fmt: skip

@@ -33,7 +33,7 @@ from gateway.workers.wire import (
     listen,
 )  # fmt: skip
 from limiter.keys import TopicName
-from limiter.leases.owner import Lent, Owner
+from limiter.leases.owner import LeasedBucketRef, LeaseOwner
 from limiter.rules.matching import Subject
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ NO_COUNTS: Final = (0,) * 6
 class Child:
     """A worker's process, from its start to its end."""
 
-    def __init__(self, worker: int, life: int, judge: Judge, owner: Owner) -> None:
+    def __init__(self, worker: int, life: int, judge: Judge, owner: LeaseOwner) -> None:
         self.worker = worker
         self.life = life
         self.judge = judge
@@ -65,7 +65,7 @@ class Child:
         self.outbox = Outbox(MOST_OUT)
         self.told: dict[str, Any] = {}  # its views, as it told them last
         self.families: dict[str, scrapes.Family] = {}
-        self._lent: dict[int, Lent] = {}  # by its own numbers
+        self._lent: dict[int, LeasedBucketRef] = {}  # by its own numbers
         self._counts: dict[int, tuple[int, ...]] = {}  # counters of its buckets as told last
         self._tried: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # those of their candidates
         self._waiting: dict[int, trio.Event] = {}  # by the number of what is to be answered
@@ -266,10 +266,10 @@ class Child:
         return f"<Child {state} worker={self.worker} life={self.life} pid={self.pid} buckets={len(self._lent)}>"
 
 
-def lent(met: Met) -> Lent:
+def lent(met: Met) -> LeasedBucketRef:
     name = TopicName(met.protocol, met.vhost, met.exchange, met.topic)
     subject = Subject(name, met.text, met.listener, met.client, met.user, met.group, met.operation, met.connection)
-    return Lent(met.identity, subject, overflow=met.overflow)
+    return LeasedBucketRef(met.identity, subject, overflow=met.overflow)
 
 
 def environment() -> dict[str, str]:

@@ -54,7 +54,7 @@ from gateway.workers.wire import (
     listen,
 )  # fmt: skip
 from limiter.buckets.bucket import Bucket
-from limiter.buckets.factory import Terms
+from limiter.buckets.factory import BucketFactory
 from limiter.leases.leased_bucket import Lease
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Member(Gateway):
         return f"{self.begin.boot}w{self.begin.worker}l{self.begin.life}"
 
     def _recall(self) -> None:
-        self.judge.share(Terms(self.begin.workers, Lease(self.begin.workers)))
+        self.judge.make_buckets_with(BucketFactory(self.begin.workers, Lease(self.begin.workers)))
         self.fills.frozen = True
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Member(Gateway):
                     self.drain_requested.set()
 
     def _lease(self) -> Lease:
-        lease = self.judge.terms.lease
+        lease = self.judge.factory.lease
         assert lease is not None
         return lease
 

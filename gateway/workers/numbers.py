@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.workers.wire import Met
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
-from limiter.leases.leased_bucket import Sliced
+from limiter.leases.leased_bucket import LeasedBucket
 
 if TYPE_CHECKING:
     from gateway.workers.wire import Outbox
@@ -54,7 +54,7 @@ class Numbers:
             (
                 self.of(bucket, outbox), bucket.admitted, bucket.admitted_bytes, bucket.over_limit, bucket.held, bucket.refused,
                 bucket.shadow_refused, bucket.last_refused_at, bucket.breaker.open_until,
-                -1 if isinstance(bucket.algorithm, Sliced) else round(1e6 * bucket.algorithm.fill(now)),
+                -1 if isinstance(bucket.algorithm, LeasedBucket) else round(1e6 * bucket.algorithm.fill(now)),
             )
             for bucket in changed
         ]  # fmt: skip

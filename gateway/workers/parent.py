@@ -49,9 +49,9 @@ from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.member import described
 from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
-from limiter.buckets.factory import Terms
+from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
-from limiter.leases.owner import Owner
+from limiter.leases.owner import LeaseOwner
 
 if TYPE_CHECKING:
     from admin.store import Store
@@ -93,10 +93,10 @@ class Parent:
         self.drain_requested = trio.Event()
         self.reloads = Reloads()
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
-        self.judge.share(Terms(settings.gateway.workers, None))
+        self.judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
         self.fills = Fills(settings.gateway.state_directory, self.judge)
         self.fills.restore()
-        self.owner = Owner()
+        self.owner = LeaseOwner()
         self.listening = listeners_of(settings)
         self.children: dict[int, Child] = {}  # by their places
         self.replaced = 0

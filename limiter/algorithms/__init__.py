@@ -8,7 +8,7 @@ from typing import Final
 from limiter.algorithms.adaptive import adaptive
 from limiter.algorithms.base import Algorithm
 from limiter.algorithms.concurrency import Concurrency
-from limiter.algorithms.lag import Following
+from limiter.algorithms.lag import LagControlledBucket
 from limiter.algorithms.pacing import pacing
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.algorithms.warm_up import warm_up
@@ -21,5 +21,5 @@ ALGORITHMS: Final[dict[str, Callable[[Limit, int], Algorithm]]] = {
     "warm_up": warm_up,
     "concurrency": Concurrency,
     "adaptive": adaptive,
-    "lag": Following,
+    "lag": LagControlledBucket,
 }

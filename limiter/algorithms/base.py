@@ -88,11 +88,11 @@ class Algorithm:
     # is full.
 
     def full_after_ns(self, now: int) -> int:
-        """In how long `is_full` will hold if nobody asks; NEVER: not by time alone, so that it is not shelved. Changes nothing."""
+        """In how long `is_full` will hold if nobody asks; NEVER: not by time alone, so that it is not packed. Changes nothing."""
         return 0 if self.is_full(now) else NEVER
 
     def fills(self, now: int) -> int:
-        """How full it is for messages and for bytes, as `shelf.pack` has it, rounded down, a debt below 0. Changes nothing."""
+        """How full it is for messages and for bytes, as `pack` has it, rounded down, a debt below 0. Changes nothing."""
         fill = int(self.fill(now) * UNIT)
         return pack(fill, fill)
 

@@ -69,7 +69,7 @@ class Dimension:
         raise NotImplementedError
 
     def fill_units(self, now: int) -> int:
-        """All that must be kept of it, as one number that rises in a line with time: `shelf.UNIT` as new, a debt below 0. Rounded down."""
+        """All that must be kept of it, as one number that rises in a line with time: `UNIT` as new, a debt below 0. Rounded down."""
         raise NotImplementedError
 
     def set_fill_units(self, units: int, now: int) -> None:

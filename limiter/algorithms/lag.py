@@ -4,10 +4,10 @@ A fixed rate protects a broker, but not the consumers behind it: while they are 
 lets through, and its messages are late for as long as it takes to drain. What is right for them changes with every deployment of theirs,
 so nobody can write it down.
 
-Here the rate stands between `lag.slowest` and the limit's own (the fastest), and somebody who can ask the broker steers it (`steer`);
-`limiter.algorithms.lag_controller` says where to. Between two words of his this is an ordinary bucket, and everything that holds for one
-holds for it at the rate of the moment: the burst is a time of that rate, and a change keeps the fill in proportion. It begins at the
-fastest, and while nobody steers (the broker cannot be asked) the last rate holds. Bytes, where the limit names them, are not steered.
+Here the rate stands between `lag.slowest` and the limit's own (the fastest). `gateway.broker_load.lag_watch` asks the broker for the
+backlog and sets the rate (`set_rate`); `limiter.algorithms.lag_controller` calculates it. In between this is an ordinary bucket at the
+rate of the moment: the burst is a time of that rate, and a change keeps the fill in proportion. It begins at the fastest. While the
+broker cannot be asked the last rate holds. Bytes, where the limit names them, keep their rate.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from limiter.algorithms.token_bucket import TokenBucket
 from limiter.limits import Limit, Rate
 
 
-class Following(TokenBucket):
-    """A bucket that is steered. `configured` is the limit as its rule has it, `limit` as it is now."""
+class LagControlledBucket(TokenBucket):
+    """A bucket whose rate is set from outside. `configured` is the limit as its rule has it, `limit` as it is now."""
 
     __slots__ = ("configured",)
 
@@ -27,7 +27,7 @@ class Following(TokenBucket):
         super().__init__(limit, now)
         self.configured = limit
 
-    def steer(self, rate: Rate, now: int) -> None:
+    def set_rate(self, rate: Rate, now: int) -> None:
         """Let so many messages per second pass from `now` on; no more than the rule allows, which may allow less since `rate` was found."""
         fastest = self.configured.messages
         if fastest is not None and rate.per_second > fastest.per_second:
@@ -49,4 +49,4 @@ class Following(TokenBucket):
             super().change(limit, now)
 
     def __repr__(self) -> str:
-        return f"<Following {self.limit.messages} of {self.configured.messages}>"
+        return f"<LagControlledBucket {self.limit.messages} of {self.configured.messages}>"

@@ -35,7 +35,7 @@ MOST_DRAIN: Final = 0.5
 THOUSANDTH: Final = 1000  # rates are kept to a thousandth of a message per second
 
 
-class Steering:
+class LagController:
     """One topic's rate. Rates are messages per second; floats, because they are estimates and are looked at once a second."""
 
     __slots__ = ("backlog", "rate", "taken_per_s")
@@ -66,4 +66,4 @@ class Steering:
         return Rate(max(1, round(self.rate * THOUSANDTH)), THOUSANDTH * SECOND)
 
     def __repr__(self) -> str:
-        return f"<Steering {self.rate:.1f}/s backlog={self.backlog} taken={self.taken_per_s:.1f}/s>"
+        return f"<LagController {self.rate:.1f}/s backlog={self.backlog} taken={self.taken_per_s:.1f}/s>"

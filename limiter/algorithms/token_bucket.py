@@ -144,7 +144,7 @@ class Tokens:
         self._last = now
 
     def full_after_ns(self, now: int) -> int:
-        """As `is_full`, does not `refill`. A debt too deep to be shelved never ends."""
+        """As `is_full`, does not `refill`. A debt too deep to be packed never ends."""
         missing = self._full - self._level - max(0, now - self._last) * self._amount
         if missing <= 0:
             return 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.buckets.breaker import Breaker
-from limiter.buckets.factory import ALONE, Terms
-from limiter.decisions.candidate import Candidate, succeeding
-from limiter.leases.leased_bucket import Sliced
+from limiter.buckets.factory import ALONE, BucketFactory
+from limiter.decisions.candidate import Candidate, next_candidate
+from limiter.leases.leased_bucket import LeasedBucket
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import Effective
 
 IN_USE: Final = 0
-FORGOTTEN: Final = 1  # no longer in the ledger: whoever holds it must match again
+EVICTED: Final = 1  # no longer in the ledger: whoever holds it must match again
 OVERFLOW: Final = 2  # shared by those that found no room; they try again later
 GONE: Final = 3  # as FORGOTTEN, and nothing will ask for it again: a connection that has ended, the overflow of a rule that is gone
 
@@ -36,29 +36,29 @@ class Bucket:
         "breaker",
         "candidate",
         "effective",
+        "factory",
         "first",
         "generation",
         "held",
         "last_refused_at",
         "over_limit",
         "refused",
+        "reported_held",
+        "reported_refused",
         "rule",
         "shadow",
         "shadow_refused",
         "slots",
         "state",
         "subject",
-        "terms",
-        "told_held",
-        "told_refused",
         "touched",
     )
 
     def __init__(
-        self, effective: Effective, subject: Subject, generation: int, now: int, terms: Terms = ALONE, state: int = IN_USE
+        self, effective: Effective, subject: Subject, generation: int, now: int, factory: BucketFactory = ALONE, state: int = IN_USE
     ) -> None:
         rule = effective.rule
-        self.terms = terms
+        self.factory = factory
         self.effective = effective
         self.rule = rule
         self.subject = subject  # whoever asked first; to find the rules of a bucket that nobody uses now
@@ -75,9 +75,9 @@ class Bucket:
         self.shadow_refused = 0
         self.held = 0  # messages that waited for this limit; counted by the loop, as the next
         self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
-        self.told_held = 0  # of `held`, what `take_news` has told
-        self.told_refused = 0
-        self.candidate: Candidate | None = succeeding(None, rule, terms.candidate(rule), now)
+        self.reported_held = 0  # of `held`, what `take_unreported` has told
+        self.reported_refused = 0
+        self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
         self.first: Reservation | None = None  # who has waited for it longest; nobody younger passes before it
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
@@ -87,7 +87,7 @@ class Bucket:
         if new.algorithm != old.algorithm or new.scope != old.scope:
             before = self.algorithm
             fill = before.fill(since)
-            if isinstance(before, Sliced):
+            if isinstance(before, LeasedBucket):
                 before.left = True
             self.algorithm = self._made(new, since, apart=self.state == OVERFLOW)
             self.algorithm.set_fill(fill, since)
@@ -97,20 +97,20 @@ class Bucket:
                 self.algorithm.go_on_with(self.slots)
             self.breaker.close()
         elif new.limit != old.limit:
-            self.algorithm.change(self.terms.limit(new, apart=self.state == OVERFLOW), since)
+            self.algorithm.change(self.factory.limit(new, apart=self.state == OVERFLOW), since)
             self.breaker.close()
         if new.breaker_ns() != self.breaker.open_for_ns:
             self.breaker = Breaker(new.breaker_ns())
         if self.candidate is not None or new.candidate is not None:
-            self.candidate = succeeding(self.candidate, new, self.terms.candidate(new), since)
+            self.candidate = next_candidate(self.candidate, new, self.factory.candidate(new), since)
         self.effective = effective
         self.rule = new
         self.shadow = new.mode == "shadow"
         self.generation = generation
 
     def _made(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
-        algorithm = self.terms.algorithm(rule, now, apart=apart)
-        if isinstance(algorithm, Sliced):
+        algorithm = self.factory.algorithm(rule, now, apart=apart)
+        if isinstance(algorithm, LeasedBucket):
             algorithm.whose = self
         return algorithm
 
@@ -134,7 +134,7 @@ class Bucket:
     def peek_ns(self, now: int) -> int:
         """The wait of one message (of no bytes), for those who only look."""
         algorithm = self.algorithm
-        wait = algorithm.peek_ns(1, 0, now) if isinstance(algorithm, Sliced) else algorithm.wait_ns(1, 0, now)
+        wait = algorithm.peek_ns(1, 0, now) if isinstance(algorithm, LeasedBucket) else algorithm.wait_ns(1, 0, now)
         return max(self.breaker.remaining_ns(now), wait)
 
     def refuse(self, count: int, messages: int, size: int, now: int) -> bool:
@@ -150,14 +150,14 @@ class Bucket:
             breaker.trip(now, self.algorithm.full_in_ns(messages, size, now))
         return opens
 
-    def has_news(self) -> bool:
-        """Whether something was held or refused that `take_news` has not told."""
-        return self.refused != self.told_refused or self.held != self.told_held
+    def has_unreported(self) -> bool:
+        """Whether something was held or refused that `take_unreported` has not told."""
+        return self.refused != self.reported_refused or self.held != self.reported_held
 
-    def take_news(self) -> tuple[int, int]:
+    def take_unreported(self) -> tuple[int, int]:
         """How many messages were held, and how many refused, since this was called before. On the loop's thread."""
-        held, refused = self.held - self.told_held, self.refused - self.told_refused
-        self.told_held, self.told_refused = self.held, self.refused
+        held, refused = self.held - self.reported_held, self.refused - self.reported_refused
+        self.reported_held, self.reported_refused = self.held, self.refused
         return held, refused
 
     def is_overflow(self) -> bool:
@@ -181,5 +181,5 @@ class Bucket:
         return f"{per} {effective.thing}" if effective.thing else f"whoever has no {per}"
 
     def __repr__(self) -> str:
-        state = ("", " forgotten", " overflow", " gone")[self.state]
+        state = ("", " evicted", " overflow", " gone")[self.state]
         return f"<Bucket{state} {self.effective.per} {self.effective.thing!r} {self.breaker} {self.algorithm}>"

@@ -1,4 +1,6 @@
-"""Terms: what a ledger's buckets are of the limits that its rules name. The whole, where one process judges alone; else one side's part.
+"""The bucket factory: how a ledger's buckets are made of the limits that its rules name.
+
+Where one process judges alone a bucket is the whole limit; else it is one side's part of it.
 
 * **Alone**: the bucket is the limit's own.
 * **A member** (`Lease` given): a token bucket is this member's part of one that an owner has (`limiter.leases.leased_bucket`). What cannot
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
 from limiter.fair_share.shared_bucket import SharedBucket
-from limiter.leases.leased_bucket import Lease, Sliced
+from limiter.leases.leased_bucket import Lease, LeasedBucket
 from limiter.leases.owner import owner_limit
 from limiter.limits import Limit, Rate
 
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
     from limiter.rules.rule import Rule
 
-SHARED: Final = "token_bucket"  # the algorithm that can be had in parts
+LEASABLE: Final = "token_bucket"  # the algorithm that can be had in parts
 
 
-def is_shared(rule: Rule) -> bool:
+def is_leasable(rule: Rule) -> bool:
     """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
-    return rule.algorithm == SHARED and rule.per != "connection" and not rule.is_cap()
+    return rule.algorithm == LEASABLE and rule.per != "connection" and not rule.is_cap()
 
 
 def fraction(limit: Limit, members: int) -> Limit:
@@ -58,7 +60,7 @@ def portion(number: int | None, members: int) -> int | None:
     return None if number is None else max(1, number // members)
 
 
-class Terms:
+class BucketFactory:
     """How buckets are made for one ledger. `apart` below: of those that found no room in it."""
 
     __slots__ = ("fleet", "lease", "members")
@@ -73,16 +75,16 @@ class Terms:
         limit = self.limit(rule, apart=apart)
         if rule.is_cap():
             return SharedBucket(limit, now)
-        shared = rule.is_fleets() if self.fleet else self.members > 1 and is_shared(rule)
+        shared = rule.is_fleets() if self.fleet else self.members > 1 and is_leasable(rule)
         if self.lease is not None and shared and not apart:
-            return Sliced(limit, now, self.lease)
+            return LeasedBucket(limit, now, self.lease)
         return ALGORITHMS[rule.algorithm](limit, now)
 
     def limit(self, rule: Rule, *, apart: bool) -> Limit:
         """The limit that such a bucket is made of, or changed to."""
         if self.members == 1 or rule.per == "connection":
             return rule.limit
-        if is_shared(rule) and not apart:
+        if is_leasable(rule) and not apart:
             return rule.limit if self.lease is not None else owner_limit(rule.limit, self.members)
         return rule.limit if self.lease is None else fraction(rule.limit, self.members)
 
@@ -97,7 +99,7 @@ class Terms:
         part = "whole" if self.members == 1 else "owner's part" if self.lease is None else "a member's part"
         if self.fleet:
             part = "a gateway's part"
-        return f"<Terms {part}, {self.members} members>"
+        return f"<BucketFactory {part}, {self.members} members>"
 
 
-ALONE: Final = Terms(1, None)
+ALONE: Final = BucketFactory(1, None)

@@ -3,22 +3,22 @@
 Names come from clients. A ledger without a bound is a way to fill memory; one that forgets at random is a way to get a fresh burst: make
 up names until yours is forgotten. So
 
-* at most `live` buckets are at hand, those used last. When one more is needed the longest idle goes. If its bucket is full by now it is
-  **forgotten**, for that gives nobody anything; else it is **shelved** (`limiter.packed_buckets`): 32 bytes say how full it is until it is
-  full, and whoever comes back for it goes on from there. Its counters begin again;
-* when it can neither be forgotten nor shelved, new names share one **overflow** bucket per rule and level until there is room, and that
+* At most `live` buckets are at hand, those used last. When one more is needed the longest idle is evicted. If it is full by now it is
+  dropped, for that gives nobody anything. Else it is **packed** (`limiter.packed_buckets`): 32 bytes say how full it is until it is full,
+  and the next message for it goes on from there. Its counters begin again.
+* When it can neither be dropped nor packed, new names share one **overflow** bucket per rule and level until there is room, and that
   is counted.
 
-Buckets at hand and rows on the shelf are `max_buckets` together, and each bucket that is not full is one of these. A bucket that is full is
+Buckets at hand and packed ones are `max_buckets` together, and each bucket that is not full is one of these. A bucket that is full is
 worth as much as one made anew. So, whatever names are made up in whatever order, what one rule admits in a time T is at most
 `(max_buckets + 1) * (burst + rate * T)`: each place is a bucket, and one more is the overflow.
 
-Order of idleness is kept to the second: a bucket moves to the end of the order when it is used and has not moved for a second, so that a
-message costs a comparison and not a move. Making room looks at `PROBES` buckets at most; those it cannot let go move to the end, so that a
-few slow ones do not stand in the way for ever. Nothing here ever walks over all buckets but what operators ask for.
+Order of idleness is kept to the second: a bucket moves to the end of the order when it is used and has not moved for a second. So a
+message costs a comparison and not a move. Making room looks at `PROBES` buckets at most. Those it cannot evict move to the end, so that a
+few slow ones do not stand in the way for ever. Only what operators ask for ever walks over all buckets.
 
-One thing is not exact: a shelved bucket's place is given away at the time at which it would have been full when it was shelved. Where its
-limit was lowered meanwhile, that is too early.
+One thing is not exact: the place of a packed bucket is given away at the time at which it would have been full when it was packed. Where
+its limit was lowered meanwhile, that is too early.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from array import array
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from limiter.buckets.bucket import FORGOTTEN, GONE, IN_USE, OVERFLOW, Bucket
+from limiter.buckets.bucket import EVICTED, GONE, IN_USE, OVERFLOW, Bucket
 from limiter.buckets.factory import ALONE
 from limiter.limits import NEVER
-from limiter.packed_buckets import Shelf, moved_on
+from limiter.packed_buckets import PackedBuckets, fills_at
 
 if TYPE_CHECKING:
     from limiter.rules.matching import Subject
@@ -51,28 +51,27 @@ def at_hand(max_buckets: int) -> int:
 
 
 class Ledger:
-    """The buckets in use, by identity: at most `live` at hand, and `max_buckets` with those on the shelf, the overflow (one per rule)
+    """The buckets in use, by identity: at most `live` at hand, and `max_buckets` with the packed ones, the overflow (one per rule)
     apart.
 
     Not thread safe: the judge's lock is.
     """
 
-    __slots__ = ("_buckets", "_overflow", "_shelf", "_shelves", "forgotten", "live", "max_buckets", "overflowed", "shelved", "terms")
+    __slots__ = ("_buckets", "_overflow", "_packed_buckets", "_packs", "evicted", "factory", "live", "overflowed", "packed")
 
     def __init__(self, max_buckets: int, live: int) -> None:
         if max_buckets < 1:
             raise ValueError(f"max_keys: {max_buckets} is less than 1")
-        self.max_buckets = max_buckets
         self.live = min(live, max_buckets)
-        self.terms = ALONE  # what its buckets are of their limits
+        self.factory = ALONE  # what its buckets are of their limits
         self.overflowed = 0  # times a key had to share an overflow bucket
-        self.forgotten = 0  # buckets forgotten to make room
-        self.shelved = 0  # buckets shelved to make room
+        self.evicted = 0  # buckets dropped to make room, for they were full
+        self.packed = 0  # buckets packed to make room
         self._buckets: OrderedDict[Identity, Bucket] = OrderedDict()  # longest idle first
         self._overflow: dict[Identity, Bucket] = {}
-        self._shelves = max_buckets > self.live
-        # A ledger so small that all are at hand has a shelf all the same, for what was so before a restart.
-        self._shelf = Shelf(max_buckets - self.live if self._shelves else max_buckets)
+        self._packs = max_buckets > self.live
+        # A ledger so small that all are at hand has room for packed ones all the same: some were packed before a restart.
+        self._packed_buckets = PackedBuckets(max_buckets - self.live if self._packs else max_buckets)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -93,8 +92,8 @@ class Ledger:
         if bucket is None and len(self._buckets) >= self.live and not self.make_room(generation, since, now):
             bucket = self.overflow(effective, subject, generation, now)
         if bucket is None:
-            bucket = Bucket(effective, subject, generation, now, self.terms)
-            if not self.come_back(bucket, since) or bucket.algorithm.is_full(now):
+            bucket = Bucket(effective, subject, generation, now, self.factory)
+            if not self.unpack(bucket, since) or bucket.algorithm.is_full(now):
                 self.inherit(bucket, before, now)
             self._buckets[identity] = bucket
         else:
@@ -113,27 +112,27 @@ class Ledger:
             identity = (effective.per, effective.rule.name, effective.origin, effective.thing if effective.origin == "override" else "")
         bucket = self._overflow.get(identity)
         if bucket is None:
-            bucket = self._overflow[identity] = Bucket(effective, subject, generation, now, self.terms, OVERFLOW)
+            bucket = self._overflow[identity] = Bucket(effective, subject, generation, now, self.factory, OVERFLOW)
         return bucket
 
-    def come_back(self, bucket: Bucket, since: int) -> bool:
-        """Give a bucket made anew the fill that the shelf has for it, under what holds since `since`; False where it has none."""
-        if not self._shelf.written:
+    def unpack(self, bucket: Bucket, since: int) -> bool:
+        """Give a bucket made anew the fill it was packed with, under what holds since `since`; False where it has none."""
+        if not self._packed_buckets.written:
             return False
-        row = self._shelf.take(self._shelf.hash_of(bucket.effective.identity))
+        row = self._packed_buckets.take(self._packed_buckets.hash_of(bucket.effective.identity))
         if row is None:
             return False
         at, fills, full_at = row
         if full_at > since:
             if at < since:
-                fills, at = moved_on(fills, at, full_at, since), since
+                fills, at = fills_at(fills, at, full_at, since), since
             bucket.algorithm.set_fills(fills, at)
         return True
 
     def inherit(self, bucket: Bucket, before: list[Bucket], now: int) -> None:
         """Give a new bucket the fill that its topic had in another bucket."""
         for earlier in before:
-            if earlier.effective.per == bucket.effective.per and earlier.state in (IN_USE, FORGOTTEN):
+            if earlier.effective.per == bucket.effective.per and earlier.state in (IN_USE, EVICTED):
                 known = self._buckets.get(earlier.effective.identity, earlier)
                 bucket.algorithm.follow(known.algorithm, now)
 
@@ -144,37 +143,39 @@ class Ledger:
             self._buckets.move_to_end(bucket.effective.identity)
 
     def make_room(self, generation: int, since: int, now: int) -> bool:
-        """Let the longest idle bucket go; False where none of the first few can be forgotten or shelved."""
+        """Let the longest idle bucket go; False where none of the first few can be dropped or packed."""
         for _ in range(min(PROBES, len(self._buckets))):
             identity, bucket = self._buckets.popitem(last=False)
-            if bucket.touched != now and self.let_go(bucket, since if bucket.generation != generation else now, now):
-                bucket.state = FORGOTTEN
+            if bucket.touched != now and self.evict(bucket, since if bucket.generation != generation else now, now):
+                bucket.state = EVICTED
                 return True
             self._buckets[identity] = bucket  # perhaps touched now: the key being matched is about to draw from it
         return False
 
-    def let_go(self, bucket: Bucket, at: int, now: int) -> bool:
-        """Forget or shelve a bucket whose limit, as the bucket knows it, held until `at`."""
+    def evict(self, bucket: Bucket, at: int, now: int) -> bool:
+        """Drop or pack a bucket whose limit, as the bucket knows it, held until `at`."""
         algorithm = bucket.algorithm
         if algorithm.is_full(now):
-            self.forgotten += 1
+            self.evicted += 1
             return True
-        if not self._shelves:
+        if not self._packs:
             return False
         after = algorithm.full_after_ns(at)
-        if after >= NEVER or not self._shelf.put(self._shelf.hash_of(bucket.effective.identity), at, algorithm.fills(at), at + after, now):
+        if after >= NEVER or not self._packed_buckets.put(
+            self._packed_buckets.hash_of(bucket.effective.identity), at, algorithm.fills(at), at + after, now
+        ):
             return False
-        self.shelved += 1
+        self.packed += 1
         return True
 
     def current(self, bucket: Bucket, now: int) -> Bucket:
         """The bucket that has the place of `bucket` now, which may have been let go since; `bucket` itself where nobody has."""
         identity = bucket.effective.identity
-        if bucket.state != FORGOTTEN:
+        if bucket.state != EVICTED:
             return bucket
         found = self._buckets.get(identity)
         if found is None and (len(self._buckets) < self.live or self.make_room(bucket.generation, 0, now)):
-            self.come_back(bucket, 0)
+            self.unpack(bucket, 0)
             bucket.state = IN_USE
             bucket.touched = now
             self._buckets[identity] = bucket
@@ -197,29 +198,31 @@ class Ledger:
 
     @property
     def secret(self) -> bytes:
-        """What the hashes of `fills_of` and `shelved_rows` are keyed by."""
-        return self._shelf.secret
+        """What the hashes of `fills_of` and `packed_rows` are keyed by."""
+        return self._packed_buckets.secret
 
     def fills_of(self, buckets: list[Bucket], now: int) -> array[int]:
-        """Rows, as `Shelf.rows` has them, of those buckets that are at hand and not full; connections do not outlive a restart."""
+        """Rows, as `PackedBuckets.rows` has them, of those buckets that are at hand and not full; connections do not outlive a restart."""
         rows: array[int] = array("q")
         for bucket in buckets:
             if bucket.state == IN_USE and bucket.effective.per != "connection" and not bucket.algorithm.is_full(now):
                 after = bucket.algorithm.full_after_ns(now)
-                rows.extend((self._shelf.hash_of(bucket.effective.identity), 0, bucket.algorithm.fills(now), min(after, UNTOLD_NS)))
+                rows.extend(
+                    (self._packed_buckets.hash_of(bucket.effective.identity), 0, bucket.algorithm.fills(now), min(after, UNTOLD_NS))
+                )
         return rows
 
-    def shelf_pages(self) -> int:
-        return self._shelf.pages()
+    def packed_pages(self) -> int:
+        return self._packed_buckets.pages()
 
-    def shelved_rows(self, page: int, now: int) -> array[int]:
-        """The rows of one page of the shelf that are not full."""
-        return self._shelf.rows(page, now)
+    def packed_rows(self, page: int, now: int) -> array[int]:
+        """The rows of one page of packed buckets that are not full."""
+        return self._packed_buckets.rows(page, now)
 
     def restore(self, secret: bytes, rows: array[int], now: int, away_ns: int) -> None:
         """Begin with rows from before a restart, `away_ns` old at `now`; before the first bucket is made."""
-        self._shelf.secret = secret
-        self._shelf.take_rows(rows, now, away_ns)
+        self._packed_buckets.secret = secret
+        self._packed_buckets.take_rows(rows, now, away_ns)
 
     def __repr__(self) -> str:
-        return f"<Ledger {len(self._buckets)}/{self.live} overflow={len(self._overflow)} forgotten={self.forgotten} shelved={self.shelved}>"
+        return f"<Ledger {len(self._buckets)}/{self.live} overflow={len(self._overflow)} evicted={self.evicted} packed={self.packed}>"

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
-from limiter.decisions.caps import take_turns
+from limiter.decisions.caps import share_of_cap
 from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
@@ -93,7 +93,7 @@ class Decisions:
             share = key.share
             if share is not None:
                 if share.gone:
-                    share = key.share = take_turns(buckets, key.text, now)
+                    share = key.share = share_of_cap(buckets, key.text, now)
                     assert share is not None
                 share.cap.turn = share
             if key.counted or request.prepaid:

@@ -128,7 +128,7 @@ class Candidate:
         return f"<Candidate {self.breaker} {self.algorithm} {self.counts}>"
 
 
-def succeeding(before: Candidate | None, rule: Rule, limit: Limit | None, now: int) -> Candidate | None:
+def next_candidate(before: Candidate | None, rule: Rule, limit: Limit | None, now: int) -> Candidate | None:
     """The candidate to go on with under `rule`, by `limit` (None: none): `before` itself where it is the same; a changed one keeps its fill
     and counts anew.
     """

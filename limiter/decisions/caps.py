@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import Identity, RuleSet
 
 
-def is_shared(bucket: Bucket) -> bool:
+def is_cap(bucket: Bucket) -> bool:
     """Whether what a topic may have of this limit is its share of a cap."""
     return isinstance(bucket.algorithm, SharedBucket)
 
 
-def take_turns(buckets: list[Bucket], text: str, now: int) -> Share | None:
+def share_of_cap(buckets: list[Bucket], text: str, now: int) -> Share | None:
     """The share of topic `text` in the cap among `buckets`, which is put last: it looks at what the others let pass. None: there is no cap.
 
     Topics that found no room in the ledger have one share together: a name made up buys nothing.
@@ -51,28 +51,28 @@ class CapState:
     __slots__ = ("counts", "limit", "listener", "now", "permille", "reason", "rule", "since", "topics")
 
     def __init__(self, bucket: Bucket, algorithm: SharedBucket) -> None:
-        tightening = algorithm.tightening
+        adaptive_cap = algorithm.adaptive_cap
         self.listener = bucket.effective.thing
         self.rule = bucket.rule.name
         self.limit: Limit = algorithm.limit  # as the rule has it
         self.now: Limit = algorithm.bucket.limit  # as it holds
-        self.permille = tightening.permille
-        self.reason = tightening.reason  # why it is less than the rule has; ""
-        self.since = tightening.since  # monotonic ns
-        self.counts = dict(tightening.counts)  # times it was tightened, by reason
+        self.permille = adaptive_cap.permille
+        self.reason = adaptive_cap.reason  # why it is less than the rule has; ""
+        self.since = adaptive_cap.since  # monotonic ns
+        self.counts = dict(adaptive_cap.counts)  # times it was tightened, by reason
         self.topics = algorithm.topics()
 
     def __repr__(self) -> str:
         return f"<CapState {self.listener} {self.rule} {self.permille / 10:g}% {self.reason}>"
 
 
-def places_of(rules: RuleSet, listener: str) -> list[Identity]:
+def cap_identities(rules: RuleSet, listener: str) -> list[Identity]:
     """Whose buckets the caps of a listener may be."""
     caps = [rule.name for rule in rules.rules if rule.is_cap()]
     return [("listener", own, "", listener) for own in (["", *caps] if caps else [])]
 
 
-def heed(buckets: list[Bucket], reason: str, now: int) -> list[tuple[str, CapState]]:
+def observe_broker_load(buckets: list[Bucket], reason: str, now: int) -> list[tuple[str, CapState]]:
     """Tighten the caps among `buckets` for `reason`, or let them recover where that is "". News: ("tightening" or "recovered", state)."""
     news: list[tuple[str, CapState]] = []
     for bucket in buckets:
@@ -80,9 +80,9 @@ def heed(buckets: list[Bucket], reason: str, now: int) -> list[tuple[str, CapSta
         if not isinstance(algorithm, SharedBucket):
             continue
         if reason:
-            if algorithm.signal(reason, now):
+            if algorithm.on_overload(reason, now):
                 news.append(("tightening", CapState(bucket, algorithm)))
-        elif algorithm.ease(now):
+        elif algorithm.recover(now):
             news.append(("recovered", CapState(bucket, algorithm)))
     return news
 

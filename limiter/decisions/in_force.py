@@ -10,30 +10,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from limiter.algorithms.lag import Following
+from limiter.algorithms.lag import LagControlledBucket
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
 from limiter.buckets.ledger import TOUCH_NS, Ledger, at_hand
 from limiter.decisions.candidate import RuleCandidates
-from limiter.decisions.caps import places_of, take_turns
+from limiter.decisions.caps import cap_identities, share_of_cap
 from limiter.decisions.origins import subject_of
 from limiter.limits import SECOND
 
 if TYPE_CHECKING:
     from limiter.fair_share.max_min import Share
     from limiter.keys import Key
-    from limiter.leases.owner import Lent
+    from limiter.leases.owner import LeasedBucketRef
     from limiter.rules.rule_set import Effective, Identity, RuleSet
 
 MOST_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one (a guess: 0.1 ms)
-MOST_FOLLOWING: Final = 1000  # topics whose backlog is asked about, each once a second (a guess); more go at their fastest
+MAX_LAG_CONTROLLED: Final = 1000  # topics whose backlog is asked about, each once a second (a guess); more go at their fastest
 RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
 
 
 class InForce:
     """`rules` are the ones judged by, `latest` those to be adopted; the same where nothing has changed."""
 
-    __slots__ = ("_following", "_replaced_at", "_since", "candidates", "generation", "latest", "ledger", "rules", "tries")
+    __slots__ = ("_lag_controlled", "_replaced_at", "_since", "candidates", "generation", "latest", "ledger", "rules", "tries")
 
     def __init__(self, rules: RuleSet, max_keys: int, live: int) -> None:
         self.latest = rules
@@ -45,7 +45,7 @@ class InForce:
         self.ledger = Ledger(max_keys, live or at_hand(max_keys))
         self._replaced_at: int | None = None  # when `latest` were put in force (monotonic ns), where `replace` was told
         self._since = 0  # when `rules` came into force: at `replace`, or at the first decision after
-        self._following: dict[Identity, Bucket] = {}  # to be steered: of each no more than MOST_FOLLOWING are asked about
+        self._lag_controlled: dict[Identity, Bucket] = {}  # whose rate is to be set; at most MAX_LAG_CONTROLLED
 
     def replace(self, rules: RuleSet, now: int | None) -> None:
         """Judge by `rules` from the next `adopt` on; they hold since `now` (monotonic ns), or since then."""
@@ -83,9 +83,9 @@ class InForce:
                 self.ledger.overflowed += 1
         key.buckets = buckets
         if self.rules.follows:
-            self._follow(buckets)
+            self._note_lag_controlled(buckets)
         key.counted = any(bucket.algorithm.slots() is not None for bucket in buckets)
-        key.share = take_turns(buckets, key.text, now) if key.operation == "produce" else None
+        key.share = share_of_cap(buckets, key.text, now) if key.operation == "produce" else None
         key.in_runs = not self.tries and goes_in_runs(buckets, key.share)
         key.generation = self.generation
 
@@ -104,19 +104,23 @@ class InForce:
 
     # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
 
-    def _follow(self, buckets: list[Bucket]) -> None:
+    def _note_lag_controlled(self, buckets: list[Bucket]) -> None:
         for bucket in buckets:
-            if isinstance(bucket.algorithm, Following) and bucket.state == IN_USE:
+            if isinstance(bucket.algorithm, LagControlledBucket) and bucket.state == IN_USE:
                 identity = bucket.effective.identity
-                if len(self._following) < MOST_FOLLOWING or identity in self._following:
-                    self._following[identity] = bucket
+                if len(self._lag_controlled) < MAX_LAG_CONTROLLED or identity in self._lag_controlled:
+                    self._lag_controlled[identity] = bucket
 
-    def following(self) -> list[Bucket]:
-        """The buckets in use whose rate is to be steered."""
-        gone = [name for name, bucket in self._following.items() if bucket.state != IN_USE or not isinstance(bucket.algorithm, Following)]
+    def lag_controlled(self) -> list[Bucket]:
+        """The buckets in use whose rate follows a backlog."""
+        gone = [
+            name
+            for name, bucket in self._lag_controlled.items()
+            if bucket.state != IN_USE or not isinstance(bucket.algorithm, LagControlledBucket)
+        ]
         for name in gone:
-            del self._following[name]
-        return list(self._following.values())
+            del self._lag_controlled[name]
+        return list(self._lag_controlled.values())
 
     # ---- buckets that nobody has used since the rules changed -------------------------------------------------------
 
@@ -140,12 +144,12 @@ class InForce:
 
     def caps(self, listener: str) -> list[Bucket]:
         """The caps of a listener that are in use."""
-        found = [self.ledger.get(place) for place in places_of(self.rules, listener)]
+        found = [self.ledger.get(place) for place in cap_identities(self.rules, listener)]
         return [bucket for bucket in found if bucket is not None and self.holds(bucket)]
 
     # ---- buckets of which others have parts (`limiter.leases.owner`) -----------------------------------------------------
 
-    def lent(self, lent: Lent, now: int) -> Bucket | None:
+    def lent(self, lent: LeasedBucketRef, now: int) -> Bucket | None:
         """The owner's bucket of what members have parts of; None where no rule is for it (any more)."""
         bucket = lent.bucket
         if bucket is not None and bucket.state == IN_USE and bucket.generation == self.generation:

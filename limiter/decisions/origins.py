@@ -1,4 +1,4 @@
-"""The keyring: who has spoken, and the keys they have used.
+"""Origins: the clients that have a session, and the keys they have used.
 
 Sessions ask for a key once per topic and keep what they get (`Origin.keys`), so what is here costs nothing per message. Names come from
 clients: an origin has at most `KEYS_PER_ORIGIN` keys, all origins together `limit`. Keys cost time to make again and nothing else:
@@ -28,7 +28,7 @@ def subject_of(key: Key) -> Subject:
     return Subject(key.name, text, origin.listener, origin.client, origin.user, key.group, key.operation, origin.connection)
 
 
-class Keyring:
+class Origins:
     """All origins with a session, and their keys, under the rules in force."""
 
     __slots__ = ("_count", "_origins", "_rules", "limit")
@@ -136,13 +136,13 @@ class Keyring:
                 self._forget_keys(origin)
                 return
 
-    def origins(self) -> int:
-        """How many origins there are."""
-        return len(self._origins)
-
-    def __len__(self) -> int:
+    def key_count(self) -> int:
         """How many keys are remembered."""
         return self._count
 
+    def __len__(self) -> int:
+        """How many origins there are."""
+        return len(self._origins)
+
     def __repr__(self) -> str:
-        return f"<Keyring keys={self._count}/{self.limit} origins={len(self._origins)}>"
+        return f"<Origins keys={self._count}/{self.limit} origins={len(self._origins)}>"

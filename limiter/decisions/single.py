@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from limiter.buckets.bucket import FORGOTTEN, Bucket
+from limiter.buckets.bucket import EVICTED, Bucket
 from limiter.decisions.reservation import Reservation, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
@@ -125,7 +125,7 @@ class Verdicts:
             reserve(request, reservation, buckets, now)
             return
         for at, bucket in enumerate(reservation.buckets):
-            if bucket.state == FORGOTTEN:  # while the answer was waited for
+            if bucket.state == EVICTED:  # while the answer was waited for
                 reservation.buckets[at] = self._in_force.ledger.current(bucket, now)
         settle(request, reservation, now)
         messages: int = request.count * request.messages

@@ -1,9 +1,9 @@
-"""Tightening: a cap that listens to its broker.
+"""The adaptive cap: one that listens to its broker, by additive increase and multiplicative decrease (AIMD).
 
 A cap is a guess of what the broker can take, made on a good day. On a bad one (a slow disk, a rebuild, a neighbour) the broker sheds by
 itself, and it does so without looking at topics: whoever is first in its queue is answered "busy". It is better to send it less, and to
-choose what. So each of its signals makes the cap smaller by a part, and time makes it larger by an amount: additive increase,
-multiplicative decrease, because that is what finds a level that moves (as TCP does). The parts:
+choose what. So each of its signals makes the cap smaller by a part, and time makes it larger by an amount: AIMD, because that is what
+finds a level that moves (as TCP does). The parts:
 
 * **down** by `tighten` of what it is, at most once in `every`: signals of one overload come in crowds, and what is done about them takes
   time to show;
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FULL: Final = 1_000_000  # millionths
 
 
-class Tightening:
+class AdaptiveCap:
     """How much of a cap holds now, and why."""
 
     __slots__ = ("_counted_at", "_limit", "_millionths", "_signal_at", "counts", "permille", "reason", "since")
@@ -51,7 +51,7 @@ class Tightening:
         else:
             self._set(max(self._millionths, limit.adapt.floor * 1000))
 
-    def signal(self, reason: str, now: int) -> None:
+    def on_overload(self, reason: str, now: int) -> None:
         """The broker has too much to do."""
         adapt = self._limit.adapt
         if adapt is None:
@@ -67,7 +67,7 @@ class Tightening:
             self.reason = reason
             self.counts[reason] = self.counts.get(reason, 0) + 1
 
-    def ease(self, now: int) -> None:
+    def recover(self, now: int) -> None:
         """Recover by what time has brought."""
         adapt = self._limit.adapt
         if adapt is None or self._millionths == FULL:
@@ -109,4 +109,4 @@ class Tightening:
         return None if tokens is None else max(1, tokens * self.permille // 1000)
 
     def __repr__(self) -> str:
-        return f"<Tightening {self.permille / 10:g}%{f' since {self.reason}' if self.reason else ''}>"
+        return f"<AdaptiveCap {self.permille / 10:g}%{f' since {self.reason}' if self.reason else ''}>"

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.fair_share.adaptive_cap import Tightening
+from limiter.fair_share.adaptive_cap import AdaptiveCap
 from limiter.fair_share.max_min import ONE, Share, Tier
 
 if TYPE_CHECKING:
@@ -53,14 +53,13 @@ class SharedBucket(Algorithm):
     """A cap's bucket, shared among topics. The judge says whose turn it is (`turn`); without one it is the bucket itself."""
 
     __slots__ = (
-        "_capacity_ns", "_ends", "_expected", "_largest", "_largest_protected",
-        "_missed", "_protected", "_rest", "_shares", "_taken", "_window_ns", "bucket", "limit",
-        "others", "tightening", "turn",
+        "_capacity_ns", "_ends", "_expected", "_largest", "_largest_protected", "_missed", "_protected", "_rest", "_shares", "_taken",
+        "_window_ns", "adaptive_cap", "bucket", "limit", "others", "turn",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: int) -> None:
         self.limit = limit  # as the rule has it
-        self.tightening = Tightening(limit)
+        self.adaptive_cap = AdaptiveCap(limit)
         self.bucket = TokenBucket(limit, now)
         self.turn: Share | None = None
         self.others: Share | None = None  # for topics that found no room
@@ -245,7 +244,7 @@ class SharedBucket(Algorithm):
         self.bucket.settle(messages, size, debt_ns, now)
 
     def is_full(self, now: int) -> bool:
-        return self.bucket.is_full(now) and self.tightening.permille == 1000
+        return self.bucket.is_full(now) and self.adaptive_cap.permille == 1000
 
     def fill(self, now: int) -> float:
         return self.bucket.fill(now)
@@ -262,32 +261,32 @@ class SharedBucket(Algorithm):
     def change(self, limit: Limit, now: int) -> None:
         """Another cap; what it is tightened to stays in proportion."""
         self.limit = limit
-        self.tightening.change(limit)
+        self.adaptive_cap.change(limit)
         self._adjust(now)
 
     # ---- the broker's own word -------------------------------------------------------------------------------------
 
-    def signal(self, reason: str, now: int) -> bool:
+    def on_overload(self, reason: str, now: int) -> bool:
         """The broker says that it has too much to do; True where that begins a time of tightening."""
-        before = self.tightening.permille
-        self.tightening.signal(reason, now)
-        if self.tightening.permille != before:
+        before = self.adaptive_cap.permille
+        self.adaptive_cap.on_overload(reason, now)
+        if self.adaptive_cap.permille != before:
             self._adjust(now)
-        return before == 1000 and self.tightening.permille < 1000
+        return before == 1000 and self.adaptive_cap.permille < 1000
 
-    def ease(self, now: int) -> bool:
+    def recover(self, now: int) -> bool:
         """Let the cap recover by what is due; True where it has just recovered in full."""
-        before = self.tightening.permille
+        before = self.adaptive_cap.permille
         if before == 1000:
             return False
-        self.tightening.ease(now)
-        if self.tightening.permille != before:
+        self.adaptive_cap.recover(now)
+        if self.adaptive_cap.permille != before:
             self._adjust(now)
-        return self.tightening.permille == 1000
+        return self.adaptive_cap.permille == 1000
 
     def _adjust(self, now: int) -> None:
-        self.bucket.change(self.tightening.scaled(), now)
+        self.bucket.change(self.adaptive_cap.scaled(), now)
         self._measure()
 
     def __repr__(self) -> str:
-        return f"<SharedBucket topics={len(self._shares)} {self._protected} {self._rest} {self.tightening} {self.bucket}>"
+        return f"<SharedBucket topics={len(self._shares)} {self._protected} {self._rest} {self.adaptive_cap} {self.bucket}>"

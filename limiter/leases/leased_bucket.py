@@ -18,7 +18,7 @@ has, and asks in the background for **slices**: tokens for the next moments, out
 * **The slice.** What a member wants to have beside its line: what it has spent lately in HORIZON_NS; all of SLICE_NS of the rate (or one
   token, where that is less) after something was refused. Nothing when nobody has asked for IDLE_NS: then it gives back what it has and only
   pays what it owes. An ask is answered before the next one is made.
-* **Short of tokens** the owner shares what there is between the members that were short lately (`Owner.grant`).
+* **Short of tokens** the owner shares what there is between the members that were short lately (`LeaseOwner.grant`).
 * **The owner is gone** (`Lease.orphan`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
   limit that was used up, what it got of it in the last seconds (with a tenth divided evenly, so that nobody has nothing); of one that
   was not, that or 1/N of the limit, whichever is more. While shares are as they were the sum stays under the limit; it can never
@@ -38,7 +38,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
-from limiter.leases.leased_tokens import Pocket, changed
+from limiter.leases.leased_tokens import LeasedTokens, changed
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ LOST_NS: Final = SECOND  # an ask without an answer for so long is asked again
 class Lease:
     """The terms all buckets of one member share: of how many it is one, whether the owner is there; and which have something to ask."""
 
-    __slots__ = ("active", "gone_at", "lost", "members", "parted")
+    __slots__ = ("active", "gone_at", "members", "parted")
 
     def __init__(self, members: int, *, parted: bool = False) -> None:
         """`parted`: some members may lose the owner while others have it, as machines do; then none goes on with more than its share."""
@@ -62,21 +62,20 @@ class Lease:
         self.members = members  # may change: gateways come and go
         self.parted = parted
         self.gone_at = 0  # monotonic ns since when there is no owner; 0: it is there
-        self.lost = 0  # asks that were never answered
-        self.active: list[Sliced] = []  # used since they were settled, or in debt
+        self.active: list[LeasedBucket] = []  # used since they were settled, or in debt
 
-    def asks(self, now: int) -> list[tuple[Sliced, int, int]]:
+    def asks(self, now: int) -> list[tuple[LeasedBucket, int, int]]:
         """What to ask the owner for now: bucket, messages, bytes (negative: given back). Call it every few milliseconds."""
-        found: list[tuple[Sliced, int, int]] = []
-        kept: list[Sliced] = []
-        for sliced in self.active:
-            if sliced.left:
+        found: list[tuple[LeasedBucket, int, int]] = []
+        kept: list[LeasedBucket] = []
+        for leased in self.active:
+            if leased.left:
                 continue
-            messages, size = sliced.wish(now)
+            messages, size = leased.wish(now)
             if messages != 0 or size != 0:
-                found.append((sliced, messages, size))
-            if sliced.listed:
-                kept.append(sliced)
+                found.append((leased, messages, size))
+            if leased.listed:
+                kept.append(leased)
         self.active = kept
         return found
 
@@ -94,7 +93,7 @@ class Lease:
         return f"<Lease {state} by 1 of {self.members}, {len(self.active)} active>"
 
 
-class Sliced(Algorithm):
+class LeasedBucket(Algorithm):
     """What one member has of a bucket of messages and bytes; decides without its owner."""
 
     __slots__ = (
@@ -113,8 +112,8 @@ class Sliced(Algorithm):
         self._wished_at = now
         self._asked_at = 0  # 0: nothing is asked for
         self._short_until = 0  # after an answer that was short: when it is worth asking again
-        self._messages = None if limit.messages is None else Pocket(limit.messages, limit.messages_capacity(), lease.members, now)
-        self._bytes = None if limit.bytes is None else Pocket(limit.bytes, limit.bytes_capacity(), lease.members, now)
+        self._messages = None if limit.messages is None else LeasedTokens(limit.messages, limit.messages_capacity(), lease.members, now)
+        self._bytes = None if limit.bytes is None else LeasedTokens(limit.bytes, limit.bytes_capacity(), lease.members, now)
 
     # ---- with the owner --------------------------------------------------------------------------------------------
 
@@ -129,10 +128,8 @@ class Sliced(Algorithm):
             self._refill(now)
             self.listed = -JITTER_NS < now - self._used_at < IDLE_NS
             return 0, 0
-        if self._asked_at != 0:
-            if 0 <= now - self._asked_at < LOST_NS:
-                return 0, 0
-            self._lease.lost += 1
+        if self._asked_at != 0 and 0 <= now - self._asked_at < LOST_NS:
+            return 0, 0
         self._asked_at = 0
         if self._short_until != 0 and 0 < self._short_until - now <= AGAIN_NS:
             return 0, 0
@@ -198,23 +195,23 @@ class Sliced(Algorithm):
             self._use(now)
         if self._lease.gone_at != 0:
             self._refill(now)
-        pocket = self._messages
-        if pocket is not None:
-            count = pocket.available(count, messages)
+        tokens = self._messages
+        if tokens is not None:
+            count = tokens.available(count, messages)
             if count == 0:
                 return 0
-        pocket = self._bytes
-        if pocket is not None:
-            count = pocket.available(count, size)
+        tokens = self._bytes
+        if tokens is not None:
+            count = tokens.available(count, size)
         return count
 
     def take(self, count: int, messages: int, size: int) -> None:
-        pocket = self._messages
-        if pocket is not None:
-            pocket.take(count, messages)
-        pocket = self._bytes
-        if pocket is not None:
-            pocket.take(count, size)
+        tokens = self._messages
+        if tokens is not None:
+            tokens.take(count, messages)
+        tokens = self._bytes
+        if tokens is not None:
+            tokens.take(count, size)
 
     def settle(self, messages: int, size: int, debt_ns: int, now: int) -> None:
         self._use(now)
@@ -288,4 +285,4 @@ class Sliced(Algorithm):
         self._bytes = changed(self._bytes, limit.bytes, limit.bytes_capacity(), members, now)
 
     def __repr__(self) -> str:
-        return f"<Sliced messages={self._messages} bytes={self._bytes}>"
+        return f"<LeasedBucket messages={self._messages} bytes={self._bytes}>"

@@ -1,5 +1,7 @@
-"""The pocket: messages, or bytes, that one member of several has of one bucket; spent at once, granted by the owner
-(`limiter.leases.leased_bucket`)."""
+"""Leased tokens: the messages, or the bytes, that one member of several has of one bucket.
+
+The member spends them at once, and the owner grants them (`limiter.leases.leased_bucket`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def line_of(capacity: int, members: int) -> int:
     return 0 if capacity == 0 else max(1, capacity // (2 * members))
 
 
-class Pocket:
+class LeasedTokens:
     """One dimension of what a member has of a bucket. Like `Tokens` it counts in a unit in which all is whole: a token is `per_ns` of it.
 
     `level` above 0: granted and not spent yet; below: spent and not granted yet.
@@ -197,14 +199,14 @@ class Pocket:
         self._spent = self._pace = 0
 
     def __repr__(self) -> str:
-        return f"<Pocket {self._level // self._per_ns} line={self._line // self._per_ns} asked={self._asked}>"
+        return f"<LeasedTokens {self._level // self._per_ns} line={self._line // self._per_ns} asked={self._asked}>"
 
 
-def changed(pocket: Pocket | None, rate: Rate | None, capacity: int, members: int, now: int) -> Pocket | None:
+def changed(tokens: LeasedTokens | None, rate: Rate | None, capacity: int, members: int, now: int) -> LeasedTokens | None:
     """The dimension under another rate. What was unlimited until now owes nothing: nothing was counted."""
     if rate is None:
         return None
-    if pocket is None:
-        return Pocket(rate, capacity, members, now)
-    pocket.change(rate, capacity, members)
-    return pocket
+    if tokens is None:
+        return LeasedTokens(rate, capacity, members, now)
+    tokens.change(rate, capacity, members)
+    return tokens

@@ -33,7 +33,7 @@ def owner_limit(limit: Limit, members: int) -> Limit:
     )
 
 
-class Lent:
+class LeasedBucketRef:
     """What the owner knows of a bucket whose parts it hands out: whose it is, and where it is."""
 
     __slots__ = ("bucket", "identity", "overflow", "subject")
@@ -45,10 +45,10 @@ class Lent:
         self.bucket: Bucket | None = None  # the owner's, where it was last found
 
     def __repr__(self) -> str:
-        return f"<Lent {self.identity}>"
+        return f"<LeasedBucketRef {self.identity}>"
 
 
-class Owner:
+class LeaseOwner:
     """Hands out slices of buckets: never more than there is, and where that is short, in turns that leave something for the others."""
 
     __slots__ = ("_short", "granted", "refused")
@@ -105,7 +105,7 @@ class Owner:
             self._others(name, -1, now)
 
     def __repr__(self) -> str:
-        return f"<Owner granted={self.granted} refused={self.refused} short={len(self._short)}>"
+        return f"<LeaseOwner granted={self.granted} refused={self.refused} short={len(self._short)}>"
 
 
 def part(there: int, wanted: int, others: int) -> int:

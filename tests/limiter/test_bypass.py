@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.bypass import PARTS, SLOTS, Bypass, Share
+from limiter.bypass import PARTS, SLOTS, Bypass, BypassBound
 from limiter.judge import Judge
 from limiter.keys import rocketmq_topic
 from limiter.limits import SECOND, Limit, Rate
@@ -35,7 +35,7 @@ class Model:
 @settings(max_examples=300, deadline=None)
 def test_the_share_holds_in_every_window_and_is_what_the_slots_allow(parts: int, script: list[tuple[str, int, int]]) -> None:
     judged = 0
-    bypass = Bypass(Share(parts, WINDOW), lambda: judged)
+    bypass = Bypass(BypassBound(parts, WINDOW), lambda: judged)
     model = Model()
     now = 12 * SECOND + 345
     for what, count, later in script:
@@ -60,18 +60,18 @@ def test_the_share_holds_in_every_window_and_is_what_the_slots_allow(parts: int,
 
 
 def test_without_anything_judged_nothing_passes() -> None:
-    bypass = Bypass(Share(100_000, WINDOW), lambda: 0)
+    bypass = Bypass(BypassBound(100_000, WINDOW), lambda: 0)
     assert not bypass.take(1, SECOND)
 
 
 def test_all_of_it_means_no_bound() -> None:
-    bypass = Bypass(Share(PARTS, WINDOW), lambda: 0)
+    bypass = Bypass(BypassBound(PARTS, WINDOW), lambda: 0)
     assert all(bypass.take(1000, now * SECOND) for now in range(40))
 
 
 def test_what_was_judged_before_the_window_buys_nothing_in_it() -> None:
     judged = 0
-    bypass = Bypass(Share(100_000, WINDOW), lambda: judged)
+    bypass = Bypass(BypassBound(100_000, WINDOW), lambda: judged)
     bypass.look(SECOND)
     judged = 1_000_000
     bypass.look(2 * SECOND)
@@ -79,14 +79,17 @@ def test_what_was_judged_before_the_window_buys_nothing_in_it() -> None:
     assert not bypass.take(1, 2 * SECOND + WINDOW)
 
 
-@pytest.mark.parametrize("wrong", [Share(-1, WINDOW), Share(PARTS + 1, WINDOW), Share(1, 0), Share(1, SLOTS - 1), Share(1, SLOTS + 1)])
-def test_what_is_no_share(wrong: Share) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [BypassBound(-1, WINDOW), BypassBound(PARTS + 1, WINDOW), BypassBound(1, 0), BypassBound(1, SLOTS - 1), BypassBound(1, SLOTS + 1)],
+)
+def test_what_is_no_share(wrong: BypassBound) -> None:
     with pytest.raises(ValueError, match="a share is"):
         Bypass(wrong, lambda: 0)
 
 
 def test_it_shows_what_it_has_let_pass() -> None:
-    bypass = Bypass(Share(100_000, WINDOW), lambda: 0)
+    bypass = Bypass(BypassBound(100_000, WINDOW), lambda: 0)
     bypass.add(7)
     assert repr(bypass) == "<Bypass passed=7 of at most 10 %>"
 

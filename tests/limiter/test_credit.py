@@ -105,19 +105,5 @@ def test_time_blocked_is_a_counter_that_includes_the_present() -> None:
     assert credit.blocked_ns(BEGIN + 105) == 45
 
 
-def test_a_peer_that_is_gone_owes_nothing() -> None:
-    upstream = Credit(2, 1)
-    credit = Credit(10, 5, upstream)
-    upstream.spend(2, BEGIN)
-    credit.spend(14, BEGIN)
-    upstream.handle(2, BEGIN, blocked=credit.blocked)
-    credit.handle(3, BEGIN, blocked=True)
-    credit.peer_down(BEGIN + 9)
-    assert (credit.credit, credit.blocked, credit.blocked_ns(BEGIN + 50), upstream.credit) == (10, False, 9, 2)
-    credit.spend(5, BEGIN)
-    credit.handle(4, BEGIN)  # the 3 handled for the dead peer do not count
-    assert credit.credit == 5
-
-
 def test_repr() -> None:
     assert repr(Credit(10, 5)) == "<Credit open 10/10 deferred=0>"

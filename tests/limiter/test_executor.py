@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from librt.threading import Lock
 
-from limiter.bypass import Bypass, Share
+from limiter.bypass import Bypass, BypassBound
 from limiter.executor import (
     INLINE,
     KEPT_NS,
@@ -306,7 +306,7 @@ def test_beyond_its_share_of_the_last_seconds_nothing_passes_unjudged() -> None:
     """10 % of 10 s: 120 were judged, so 3 and 3 and 3 and 3 may pass (12 of 132), and the next batch is judged on the loop."""
     judge = Counted()
     judge.go.set()
-    executor = Executor(judge, queue=1, bound=Bypass(Share(100_000, 10 * SECOND), lambda: judge.judged))
+    executor = Executor(judge, queue=1, bound=Bypass(BypassBound(100_000, 10 * SECOND), lambda: judge.judged))
     executor.submit(Submission([Request(key(), 120, 1, 10)], 5 * SECOND, 0))
     collect(executor, 1)
     assert judge.handshake_done.acquire(timeout=PATIENCE_S)
@@ -327,7 +327,7 @@ def test_beyond_its_share_of_the_last_seconds_nothing_passes_unjudged() -> None:
 
 
 def test_what_a_failing_judge_lets_pass_counts_towards_the_share_and_is_never_held_back() -> None:
-    bound = Bypass(Share(0, 10 * SECOND), lambda: 0)
+    bound = Bypass(BypassBound(0, 10 * SECOND), lambda: 0)
     executor = Executor(fail, bound=bound, on_rejection="judge")
     for owner in range(3):
         executor.submit(submission(owner))
@@ -351,7 +351,7 @@ def test_whatever_goes_wrong_every_request_comes_back_once_and_each_session_goes
         refuse(requests, now)
         judged[0] += 3 * len(requests)
 
-    bound = Bypass(Share(500_000, SECOND), lambda: judged[0])
+    bound = Bypass(BypassBound(500_000, SECOND), lambda: judged[0])
     executor = Executor(judge, threads, queue=4, bound=bound, split=by_owner, on_rejection="pass")
     back = dict.fromkeys(range(8), 0)
     out: dict[int, list[Request]] = {}

@@ -446,7 +446,7 @@ def test_decide_is_safe_while_rules_are_swapped_and_others_decide() -> None:
 def test_repr_says_how_full_it_is() -> None:
     judge = judge_of(per_topic(10))
     ask(judge, key_of(judge, "orders"), BEGIN)
-    assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 forgotten=0 shelved=0>>"
+    assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 evicted=0 packed=0>>"
 
 
 def test_what_was_held_and_is_refused_again_is_counted_once() -> None:

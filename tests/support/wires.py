@@ -23,7 +23,7 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
 from gateway.session.shared import Shared
 from gateway.transport.channel import Channel
-from limiter.bypass import Bypass, Share
+from limiter.bypass import Bypass, BypassBound
 from limiter.executor import Executor
 from limiter.judge import Judge
 from limiter.request import Request
@@ -42,7 +42,7 @@ class Wires:
         threads: int = 0,
         queue: int = 10_000,
         on_rejection: str = "pass",
-        max_bypass: Share | None = None,
+        max_bypass: BypassBound | None = None,
         hold_bytes: int = 1 << 20,
         backlog_bytes: int = 1 << 18,
         wrap: Callable[[Decide], Decide] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.parts import Part
-from limiter.decisions.caps import is_shared
+from limiter.decisions.caps import is_cap
 
 
 def counted(part: Part, outcome: int) -> bool:
@@ -15,12 +15,11 @@ def counted(part: Part, outcome: int) -> bool:
     bucket = part.bucket
     if outcome == REFUSED:
         tally.refused += part.count * part.messages
-        if bucket is not None and is_shared(bucket):
+        if bucket is not None and is_cap(bucket):
             tally.refused_share += part.count * part.messages
         tally.refused_bytes += part.count * part.size
     elif outcome == DROPPED:
         tally.dropped += part.count * part.messages
-        tally.dropped_bytes += part.count * part.size
     else:
         return False
     if bucket is not None:

@@ -29,7 +29,7 @@ from gateway.protocols.amqp.frames import (
     write_nacks,
 )
 from gateway.protocols.octets import u32, u64
-from limiter.decisions.caps import is_shared
+from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
 from limiter.units import format_limit
 
@@ -98,11 +98,11 @@ def over_limit(part: Part) -> str:
         of_rule = f" of rule {cut(rule.name, MAX_NAME_BYTES)}"
         if bucket is not None and bucket.effective.per == "rule":  # then the rule is named already
             of_rule = ""
-        what = "limit" if bucket is None or not is_shared(bucket) else "share of the cap"
+        what = "limit" if bucket is None or not is_cap(bucket) else "share of the cap"
         over = f" is over its {what} of {format_limit(rule.limit, ' and ')}{of_rule}"
     wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
     room = MAX_TEXT_BYTES - len(RATE_LIMITED) - len(over.encode()) - len(wait)
-    if bucket is None or bucket.whose() == topic or is_shared(bucket):
+    if bucket is None or bucket.whose() == topic or is_cap(bucket):
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
     whose = cut(bucket.whose(), MAX_NAME_BYTES)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"

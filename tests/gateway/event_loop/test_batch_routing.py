@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from gateway.session.listener_config import ListenerConfig
-from limiter.bypass import Share
+from limiter.bypass import BypassBound
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
@@ -71,7 +71,7 @@ def test_a_flood_that_fills_its_threads_queue_leaves_the_other_threads_sessions_
 
 def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
     stuck = Stuck("slow")
-    with Wires(ten_each(), threads=1, queue=1, max_bypass=Share(100_000, 10 * SECOND), wrap=stuck) as wires:
+    with Wires(ten_each(), threads=1, queue=1, max_bypass=BypassBound(100_000, 10 * SECOND), wrap=stuck) as wires:
         one = config("one")
         clients = [wires.connect("rocketmq", config=one) for _ in range(4)]
         wires.run(0.003)

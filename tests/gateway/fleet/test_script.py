@@ -11,7 +11,7 @@ from redis import Redis
 
 from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, whole_rate
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.leases.owner import Owner
+from limiter.leases.owner import LeaseOwner
 from limiter.limits import SECOND, Limit, Rate
 from support.redis_server import RedisServer
 
@@ -41,7 +41,7 @@ class Model:
 
     def __init__(self, limit: Limit) -> None:
         self.bucket = TokenBucket(limit, START * 1000)
-        self.owner = Owner()
+        self.owner = LeaseOwner()
 
     def ask(self, limit: Limit, wish: tuple[int, int], now_us: int, member: str = "a") -> tuple[int, int]:
         if rates_of(limit) != rates_of(self.bucket.limit):

@@ -7,12 +7,12 @@ import pytest
 from gateway.workers.child import Child
 from gateway.workers.numbers import Numbers
 from gateway.workers.wire import Asks, Grants, Message, Told
-from limiter.buckets.factory import Terms
+from limiter.buckets.factory import BucketFactory
 from limiter.decisions.reservation import Reservation
 from limiter.judge import Judge
 from limiter.keys import Key, rocketmq_topic
 from limiter.leases.leased_bucket import Lease
-from limiter.leases.owner import Owner
+from limiter.leases.owner import LeaseOwner
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
 from limiter.rules.rule import Match, Rule
@@ -43,9 +43,9 @@ class Box:
 class Pair:
     """One worker's judge, and what the parent has of it."""
 
-    def __init__(self, parent: Judge, owner: Owner, place: int, held: RuleSet) -> None:
+    def __init__(self, parent: Judge, owner: LeaseOwner, place: int, held: RuleSet) -> None:
         self.judge = Judge(held)
-        self.judge.share(Terms(2, Lease(2)))
+        self.judge.make_buckets_with(BucketFactory(2, Lease(2)))
         self.numbers = Numbers()
         self.outbox = Box()
         self.child = Child(place, 0, parent, owner)
@@ -92,9 +92,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return clock
 
 
-def world(held: RuleSet) -> tuple[Judge, Owner, list[Pair]]:
-    parent, owner = Judge(held), Owner()
-    parent.share(Terms(2, None))
+def world(held: RuleSet) -> tuple[Judge, LeaseOwner, list[Pair]]:
+    parent, owner = Judge(held), LeaseOwner()
+    parent.make_buckets_with(BucketFactory(2, None))
     return parent, owner, [Pair(parent, owner, place, held) for place in (1, 2)]
 
 
@@ -194,11 +194,11 @@ def test_the_parents_fill_survives_what_its_workers_do_not(now: list[int]) -> No
 
 def test_those_without_room_in_a_workers_ledger_share_an_overflow_there_and_are_counted_as_such_here(now: list[int]) -> None:
     held = rules(100)
-    parent, owner = Judge(held), Owner()
-    parent.share(Terms(2, None))
+    parent, owner = Judge(held), LeaseOwner()
+    parent.make_buckets_with(BucketFactory(2, None))
     pair = Pair(parent, owner, 1, held)
     pair.judge = Judge(held, 1)
-    pair.judge.share(Terms(2, Lease(2)))
+    pair.judge.make_buckets_with(BucketFactory(2, Lease(2)))
     for topic in (b"t", b"u"):
         pair.key = pair.judge.key(pair.judge.origin("rocketmq", "rocket", "10.0.0.7", None), topic, rocketmq_topic(topic))
         pair.offer(500, now[0])

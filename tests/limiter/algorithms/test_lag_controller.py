@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.algorithms.lag import Following
-from limiter.algorithms.lag_controller import Steering
+from limiter.algorithms.lag import LagControlledBucket
+from limiter.algorithms.lag_controller import LagController
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import Override
@@ -19,7 +19,7 @@ class Topic:
     """Producers that always want more than they may, consumers that take `speed` per second; one step a second."""
 
     def __init__(self, speed: int, demand: int = 1000) -> None:
-        self.steering = Steering(LIMIT)
+        self.steering = LagController(LIMIT)
         self.rate = float(FASTEST)
         self.speed = speed
         self.demand = demand
@@ -67,7 +67,7 @@ def test_a_topic_with_little_to_do_is_not_slowed() -> None:
 
 
 def test_a_rate_never_leaves_its_bounds() -> None:
-    steering = Steering(LIMIT)
+    steering = LagController(LIMIT)
     looks = [(0, 10**9), (10**9, 0), (0, 0), (TARGET, 3), (TARGET + 1, 10**6), (-5, -5)] * 5
     rates = [steering.look(LIMIT, backlog, taken, 0.5).per_second for backlog, taken in looks]
     assert min(rates) >= SLOWEST
@@ -75,16 +75,16 @@ def test_a_rate_never_leaves_its_bounds() -> None:
 
 
 def test_a_bucket_that_is_steered_keeps_its_fill_in_proportion() -> None:
-    bucket = Following(LIMIT, 0)
+    bucket = LagControlledBucket(LIMIT, 0)
     bucket.take(500, 1, 0)
-    bucket.steer(Rate(100), 0)
+    bucket.set_rate(Rate(100), 0)
     assert bucket.available(1000, 1, 0, 0) == 50
     assert bucket.available(1000, 1, 0, SECOND // 2) == 100
 
 
 def test_another_limit_leaves_the_rate_where_it_is_as_far_as_it_allows() -> None:
-    bucket = Following(LIMIT, 0)
-    bucket.steer(Rate(100), 0)
+    bucket = LagControlledBucket(LIMIT, 0)
+    bucket.set_rate(Rate(100), 0)
     bucket.change(Limit(messages=Rate(400), lag=Lag(TARGET, Rate(SLOWEST), group="billing")), 0)
     assert bucket.limit.messages == Rate(100)
     bucket.change(Limit(messages=Rate(50), lag=Lag(TARGET, Rate(SLOWEST), group="billing")), 0)
@@ -94,9 +94,9 @@ def test_another_limit_leaves_the_rate_where_it_is_as_far_as_it_allows() -> None
 
 
 def test_a_limit_that_was_lowered_while_the_broker_was_asked_holds() -> None:
-    bucket = Following(LIMIT, 0)
+    bucket = LagControlledBucket(LIMIT, 0)
     bucket.change(Limit(messages=Rate(50), lag=Lag(TARGET, Rate(SLOWEST), group="billing")), 0)
-    bucket.steer(Rate(900), 0)
+    bucket.set_rate(Rate(900), 0)
     assert bucket.limit.messages == Rate(50)
 
 

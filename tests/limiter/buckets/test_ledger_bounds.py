@@ -216,7 +216,7 @@ def test_a_topic_that_was_seen_costs_less_than_two_hundred_bytes(clients: int) -
     """Everything in proportion: of 4,000 topics 200 are at hand, as 50,000 of a million are. No bucket is full again in this time."""
     topics = 4000  # what one page of the shelf has room for
     judge = judge_of(SLOW, max_keys=topics, live=at_hand(1_000_000) * topics // 1_000_000)
-    judge.keyring.limit = at_hand(1_000_000) * topics // 1_000_000
+    judge.origins.limit = at_hand(1_000_000) * topics // 1_000_000
     origins = [judge.origin("rocketmq", "l", f"10.0.0.{host}", None) for host in range(clients)]
     tracemalloc.start()
     try:
@@ -236,7 +236,7 @@ def test_how_many_are_at_hand() -> None:
 
 def test_keys_of_all_clients_together_are_bounded() -> None:
     judge = judge_of(max_keys=10_000)
-    judge.keyring.limit = 100
+    judge.origins.limit = 100
     origins = [judge.origin("rocketmq", "l", f"10.0.0.{host}", None) for host in range(7)]
     for number in range(1000):
         judge.key(origins[number % 7], b"%d" % number, rocketmq_topic(b"t"))

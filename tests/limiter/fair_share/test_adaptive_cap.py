@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.fair_share.adaptive_cap import Tightening
+from limiter.fair_share.adaptive_cap import AdaptiveCap
 from limiter.judge import Judge
 from limiter.limits import Adapt
 from limiter.rules.rule import Override
@@ -42,77 +42,77 @@ def rate(judge: Judge, now: int) -> str:
 
 
 def test_a_signal_makes_it_smaller_by_a_part_once_in_a_while() -> None:
-    tightening = Tightening(LIMIT)
+    adaptive_cap = AdaptiveCap(LIMIT)
     seen = []
     for ms in range(0, 3000, 250):
-        tightening.signal("blocked", BEGIN + ms * MS)
-        seen.append(tightening.permille)
+        adaptive_cap.on_overload("blocked", BEGIN + ms * MS)
+        seen.append(adaptive_cap.permille)
     assert seen == [800] * 4 + [640] * 4 + [512] * 4
-    assert (tightening.reason, tightening.counts) == ("blocked", {"blocked": 3})
+    assert (adaptive_cap.reason, adaptive_cap.counts) == ("blocked", {"blocked": 3})
 
 
 def test_it_never_falls_below_its_floor() -> None:
-    tightening = Tightening(LIMIT)
+    adaptive_cap = AdaptiveCap(LIMIT)
     for second in range(30):
-        tightening.signal("blocked", BEGIN + second * SECOND)
-    assert tightening.permille == 200
+        adaptive_cap.on_overload("blocked", BEGIN + second * SECOND)
+    assert adaptive_cap.permille == 200
 
 
 def test_it_recovers_by_the_same_amount_each_second_and_not_before_it_could_be_tightened_again() -> None:
-    tightening = Tightening(LIMIT)
-    tightening.signal("blocked", BEGIN)
+    adaptive_cap = AdaptiveCap(LIMIT)
+    adaptive_cap.on_overload("blocked", BEGIN)
     seen = []
     for tick in range(1, 25):
-        tightening.ease(BEGIN + tick * TICK)
+        adaptive_cap.recover(BEGIN + tick * TICK)
         if tick % 4 == 0:
-            seen.append(tightening.permille)
+            seen.append(adaptive_cap.permille)
     assert seen == [800, 850, 900, 950, 1000, 1000]
-    assert (tightening.reason, tightening.since) == ("", 0)
+    assert (adaptive_cap.reason, adaptive_cap.since) == ("", 0)
 
 
 def test_all_of_the_limit_is_scaled_but_the_time_of_a_burst() -> None:
-    tightening = Tightening(LIMIT)
-    tightening.signal("blocked", BEGIN)
-    assert tightening.scaled() == Limit(Rate(800), Rate(8000), messages_burst=400, adapt=ADAPT)
+    adaptive_cap = AdaptiveCap(LIMIT)
+    adaptive_cap.on_overload("blocked", BEGIN)
+    assert adaptive_cap.scaled() == Limit(Rate(800), Rate(8000), messages_burst=400, adapt=ADAPT)
 
 
 def test_a_cap_that_does_not_adapt_hears_nothing() -> None:
-    tightening = Tightening(Limit(messages=Rate(1000)))
-    tightening.signal("blocked", BEGIN)
-    assert (tightening.permille, tightening.counts) == (1000, {})
+    adaptive_cap = AdaptiveCap(Limit(messages=Rate(1000)))
+    adaptive_cap.on_overload("blocked", BEGIN)
+    assert (adaptive_cap.permille, adaptive_cap.counts) == (1000, {})
 
 
 @pytest.mark.parametrize(("changed", "expected"), [(Adapt(floor=900), 900), (None, 1000), (Adapt(floor=100), 800)])
 def test_other_numbers_hold_at_once(changed: Adapt | None, expected: int) -> None:
-    tightening = Tightening(LIMIT)
-    tightening.signal("blocked", BEGIN)
-    tightening.change(Limit(messages=Rate(2000), adapt=changed))
-    assert tightening.permille == expected
+    adaptive_cap = AdaptiveCap(LIMIT)
+    adaptive_cap.on_overload("blocked", BEGIN)
+    adaptive_cap.change(Limit(messages=Rate(2000), adapt=changed))
+    assert adaptive_cap.permille == expected
 
 
 def test_a_clock_that_is_set_back_does_not_keep_it_tight() -> None:
-    tightening = Tightening(LIMIT)
-    tightening.signal("blocked", BEGIN + 3600 * SECOND)
+    adaptive_cap = AdaptiveCap(LIMIT)
+    adaptive_cap.on_overload("blocked", BEGIN + 3600 * SECOND)
     for second in range(10):
-        tightening.ease(BEGIN + second * SECOND)
-    assert tightening.permille == 1000
+        adaptive_cap.recover(BEGIN + second * SECOND)
+    assert adaptive_cap.permille == 1000
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 3 * SECOND), st.booleans()), max_size=60), floor=st.integers(1, 1000))
 def test_it_stays_between_its_floor_and_the_whole(steps: list[tuple[int, bool]], floor: int) -> None:
-    tightening = Tightening(Limit(messages=Rate(1000), adapt=Adapt(floor=floor)))
+    adaptive_cap = AdaptiveCap(Limit(messages=Rate(1000), adapt=Adapt(floor=floor)))
     now = BEGIN
     for later, busy in steps:
         now += later
-        before = tightening.permille
+        before = adaptive_cap.permille
         if busy:
-            tightening.signal("blocked", now)
-            assert tightening.permille <= before
+            adaptive_cap.on_overload("blocked", now)
+            assert adaptive_cap.permille <= before
         else:
-            tightening.ease(now)
-            assert tightening.permille >= before
-        assert floor <= tightening.permille <= 1000
+            adaptive_cap.recover(now)
+            assert adaptive_cap.permille >= before
+        assert floor <= adaptive_cap.permille <= 1000
 
 
 # ---- in the judge ------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_what_is_news_is_told_once_when_it_begins_and_once_when_it_is_over() -> 
     judge = used(cap())
     told = []
     for tick in range(40):
-        for event, state in judge.heed("l", "timeout_clean_queue" if tick < 8 else "", BEGIN + tick * TICK):
+        for event, state in judge.observe_broker_load("l", "timeout_clean_queue" if tick < 8 else "", BEGIN + tick * TICK):
             told.append((tick, event, state.reason, str(state.now.messages)))
     assert told == [(0, "tightening", "timeout_clean_queue", "800/s"), (37, "recovered", "", "1000/s")]
 
@@ -130,9 +130,9 @@ def test_what_is_news_is_told_once_when_it_begins_and_once_when_it_is_over() -> 
 def test_only_the_listener_that_is_told_of_is_tightened() -> None:
     judge = used(cap())
     assert ask(judge, key_of(judge, "a", listener="other"), BEGIN).passed == 1
-    judge.heed("other", "blocked", BEGIN)
+    judge.observe_broker_load("other", "blocked", BEGIN)
     assert rate(judge, BEGIN) == "1000/s"
-    judge.heed("l", "blocked", BEGIN)
+    judge.observe_broker_load("l", "blocked", BEGIN)
     assert rate(judge, BEGIN) == "800/s"
 
 
@@ -143,7 +143,7 @@ def test_a_tightened_cap_admits_less_and_protected_topics_still_come_first() -> 
     for ms in range(0, 15_000, 2):
         now = BEGIN + ms * MS
         if ms % 250 == 0:
-            judge.heed("l", "blocked", now)
+            judge.observe_broker_load("l", "blocked", now)
         found = ask(judge, mine, now, count=1).passed if ms % 6 == 0 else 0, ask(judge, flood, now, count=40).passed
         if ms >= 10_000:
             passed[0] += found[0]
@@ -154,7 +154,7 @@ def test_a_tightened_cap_admits_less_and_protected_topics_still_come_first() -> 
 
 def test_a_change_of_the_rule_keeps_it_tightened_in_proportion() -> None:
     judge = used(cap())
-    judge.heed("l", "blocked", BEGIN)
+    judge.observe_broker_load("l", "blocked", BEGIN)
     judge.replace(RuleSet((cap(rate=500),)), BEGIN)
     assert rate(judge, BEGIN) == "400/s"
     judge.replace(RuleSet((cap(adapt=None, rate=500),)), BEGIN)
@@ -163,14 +163,14 @@ def test_a_change_of_the_rule_keeps_it_tightened_in_proportion() -> None:
 
 def test_a_live_change_of_its_rate_leaves_it_adapting() -> None:
     judge = used(cap())
-    judge.heed("l", "blocked", BEGIN)
+    judge.observe_broker_load("l", "blocked", BEGIN)
     judge.replace(RuleSet((cap(),), {"cap": Override(messages=Rate(500))}), BEGIN)
     assert rate(judge, BEGIN) == "400/s"
 
 
 def test_with_no_rule_that_adapts_nothing_is_told() -> None:
     judge = used(cap(adapt=None))
-    assert judge.heed("l", "blocked", BEGIN) == []
+    assert judge.observe_broker_load("l", "blocked", BEGIN) == []
     assert rate(judge, BEGIN) == "1000/s"
 
 
@@ -208,7 +208,7 @@ def simulate(adapt: Adapt | None, seconds: int = 120) -> tuple[list[int], list[f
         busy = broker.busy(found, 10 * MS)
         queued[second] = max(queued[second], broker.queued)
         if tick % 25 == 24:
-            judge.heed("l", "busy" if busy else "", now)
+            judge.observe_broker_load("l", "busy" if busy else "", now)
     return passed, queued
 
 

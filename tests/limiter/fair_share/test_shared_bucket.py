@@ -486,7 +486,7 @@ def test_repr_says_who_shares_it() -> None:
     key = key_of(judge, "p")
     ask(judge, key, BEGIN)
     assert repr(bucket_of(key)).startswith(
-        "<SharedBucket topics=1 <Tier free active=1 hungry=0> <Tier free active=0 hungry=0> <Tightening 100%>"
+        "<SharedBucket topics=1 <Tier free active=1 hungry=0> <Tier free active=0 hungry=0> <AdaptiveCap 100%>"
     )
     assert repr(key.share) == "<Share satisfied protected 'p' weight=1 taken=1000000 ns>"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.buckets.factory import Terms
+from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
-from limiter.leases.leased_bucket import IDLE_NS, Lease, Sliced
+from limiter.leases.leased_bucket import IDLE_NS, Lease, LeasedBucket
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule import Match, Rule, RuleError
 from limiter.rules.rule_set import RuleSet
@@ -22,45 +22,45 @@ def messages(rate: int) -> Limit:
 
 def fleet_judge(*rules: Rule, members: int = 3) -> tuple[Judge, Lease]:
     judge, lease = Judge(RuleSet(rules), 1000), Lease(members, parted=True)
-    judge.share(Terms(1, lease, fleet=True))
+    judge.make_buckets_with(BucketFactory(1, lease, fleet=True))
     return judge, lease
 
 
-def grant_all(sliced: Sliced, lease: Lease, now: int) -> int:
+def grant_all(leased: LeasedBucket, lease: Lease, now: int) -> int:
     """Everything that is wished for; how much that was."""
     granted = 0
     for asked, wanted, _ in lease.asks(now):
-        if asked is sliced and wanted > 0:
-            sliced.grant(wanted, 0, now)
+        if asked is leased and wanted > 0:
+            leased.grant(wanted, 0, now)
             granted += wanted
     return granted
 
 
 def test_a_line_is_as_long_as_there_are_few_members() -> None:
     lease = Lease(1)
-    sliced = Sliced(messages(1200), START, lease)
-    assert sliced.available(10_000, 1, 0, START) == 600
+    leased = LeasedBucket(messages(1200), START, lease)
+    assert leased.available(10_000, 1, 0, START) == 600
     lease.members = 3
     lease.asks(START + MS)
-    assert sliced.available(10_000, 1, 0, START + MS) == 200
+    assert leased.available(10_000, 1, 0, START + MS) == 200
     lease.members = 2
     lease.asks(START + 2 * MS)
-    assert sliced.available(10_000, 1, 0, START + 2 * MS) == 300
+    assert leased.available(10_000, 1, 0, START + 2 * MS) == 300
 
 
 def test_one_that_was_idle_learns_of_new_members_when_it_is_used() -> None:
     lease = Lease(1)
-    sliced = Sliced(messages(1200), START, lease)
+    leased = LeasedBucket(messages(1200), START, lease)
     lease.members = 6
-    assert sliced.available(10_000, 1, 0, START + SECOND) == 100
+    assert leased.available(10_000, 1, 0, START + SECOND) == 100
 
 
-def passed_alone(lease: Lease, sliced: Sliced, now: int, milliseconds: int = 4000) -> int:
+def passed_alone(lease: Lease, leased: LeasedBucket, now: int, milliseconds: int = 4000) -> int:
     """How many of an endless flood pass without an owner."""
     passed = 0
     for n in range(milliseconds):
-        count = sliced.available(100, 1, 0, now + n * MS)
-        sliced.take(count, 1, 0)
+        count = leased.available(100, 1, 0, now + n * MS)
+        leased.take(count, 1, 0)
         passed += count
     return passed
 
@@ -68,37 +68,37 @@ def passed_alone(lease: Lease, sliced: Sliced, now: int, milliseconds: int = 400
 @pytest.mark.parametrize(("parted", "per_second"), [(True, 900 + 100 // 4), (False, 1000)])
 def test_who_had_all_of_it_goes_on_with_nine_tenths_where_members_may_be_parted(*, parted: bool, per_second: int) -> None:
     lease = Lease(4, parted=parted)
-    sliced = Sliced(messages(1000), START, lease)
+    leased = LeasedBucket(messages(1000), START, lease)
     now = START
     for _ in range(10_000):
-        sliced.take(sliced.available(1, 1, 0, now), 1, 0)
+        leased.take(leased.available(1, 1, 0, now), 1, 0)
         now += MS
         if now // MS % 20 == 0:
-            grant_all(sliced, lease, now)
+            grant_all(leased, lease, now)
     lease.orphan(now)
-    assert passed_alone(lease, sliced, now) == pytest.approx(4 * per_second, abs=200)
+    assert passed_alone(lease, leased, now) == pytest.approx(4 * per_second, abs=200)
 
 
 def test_what_a_member_got_once_is_no_share_of_it_later() -> None:
     lease = Lease(4, parted=True)
-    sliced = Sliced(messages(1000), START, lease)
+    leased = LeasedBucket(messages(1000), START, lease)
     now = START
     for _ in range(3000):
-        sliced.take(sliced.available(1, 1, 0, now), 1, 0)
+        leased.take(leased.available(1, 1, 0, now), 1, 0)
         now += MS
         if now // MS % 20 == 0:
-            grant_all(sliced, lease, now)
+            grant_all(leased, lease, now)
     for _ in range(20):
         now += IDLE_NS
-        grant_all(sliced, lease, now)
+        grant_all(leased, lease, now)
     lease.orphan(now)
-    assert passed_alone(lease, sliced, now) == pytest.approx(125 + 4 * 25, abs=15)  # its line, and a tenth of a quarter
+    assert passed_alone(lease, leased, now) == pytest.approx(125 + 4 * 25, abs=15)  # its line, and a tenth of a quarter
 
 
 def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
     lease = Lease(2)
     lease.orphan(START)
-    buckets = [Sliced(messages(10), START, lease) for _ in range(50)]
+    buckets = [LeasedBucket(messages(10), START, lease) for _ in range(50)]
     for bucket in buckets:
         bucket.available(1, 1, 0, START)
     assert lease.asks(START + MS) == []

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.buckets.factory import Terms, fraction
-from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, Lease, Sliced
+from limiter.buckets.factory import BucketFactory, fraction
+from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, Lease, LeasedBucket
 from limiter.leases.leased_tokens import SLICE_NS, line_of
-from limiter.leases.owner import Owner, owner_limit
+from limiter.leases.owner import LeaseOwner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from support.asking import RuleSet, ask, judge_of, key_of, per_topic
 
@@ -27,33 +27,33 @@ class World:
         self.members = members
         self.every = every
         self.late = late
-        self.owner = Owner()
+        self.owner = LeaseOwner()
         self.bucket = TokenBucket(owner_limit(limit, members), self.now)
         self.leases = [Lease(members) for _ in range(members)]
-        self.sliced = [Sliced(limit, self.now, lease) for lease in self.leases]
+        self.leased = [LeasedBucket(limit, self.now, lease) for lease in self.leases]
         self.admitted = [0] * members
-        self.post: list[tuple[int, int, Sliced, int, int]] = []  # due, member, whose, messages, bytes
+        self.post: list[tuple[int, int, LeasedBucket, int, int]] = []  # due, member, whose, messages, bytes
         self.cut = False  # nothing reaches the owner
 
     def step(self, offers: list[int], size: int = 0) -> None:
         """One millisecond: every member is offered so many messages of `size` bytes."""
         for member, offer in enumerate(offers):
             if offer:
-                passed = self.sliced[member].available(offer, 1, size, self.now)
+                passed = self.leased[member].available(offer, 1, size, self.now)
                 if passed:
-                    self.sliced[member].take(passed, 1, size)
+                    self.leased[member].take(passed, 1, size)
                     self.admitted[member] += passed
         self.now += MS
         for member, lease in enumerate(self.leases):
             if (self.now // MS + 3 * member) % self.every == 0:
-                for sliced, messages, size_wanted in lease.asks(self.now):
+                for leased, messages, size_wanted in lease.asks(self.now):
                     if not self.cut:
-                        self.post.append((self.now + self.late * MS, member, sliced, messages, size_wanted))
-        for due, member, sliced, messages, wanted in [entry for entry in self.post if entry[0] <= self.now]:
-            self.post.remove((due, member, sliced, messages, wanted))
+                        self.post.append((self.now + self.late * MS, member, leased, messages, size_wanted))
+        for due, member, leased, messages, wanted in [entry for entry in self.post if entry[0] <= self.now]:
+            self.post.remove((due, member, leased, messages, wanted))
             got = self.owner.grant("k", self.bucket, member, messages, wanted, self.now)
             if messages > 0 or wanted > 0:
-                sliced.grant(*got, self.now)
+                leased.grant(*got, self.now)
 
     def run(self, milliseconds: int, offers: list[int], size: int = 0) -> int:
         """The same offer every millisecond; how many were admitted in all."""
@@ -67,7 +67,7 @@ class World:
         self.post = [entry for entry in self.post if entry[1] != member]
         self.owner.gone(member)
         self.leases[member] = Lease(self.members)
-        self.sliced[member] = Sliced(self.limit, self.now, self.leases[member])
+        self.leased[member] = LeasedBucket(self.limit, self.now, self.leases[member])
 
 
 def messages(rate: int, burst: int | None = None) -> Limit:
@@ -78,8 +78,8 @@ def messages(rate: int, burst: int | None = None) -> Limit:
 
 
 def test_first_message_of_a_fresh_key_passes_without_the_owner() -> None:
-    sliced = Sliced(messages(1), START, Lease(4))
-    assert sliced.available(1, 1, 0, START) == 1
+    leased = LeasedBucket(messages(1), START, Lease(4))
+    assert leased.available(1, 1, 0, START) == 1
 
 
 @pytest.mark.parametrize(("burst", "members"), [(1000, 2), (1000, 4), (999, 7), (10, 2), (8, 4)])
@@ -93,62 +93,61 @@ def test_burst_of_one_gives_every_member_one_token() -> None:
 
 def test_limit_of_zero_admits_nothing_and_asks_for_nothing() -> None:
     lease = Lease(2)
-    sliced = Sliced(messages(0), START, lease)
-    assert (sliced.available(1, 1, 0, START), sliced.wait_ns(1, 0, START)) == (0, NEVER)
+    leased = LeasedBucket(messages(0), START, lease)
+    assert (leased.available(1, 1, 0, START), leased.wait_ns(1, 0, START)) == (0, NEVER)
     assert lease.asks(START + MS) == []
 
 
 def test_nothing_is_asked_for_before_the_answer() -> None:
     lease = Lease(2)
-    sliced = Sliced(messages(1000), START, lease)
-    sliced.take(sliced.available(100, 1, 0, START), 1, 0)
+    leased = LeasedBucket(messages(1000), START, lease)
+    leased.take(leased.available(100, 1, 0, START), 1, 0)
     assert len(lease.asks(START + MS)) == 1
     assert lease.asks(START + 2 * MS) == []
-    sliced.grant(1, 0, START + 3 * MS)
+    leased.grant(1, 0, START + 3 * MS)
     assert lease.asks(START + 4 * MS) == []  # that was short: not again at once
     assert len(lease.asks(START + 3 * MS + AGAIN_NS)) == 1
 
 
 def test_who_only_looks_asks_for_nothing_and_who_waits_does() -> None:
     lease = Lease(2)
-    sliced = Sliced(messages(1000), START, lease)
-    assert (sliced.peek_ns(1, 0, START), lease.active) == (0, [])
-    assert (sliced.wait_ns(1, 0, START), lease.active) == (0, [sliced])
+    leased = LeasedBucket(messages(1000), START, lease)
+    assert (leased.peek_ns(1, 0, START), lease.active) == (0, [])
+    assert (leased.wait_ns(1, 0, START), lease.active) == (0, [leased])
 
 
 def test_unanswered_ask_is_asked_again() -> None:
     lease = Lease(2)
-    sliced = Sliced(messages(1000), START, lease)
-    sliced.take(sliced.available(100, 1, 0, START), 1, 0)
+    leased = LeasedBucket(messages(1000), START, lease)
+    leased.take(leased.available(100, 1, 0, START), 1, 0)
     lease.asks(START + MS)
     assert len(lease.asks(START + MS + LOST_NS)) == 1
-    assert lease.lost == 1
 
 
 def test_idle_member_gives_back_what_it_has_and_asks_no_more() -> None:
     lease = Lease(2)
-    sliced = Sliced(messages(1000), START, lease)
-    sliced.take(sliced.available(1, 1, 0, START), 1, 0)
+    leased = LeasedBucket(messages(1000), START, lease)
+    leased.take(leased.available(1, 1, 0, START), 1, 0)
     ((_, wanted, _),) = lease.asks(START + MS)
-    sliced.grant(wanted, 0, START + 2 * MS)
-    assert lease.asks(START + MS + IDLE_NS) == [(sliced, 1 - wanted, 0)]
-    assert (sliced.listed, lease.active) == (False, [])
+    leased.grant(wanted, 0, START + 2 * MS)
+    assert lease.asks(START + MS + IDLE_NS) == [(leased, 1 - wanted, 0)]
+    assert (leased.listed, lease.active) == (False, [])
 
 
 def test_oversized_request_passes_for_who_owes_nothing_and_is_paid_for() -> None:
-    sliced = Sliced(messages(10, 10), START, Lease(2))
-    assert sliced.available(2, 50, 0, START) == 1
-    sliced.take(1, 50, 0)
-    assert sliced.available(1, 1, 0, START) == 0
-    assert sliced.wish(START + MS)[0] > 50
+    leased = LeasedBucket(messages(10, 10), START, Lease(2))
+    assert leased.available(2, 50, 0, START) == 1
+    leased.take(1, 50, 0)
+    assert leased.available(1, 1, 0, START) == 0
+    assert leased.wish(START + MS)[0] > 50
 
 
 def test_a_run_of_oversized_requests_passes_as_its_requests_one_by_one_do() -> None:
     """Else one is refused although it would pass: a refusal by no rule."""
-    sliced, single = Sliced(messages(8, 8), START, Lease(2)), Sliced(messages(8, 8), START, Lease(2))  # lines of 2
-    for each in (sliced, single):
+    leased, single = LeasedBucket(messages(8, 8), START, Lease(2)), LeasedBucket(messages(8, 8), START, Lease(2))  # lines of 2
+    for each in (leased, single):
         each.grant(10, 0, START)
-    assert sliced.available(100, 5, 0, START) == 3  # the third goes into debt, as it may
+    assert leased.available(100, 5, 0, START) == 3  # the third goes into debt, as it may
     passed = 0
     while single.available(1, 5, 0, START):
         single.take(1, 5, 0)
@@ -160,7 +159,7 @@ def test_a_bucket_whose_place_another_has_taken_asks_for_nothing_any_more() -> N
     """Its grants would go to the other one, so it would ask for the same debt for ever."""
     judge = judge_of(per_topic(10))
     lease = Lease(2)
-    judge.share(Terms(2, lease))
+    judge.make_buckets_with(BucketFactory(2, lease))
     key = key_of(judge, "orders")
     assert ask(judge, key, START, count=2).passed == 2
     judge.replace(RuleSet((per_topic(10, algorithm="pacing"),)), START + MS)
@@ -170,16 +169,16 @@ def test_a_bucket_whose_place_another_has_taken_asks_for_nothing_any_more() -> N
 
 
 def test_breaker_never_waits_longer_than_the_line_needs() -> None:
-    sliced = Sliced(messages(1000, 1000), START, Lease(2))  # a line of 250
-    sliced.take(250, 1, 0)
-    assert sliced.full_in_ns(1, 0, START) == 250 * MS
+    leased = LeasedBucket(messages(1000, 1000), START, Lease(2))  # a line of 250
+    leased.take(250, 1, 0)
+    assert leased.full_in_ns(1, 0, START) == 250 * MS
 
 
 def test_change_keeps_debts_in_proportion() -> None:
-    sliced = Sliced(messages(1000, 1000), START, Lease(2))
-    sliced.take(100, 1, 0)
-    sliced.change(messages(2000, 2000), START)
-    assert sliced.available(1000, 1, 0, START) == 300
+    leased = LeasedBucket(messages(1000, 1000), START, Lease(2))
+    leased.take(100, 1, 0)
+    leased.change(messages(2000, 2000), START)
+    assert leased.available(1000, 1, 0, START) == 300
 
 
 def test_fraction_divides_rates_exactly() -> None:
@@ -189,7 +188,7 @@ def test_fraction_divides_rates_exactly() -> None:
 
 
 def test_owner_shares_what_it_is_short_of() -> None:
-    owner = Owner()
+    owner = LeaseOwner()
     bucket = TokenBucket(messages(1000, 100), START)
     assert owner.grant("k", bucket, 0, 400, 0, START) == (100, 0)
     now = START + 20 * MS
@@ -197,7 +196,7 @@ def test_owner_shares_what_it_is_short_of() -> None:
 
 
 def test_owner_takes_back() -> None:
-    owner = Owner()
+    owner = LeaseOwner()
     bucket = TokenBucket(messages(1000, 100), START)
     owner.grant("k", bucket, 0, 100, 0, START)
     owner.grant("k", bucket, 0, -40, 0, START)
@@ -205,11 +204,11 @@ def test_owner_takes_back() -> None:
 
 
 def test_owner_forgets_who_was_short() -> None:
-    owner = Owner()
+    owner = LeaseOwner()
     bucket = TokenBucket(messages(1000, 100), START)
     owner.grant("k", bucket, 0, 400, 0, START)
     owner.sweep(START + SECOND)
-    assert repr(owner) == "<Owner granted=0 refused=1 short=0>"
+    assert repr(owner) == "<LeaseOwner granted=0 refused=1 short=0>"
 
 
 # ---- the sum -----------------------------------------------------------------------------------------------------------
@@ -330,11 +329,11 @@ def test_idle_member_that_loses_its_owner_has_an_even_share() -> None:
 
 def test_wait_is_exact_without_an_owner() -> None:
     lease = Lease(2)
-    sliced = Sliced(messages(1000, 1000), START, lease)
+    leased = LeasedBucket(messages(1000, 1000), START, lease)
     lease.orphan(START)
-    sliced.take(sliced.available(250, 1, 0, START), 1, 0)
-    wait = sliced.wait_ns(3, 0, START)
-    assert [sliced.available(1, 3, 0, START + wait - 1), sliced.available(1, 3, 0, START + wait)] == [0, 1]
+    leased.take(leased.available(250, 1, 0, START), 1, 0)
+    wait = leased.wait_ns(3, 0, START)
+    assert [leased.available(1, 3, 0, START + wait - 1), leased.available(1, 3, 0, START + wait)] == [0, 1]
 
 
 def test_sum_recovers_when_the_owner_is_back() -> None:
