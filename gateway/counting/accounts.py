@@ -18,6 +18,7 @@ from limiter.keys import Key, Tally
 
 TOPICS_KEPT: Final = 10_000  # topics with totals of their own; further ones are counted under OTHER
 OTHER: Final = "__other__"
+WINDOW_NS: Final = 100_000_000  # ns; how long the window is whose busiest the access log shows (max_100ms_messages)
 SLICE: Final = 256  # keys folded, or topics whose rates are worked out, in one go: 0.3 ms
 SLICES: Final = 32  # at most, with a turn of the loop after each: a second is to be closed well before the next one's end
 
@@ -109,8 +110,17 @@ class Accounts:
         self._dirty: list[Key] = []
         self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be at the next tick
 
+    def tally_of(self, key: Key) -> Tally:
+        """The counters of `key`, to be added to; from now on it is on the list to fold.
+
+        Decode and Forward, which count every message, check `key.dirty` and call `note` themselves: that saves a call per part.
+        """
+        if not key.dirty:
+            self.note(key)
+        return key.tally
+
     def note(self, key: Key) -> None:
-        """Put `key` on the list to fold. The caller checks `key.dirty` first, to save the call."""
+        """Put `key` on the list to fold. The caller checks `key.dirty` first."""
         key.dirty = True
         self._dirty.append(key)
 

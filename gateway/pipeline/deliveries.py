@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.counting.accounts import Accounts
+from gateway.counting.accounts import WINDOW_NS, Accounts
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.pipeline import Batch
 
-WINDOW_NS: Final = 100_000_000  # access log's max_100ms_messages
-SMALLEST_READ: Final = 4096  # bytes, near the end of what may be parked: enough for some progress, little enough to stay near the bound
+MIN_READ_BYTES: Final = 4096  # of one read near the bound of what may be parked: some progress, little overshoot; a guess
 
 
 class LimitDeliveries:
@@ -54,7 +53,7 @@ class LimitDeliveries:
     def read_bytes(self, most: int) -> int:
         """How much to read from the broker at once: near the bound only little, or one read would go far beyond it."""
         parked = self.budget.parked_bytes
-        return most if parked == 0 else min(most, max(self.hold_bytes - parked, SMALLEST_READ))
+        return most if parked == 0 else min(most, max(self.hold_bytes - parked, MIN_READ_BYTES))
 
     def count(self, now: int) -> None:
         """Enter into the accounts what the conversation has reported."""
@@ -63,10 +62,7 @@ class LimitDeliveries:
             return
         window = now // WINDOW_NS
         for delivered in reports.delivered:
-            key = delivered.key
-            if not key.dirty:
-                self.accounts.note(key)
-            tally = key.tally
+            tally = self.accounts.tally_of(delivered.key)
             if delivered.received:
                 tally.receive(delivered.received, window)
             tally.messages += delivered.forwarded

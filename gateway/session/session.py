@@ -401,9 +401,7 @@ class Session:
             key = part.key
             part.release_slots(self.reports.endings)
             if part.kind == REQUEST and key is not None:
-                if not key.dirty:
-                    self.shared.accounts.note(key)
-                key.tally.abandoned += part.count * part.messages
+                self.shared.accounts.tally_of(key).abandoned += part.count * part.messages
 
     def __repr__(self) -> str:
         state = "over" if self.over else "draining" if self.draining else "open"

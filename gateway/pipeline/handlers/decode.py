@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.counting.accounts import Accounts
+from gateway.counting.accounts import WINDOW_NS, Accounts
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST, Part
@@ -18,13 +18,15 @@ from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.protocols import RETRY_PREFIX
 
-REQUESTS_PER_TURN: Final = 512  # fairness between sessions, as Netty's maxMessagesPerRead; 512 short messages are about 0.2 ms
-CRUMB: Final = 512  # bytes; smaller pieces are joined up to LOAF, for each object costs 33 more: a client could trickle 40 times its bytes
-LOAF: Final = 4096
-SHORT_REST: Final = 32_768  # bytes; joining them with the next read costs less than the read itself, however small the reads are
-LONG_READ: Final = 16_384  # bytes; joined with so much, the rest would cost more than decoding what begins in it by itself (a guess)
-STEPS: Final = 6  # until that is whole: an AMQP publish tells in five (its method, a header's size, the header, a body's size, the body)
-WINDOW_NS: Final = 100_000_000  # access log's max_100ms_messages
+MAX_REQUESTS_PER_TURN: Final = 512  # requests; fairness between sessions, as Netty's maxMessagesPerRead; 512 short ones take about 0.2 ms
+# Pieces below the first are joined up to the second: each bytes object costs 33 more, so a client could trickle 40 times its bytes.
+COALESCE_BELOW_BYTES: Final = 512  # a guess
+COALESCE_UP_TO_BYTES: Final = 4096  # a guess
+JOIN_REST_BELOW_BYTES: Final = 32_768  # a shorter rest is joined with the next read: cheaper than the read itself
+BRIDGE_READ_ABOVE_BYTES: Final = (
+    16_384  # a read so long is not joined with the rest: decoding what begins in it by itself is cheaper; a guess
+)
+MAX_BRIDGE_STEPS: Final = 6  # until that is whole: an AMQP publish needs five (method, a header's size, header, a body's size, body)
 PRODUCE: Final = "produce"
 
 
@@ -45,14 +47,14 @@ class Decode(Handler):
     def carry(self, batch: Batch) -> bool:
         data = batch.data
         parts = batch.parts
-        room = min(self.credit.credit, REQUESTS_PER_TURN)
+        room = min(self.credit.credit, MAX_REQUESTS_PER_TURN)
         at = 0
         requests = 0
         fault = False  # there is one behind what the bridge brought, which goes its way first: the next call meets it again
         try:
             if self.rest or self.later:
-                if data and not self.pending and not self.later and len(self.rest) <= SHORT_REST:
-                    if room > 0 and len(data) >= LONG_READ:
+                if data and not self.pending and not self.later and len(self.rest) <= JOIN_REST_BELOW_BYTES:
+                    if room > 0 and len(data) >= BRIDGE_READ_ABOVE_BYTES:
                         at = self._bridge(data, room, parts)
                         room -= 1
                     if self.rest:
@@ -96,7 +98,7 @@ class Decode(Handler):
         """
         conversation = self.conversation
         at = 0
-        for _ in range(STEPS):
+        for _ in range(MAX_BRIDGE_STEPS):
             end = at + conversation.need - len(self.rest)
             if end <= at or end > len(data):
                 break
@@ -112,7 +114,7 @@ class Decode(Handler):
         """All undecoded bytes with `data` behind them, or b"" while too few to get further."""
         if data:
             later = self.later
-            if later and len(data) < CRUMB and len(later[-1]) < LOAF:
+            if later and len(data) < COALESCE_BELOW_BYTES and len(later[-1]) < COALESCE_UP_TO_BYTES:
                 later[-1] += data
             else:
                 later.append(data)

@@ -66,17 +66,15 @@ class RateLimit(Handler):
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key
         assert key is not None
-        if not key.dirty:
-            self.accounts.note(key)
-        key.tally.refused_by = part.bucket
-        key.tally.retry_after_ns = part.wait_ns
+        tally = self.accounts.tally_of(key)
+        tally.refused_by = part.bucket
+        tally.retry_after_ns = part.wait_ns
         apply_action(self.conversation, part, now)
 
     def _count_shadow_and_bypass(self, part: Part) -> None:
         key = part.key
         assert key is not None
-        if not key.dirty:
-            self.accounts.note(key)
+        tally = self.accounts.tally_of(key)
         if part.bypassed:
-            key.tally.bypassed += part.count * part.messages
-        key.tally.shadow_refused += part.shadow_refused * part.messages
+            tally.bypassed += part.count * part.messages
+        tally.shadow_refused += part.shadow_refused * part.messages

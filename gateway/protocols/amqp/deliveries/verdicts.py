@@ -17,7 +17,7 @@ from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.refusal import publish_end
 from limiter.limits import NEVER
 
-MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's REQUESTS_PER_TURN
+MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's MAX_REQUESTS_PER_TURN
 
 
 class DeliveryVerdicts:

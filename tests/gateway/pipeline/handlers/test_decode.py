@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.handlers.decode import LONG_READ, SHORT_REST, STEPS, Decode
+from gateway.pipeline.handlers.decode import BRIDGE_READ_ABOVE_BYTES, JOIN_REST_BELOW_BYTES, MAX_BRIDGE_STEPS, Decode
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch
 from limiter.credit import Credit
@@ -18,7 +18,9 @@ from support.conversations import Talk
 PROTOCOLS = ("amqp", "rocketmq")
 BODIES = st.lists(st.sampled_from((0, 1, 200, 4_096, 4_097, 16_384, 140_000)), min_size=1, max_size=30)
 READS = st.lists(
-    st.one_of(st.integers(1, 300), st.integers(LONG_READ - 2, LONG_READ + 2), st.integers(1, 262_144)), min_size=1, max_size=30
+    st.one_of(st.integers(1, 300), st.integers(BRIDGE_READ_ABOVE_BYTES - 2, BRIDGE_READ_ABOVE_BYTES + 2), st.integers(1, 262_144)),
+    min_size=1,
+    max_size=30,
 )
 
 
@@ -94,24 +96,24 @@ def undecoded(decode: Decode) -> bytes:
 def test_a_long_read_is_not_copied_to_complete_one_message(protocol: str, size: int) -> None:
     """Wherever the read before has ended; only what begins before a read and ends in it is joined, one message."""
     whole = message(protocol, 0, size)
-    read = 4 * LONG_READ
+    read = 4 * BRIDGE_READ_ABOVE_BYTES
     stream = b"".join(message(protocol, number, size) for number in range(5 * read // size))
     for end in range(read, read + len(whole) + 2, 1 if size == 200 else 97):
         reader = Reader(protocol, 1_000)
         reader.read(stream[:end])
-        assert len(reader.decode.rest) <= SHORT_REST
+        assert len(reader.decode.rest) <= JOIN_REST_BELOW_BYTES
         del reader.parts[:]
         long = stream[end : end + read]
         reader.read(long)
         joined = [part for part in reader.parts if part.data is not long]
-        assert sum(part.end - part.start for part in joined) <= len(whole) + STEPS, f"cut at {end}"
+        assert sum(part.end - part.start for part in joined) <= len(whole) + MAX_BRIDGE_STEPS, f"cut at {end}"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_was_whole_before_bad_bytes_goes_its_way_first(protocol: str) -> None:
     """Wherever the reads before them have ended. (AMQP gives up what came in one read with them, as brokers do.)"""
     good = message(protocol, 0, 200)
-    bad = b"\xff" * 2 * LONG_READ
+    bad = b"\xff" * 2 * BRIDGE_READ_ABOVE_BYTES
     for cut in range(1, len(good) + 4):
         reader = Reader(protocol, 1_000)
         faults = 0
