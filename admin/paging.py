@@ -19,9 +19,9 @@ from admin.routing import Parameter, Request
 T = TypeVar("T")
 SortKey = tuple[float, str]
 
-MOST: Final = 500  # items per page (docs/design/reliability.md 5)
+MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
 DEFAULT: Final = 100
-LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MOST}", most=MOST)
+LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
 QUERY: Final = Parameter("q", "text", "only items whose name contains this, upper and lower case alike")
 

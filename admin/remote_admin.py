@@ -22,7 +22,7 @@ from admin import log
 from admin.bodies import ChangeContext, LimitBody, override
 from admin.changes import Author, WriteFailedError
 from admin.context import limits_in_use
-from admin.endpoints.limits import LONGEST_NAME
+from admin.endpoints.limits import MAX_NAME_BYTES
 from admin.problems import ProblemError
 from admin.state import StoredOverride, key_of, key_target, parse_time
 from limiter.keys import TopicName, rocketmq_topic
@@ -149,8 +149,8 @@ class LimitRequestService:
             return [(target, override(body, self._store.state.keys.get(target), change_context))], None
 
         try:
-            if len(topic) > LONGEST_NAME:
-                raise ValueError(f"a topic of {len(topic)} bytes; no broker takes more than {LONGEST_NAME}")
+            if len(topic) > MAX_NAME_BYTES:
+                raise ValueError(f"a topic of {len(topic)} bytes; no broker takes more than {MAX_NAME_BYTES}")
             if rate > 0 and per_second(rate).amount == 0:
                 raise ValueError(f"{rate} a second is too little to be kept; say 0 to refuse everything")
             await self._store.change(edit, author, action)

@@ -29,7 +29,7 @@ from admin.routing import Answer
 
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-MOST_CONNECTIONS: Final = 64  # docs/design/reliability.md F53
+MAX_CONNECTIONS: Final = 64  # open at once; docs/design/reliability.md F53
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
 Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable[Answer]]  # (head or what was wrong, body, peer's address)
@@ -50,7 +50,7 @@ class Server:
     Holds at most `most` connections, with one head, one body (as long as `respond` lets it be) and one piece of an answer each.
     """
 
-    def __init__(self, respond: Respond, deadlines: Deadlines | None = None, most: int = MOST_CONNECTIONS) -> None:
+    def __init__(self, respond: Respond, deadlines: Deadlines | None = None, most: int = MAX_CONNECTIONS) -> None:
         self._respond = respond
         self.deadlines = deadlines or Deadlines()
         self.most = most

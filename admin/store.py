@@ -52,7 +52,7 @@ __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
 
 STATE: Final = "state.json"
 LOCK: Final = "lock"
-MOST_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change (about 3 MB then)
+MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
 SYSTEM: Final = "sluice"  # who changes what nobody asked for: expiry
 
 EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
@@ -177,8 +177,8 @@ class Store:
         unfit by now.
         """
         state = self.state.changed(edits)
-        if len(state.keys) > MOST_KEYS:
-            raise RuleError("limits", f"there are {MOST_KEYS} live changes of keys already; publish quotas, or write rules, instead")
+        if len(state.keys) > MAX_KEYS:
+            raise RuleError("limits", f"there are {MAX_KEYS} live changes of keys already; publish quotas, or write rules, instead")
         unfit = self.unfit(state)
         for target, after in edits:
             name = target.removeprefix("rules/")

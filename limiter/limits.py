@@ -14,7 +14,7 @@ from typing import Final
 SECOND: Final = 1_000_000_000  # nanoseconds
 NEVER: Final = (1 << 62) - 1  # nanoseconds (146 years): a time that does not come; the largest that compiled code compares without a call
 DEFAULT_BURST_NS: Final = SECOND  # a burst is one second of the rate where nothing else is said (docs/design/limiter.md 1)
-MOST_PER_SECOND: Final = 10**15  # a guess: above any broker, and small enough that a typing error is noticed
+MAX_PER_SECOND: Final = 10**15  # tokens; a rate; above any broker, and low enough that a typing error is noticed (guess)
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Rate:
             raise ValueError(f"a rate of {self.amount} is negative; 0 refuses everything, leaving the limit out limits nothing")
         if self.per_ns <= 0:
             raise ValueError(f"a rate needs a period longer than nothing, not {self.per_ns} ns")
-        if self.amount * SECOND > MOST_PER_SECOND * self.per_ns:
-            raise ValueError(f"a rate of {self.amount * SECOND // self.per_ns}/s is above {MOST_PER_SECOND}/s; leave the limit out instead")
+        if self.amount * SECOND > MAX_PER_SECOND * self.per_ns:
+            raise ValueError(f"a rate of {self.amount * SECOND // self.per_ns}/s is above {MAX_PER_SECOND}/s; leave the limit out instead")
         shared = gcd(self.amount, self.per_ns)
         if shared > 1:
             object.__setattr__(self, "amount", self.amount // shared)

@@ -18,9 +18,11 @@ from typing import Final
 from limiter.protocols import PROTOCOL_NAMES
 
 VERSION: Final = 1
-MOST_BYTES: Final = 256 * 2**20  # of a snapshot; 1,000,000 quotas with their evidence are about 250 MB
-MOST_RATE: Final = 10**15  # per second; as limiter.limits
-LONGEST_TOPIC: Final = 4096  # characters; AMQP: three names of 255 bytes, each byte %XX at worst, come to 2297
+MAX_SNAPSHOT_BYTES: Final = 256 * 2**20  # bytes; a snapshot; 1,000,000 quotas with their evidence are about 250 MB
+MAX_PER_SECOND: Final = 10**15  # tokens; a rate; as limiter.limits
+MAX_TEXT_CHARS: Final = (
+    4096  # characters; any text, above all a topic's; AMQP's longest: three names of 255 bytes, each byte as %XX, are 2297
+)
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
@@ -115,8 +117,8 @@ def normal(value: JSON, path: str) -> JSON:
 
 def load(data: bytes) -> Snapshot:
     """Read a snapshot. Raises SnapshotError naming the JSON path; never anything else, whatever the bytes."""
-    if len(data) > MOST_BYTES:
-        raise SnapshotError("", f"{len(data)} bytes, more than the {MOST_BYTES} a snapshot may have")
+    if len(data) > MAX_SNAPSHOT_BYTES:
+        raise SnapshotError("", f"{len(data)} bytes, more than the {MAX_SNAPSHOT_BYTES} a snapshot may have")
     try:
         document: JSON = json.loads(data, parse_constant=refuse_constant, object_pairs_hook=refuse_twice)
     except SnapshotError:
@@ -191,14 +193,14 @@ def read_pair(value: JSON, path: str) -> tuple[float, int] | None:
     rate, burst = found["rate"], found["burst"]
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not math.isfinite(rate):
         raise SnapshotError(f"{path}.rate", f"{rate!r} is no rate per second")
-    if not 0 <= rate <= MOST_RATE:
-        raise SnapshotError(f"{path}.rate", f"{rate} is outside 0 to {MOST_RATE}")
+    if not 0 <= rate <= MAX_PER_SECOND:
+        raise SnapshotError(f"{path}.rate", f"{rate} is outside 0 to {MAX_PER_SECOND}")
     if isinstance(burst, float) and math.isfinite(burst) and burst == int(burst):
         burst = int(burst)
     if isinstance(burst, bool) or not isinstance(burst, int):
         raise SnapshotError(f"{path}.burst", f"{burst!r} is no whole number of tokens")
-    if not (0 if rate == 0 else 1) <= burst <= MOST_RATE:
-        raise SnapshotError(f"{path}.burst", f"{burst} is outside 1 to {MOST_RATE}")
+    if not (0 if rate == 0 else 1) <= burst <= MAX_PER_SECOND:
+        raise SnapshotError(f"{path}.burst", f"{burst} is outside 1 to {MAX_PER_SECOND}")
     return whole(rate), burst
 
 
@@ -224,8 +226,8 @@ def read_list(value: JSON, path: str) -> list[JSON]:
 def read_text(value: JSON, path: str) -> str:
     if not isinstance(value, str) or not value:
         raise SnapshotError(path, f"{value!r} must be a text that is not empty")
-    if len(value) > LONGEST_TOPIC:
-        raise SnapshotError(path, f"{len(value)} characters, more than {LONGEST_TOPIC}")
+    if len(value) > MAX_TEXT_CHARS:
+        raise SnapshotError(path, f"{len(value)} characters, more than {MAX_TEXT_CHARS}")
     try:
         value.encode()
     except UnicodeEncodeError:

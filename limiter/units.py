@@ -36,9 +36,9 @@ NUMBER: Final = r"(?P<number>\d+(?:\.\d+)?)"
 RATE: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z]*)\s*/\s*(?P<many>\d*)\s*(?P<period>[A-Za-zµ]+)\s*", re.ASCII)
 QUANTITY: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-zµ]*)\s*")
 SHARE: Final = re.compile(rf"\s*{NUMBER}\s*%\s*/\s*(?P<window>[0-9.]+\s*[A-Za-zµ]+)\s*", re.ASCII)
-SHORTEST_WINDOW: Final = SECOND
-LONGEST_WINDOW: Final = 600 * SECOND  # a guess: longer ago says nothing about now
-LONGEST: Final = 64  # characters; a number of a million digits takes Python seconds to read
+MIN_WINDOW_NS: Final = SECOND  # ns; the window of a share; less is not an average (guess)
+MAX_WINDOW_NS: Final = 600 * SECOND  # ns; the window of a share; longer ago says nothing about now (guess)
+MAX_TEXT_CHARS: Final = 64  # characters; a quantity; a number of a million digits takes Python seconds to read
 
 
 def parse_rate(text: str) -> Rate:
@@ -54,9 +54,9 @@ def parse_byte_rate(text: str) -> Rate:
 def read_rate(text: str, units: dict[str, int], example: str) -> Rate:
     if not isinstance(text, str):
         raise ValueError(not_text(text, "rate", "/s", example))
-    found = RATE.fullmatch(text) if len(text) <= LONGEST else None
+    found = RATE.fullmatch(text) if len(text) <= MAX_TEXT_CHARS else None
     if found is None:
-        number = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+        number = QUANTITY.fullmatch(text) if len(text) <= MAX_TEXT_CHARS else None
         if number is not None and number["unit"] in units:
             raise ValueError(bare_number(text, f"{text.strip()}/s"))
         raise ValueError(f"{shorten(text)} is no rate{negative(text)}; write it like {example}")
@@ -88,7 +88,7 @@ def parse_from_now(text: str) -> int:
 
 def parse_share(text: str) -> BypassBound:
     """A part of what came within a window: `10%/10s`, `0.5%/1min`. Raises ValueError with a hint."""
-    found = SHARE.fullmatch(text) if len(text) <= LONGEST else None
+    found = SHARE.fullmatch(text) if len(text) <= MAX_TEXT_CHARS else None
     if found is None:
         raise ValueError(f"{shorten(text)} is no share of a time; write it like 10%/10s")
     parts = Fraction(found["number"]) * PARTS / 100
@@ -97,7 +97,7 @@ def parse_share(text: str) -> BypassBound:
         raise ValueError(f"{shorten(text)}: more than all of it; the most is 100%")
     if parts.denominator != 1:
         raise ValueError(f"{shorten(text)} has too many decimal places; four are the most")
-    if not SHORTEST_WINDOW <= window <= LONGEST_WINDOW or window % (SECOND // 1000):
+    if not MIN_WINDOW_NS <= window <= MAX_WINDOW_NS or window % (SECOND // 1000):
         raise ValueError(f"{shorten(text)}: a window is 1s to 10min long, in whole milliseconds; write it like 10%/10s")
     return BypassBound(parts.numerator, window)
 
@@ -106,7 +106,7 @@ def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], w
     first_unit = example.lstrip("0123456789")
     if not isinstance(text, str):
         raise ValueError(not_text(text, what, first_unit, example))
-    found = QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    found = QUANTITY.fullmatch(text) if len(text) <= MAX_TEXT_CHARS else None
     if found is None:
         raise ValueError(f"{shorten(text)} is no {what}{negative(text)}; write it like {example}")
     if not found["unit"]:
@@ -141,7 +141,7 @@ def unknown(text: str, unit: str, meant: str, units: dict[str, int], example: st
 
 
 def shorten(text: str) -> str:
-    return repr(text if len(text) <= LONGEST else text[:LONGEST] + "...")
+    return repr(text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "...")
 
 
 def format_rate(rate: Rate) -> str:

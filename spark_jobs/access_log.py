@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CLOSED: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
-MOST_COUNT: Final = (
+MAX_COUNT: Final = (
     10**12
 )  # messages or bytes of one line: a second of a terabyte is no measurement, and sums of sane counts cannot overflow
 LOOKS: Final = 3  # times to look again when a file vanishes between listing and hashing: one rename per file and day
@@ -94,7 +94,7 @@ def parse(lines: DataFrame, date: str) -> DataFrame:
     empty = F.expr(
         "not coalesce(heartbeat, false) and (protocol is null or topic is null or operation is null or messages is null or bytes is null)"
     )
-    range_ = F.expr(" or ".join(f"not coalesce({name}, 0) between 0 and {MOST_COUNT}" for name in counts))
+    range_ = F.expr(" or ".join(f"not coalesce({name}, 0) between 0 and {MAX_COUNT}" for name in counts))
     fault = (
         F.when(F.col(CORRUPT).isNotNull() | glued, "json")
         .when(F.col("v") != 1, "version")

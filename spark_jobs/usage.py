@@ -18,7 +18,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.quota_snapshot import LONGEST_TOPIC
+from limiter.quota_snapshot import MAX_TEXT_CHARS
 from spark_jobs.schemas import KEY, QUOTA_KEY
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def with_quota_topics(rows: DataFrame) -> DataFrame:
     """Rows of topics that can have a quota: names that a snapshot can hold, but not the broker's own, retries, dead letters or generated
     names (`limiter.protocols`). The rule of the file holds for those."""
     wanted = reduce(or_, map(_can_have_quota, PROTOCOL_NAMES.values()))
-    return rows.where(F.length("topic").between(1, LONGEST_TOPIC) & wanted)
+    return rows.where(F.length("topic").between(1, MAX_TEXT_CHARS) & wanted)
 
 
 def _can_have_quota(names: ProtocolNames) -> Column:

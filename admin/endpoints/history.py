@@ -15,8 +15,8 @@ from admin.snapshots import Publication
 from admin.state import Edit, PublishedQuotas, StateError
 from admin.views import AuditPage, HistoryEntry, HistoryPage, Preview
 
-MOST: Final = 10**15
-BEFORE: Final = Parameter("cursor", "count", "`next` of the page before", most=MOST)
+MAX_REVISION: Final = 10**15  # bounds the cursor; more changes than any gateway sees (guess)
+BEFORE: Final = Parameter("cursor", "count", "`next` of the page before", most=MAX_REVISION)
 
 
 def current_etag(context: Context) -> str:
@@ -34,7 +34,7 @@ def revision_of(request: Request) -> int:
 async def list_history(context: Context) -> Answer:
     request = context.request
     kept = context.store.revisions()
-    before = request.count("cursor", MOST)
+    before = request.count("cursor", MAX_REVISION)
     count = request.count("limit", DEFAULT)
     wanted = [revision for revision in kept if revision < before][-count:]
     entries = await context.store.entries(wanted)
@@ -102,7 +102,7 @@ def _not_kept(context: Context, revision: int) -> ProblemError:
 async def audit(context: Context) -> Answer:
     request = context.request
     count = request.count("limit", DEFAULT)
-    entries = await context.store.lines(request.count("cursor", MOST), count)
+    entries = await context.store.lines(request.count("cursor", MAX_REVISION), count)
     following = str(entries[-1].sequence) if len(entries) == count and entries[-1].sequence > 1 else None
     return Answer(AuditPage(entries, following))
 

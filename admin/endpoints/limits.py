@@ -28,7 +28,7 @@ from limiter.rules.matching import Subject
 from limiter.rules.rule import OPERATIONS, PROTOCOLS
 from limiter.rules.rule_set import UNRULED, Effective
 
-LONGEST_NAME: Final = 255  # bytes: AMQP's short strings, RocketMQ's longest topic (%RETRY% and a group)
+MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)
 RULES_ON_LOOP: Final = 200  # that are explained on the loop's thread: some 5 ms at most
 SORTS: Final = ("name", "fill", "rate", "refused", "last_refused")
 
@@ -37,9 +37,9 @@ def key_of_request(context: Context) -> TopicName:
     """The key that the path names; raises ProblemError 422 where none can be called so."""
     names = context.request.path
     faults = [
-        Fault(f"{{{name}}}", f"{len(value)} bytes; no broker takes more than {LONGEST_NAME}")
+        Fault(f"{{{name}}}", f"{len(value)} bytes; no broker takes more than {MAX_NAME_BYTES}")
         for name, value in names.items()
-        if len(value) > LONGEST_NAME
+        if len(value) > MAX_NAME_BYTES
     ]
     if faults:
         raise invalid("there can be no such key", faults)

@@ -26,7 +26,7 @@ CODES: Final = {
     429: NOT_AUTHORISED,  # too many failed attempts
 }
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
-MOST_BYTES: Final = 512 << 20  # of an answer; a snapshot of quotas may have 256 MiB
+MAX_ANSWER_BYTES: Final = 512 << 20  # bytes; one answer; a snapshot of quotas may have 256 MiB
 PAGE: Final = 500  # the most the API gives at once
 
 
@@ -98,7 +98,7 @@ class AdminClient:
         try:
             connection.request(method, full, data, headers)
             answer = connection.getresponse()
-            raw = answer.read(MOST_BYTES + 1)
+            raw = answer.read(MAX_ANSWER_BYTES + 1)
         except TimeoutError:
             raise CommandError(UNREACHABLE, f"{self.url} did not answer within {self._timeout_s:g} s; see --timeout") from None
         except (OSError, http.client.HTTPException) as error:

@@ -25,7 +25,7 @@ from limiter.units import format_rate
 if TYPE_CHECKING:
     from gateway.settings.load import Settings
 
-SHORTEST_BURST_NS: Final = 20_000_000  # below 20 ms of the rate a bucket refuses what the network bunches (docs/design/reliability.md 1.4)
+MIN_BURST_NS: Final = 20_000_000  # ns of the rate; a smaller burst refuses what the network bunches; docs/design/reliability.md 1.4
 FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connections (a guess at what a sidecar needs)
 
 
@@ -39,13 +39,13 @@ def short_bursts(settings: Settings) -> Iterator[ConfigProblem]:
 
 def _short_bursts(settings: Settings, path: str, limit: Limit) -> Iterator[ConfigProblem]:
     for what, rate, capacity in (("messages", limit.messages, limit.messages_capacity()), ("bytes", limit.bytes, limit.bytes_capacity())):
-        if rate is not None and rate.amount and capacity < rate.tokens_in(SHORTEST_BURST_NS):
+        if rate is not None and rate.amount and capacity < rate.tokens_in(MIN_BURST_NS):
             message = f"the burst of {capacity} {what} is below 20 ms of {format_rate(rate)}: even traffic will be refused"
             yield settings.problem(path, message, f"give at least {_least(rate)} {what}, or leave burst out")
 
 
 def _least(rate: Rate) -> int:
-    return rate.tokens_in(SHORTEST_BURST_NS)
+    return rate.tokens_in(MIN_BURST_NS)
 
 
 def fleet_without_client(settings: Settings) -> Iterator[ConfigProblem]:

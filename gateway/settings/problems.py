@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST_QUOTE: Final = 60  # characters of an offending text; a guess at what still reads well
-LONGEST_LINE: Final = 120  # characters of a source line around the column
+MAX_QUOTE_CHARS: Final = 60  # characters; a quoted value; what still reads well (guess)
+MAX_LINE_CHARS: Final = 120  # characters; the part of a source line around the column; what fits a terminal (guess)
 
 _SECRET: Final = re.compile(
     r"""(?ix)
@@ -35,8 +35,8 @@ def masked(text: str) -> str:
 def quoted(text: str) -> str:
     """`text` in double quotes, on one line, control characters escaped, cut to a readable length, secrets masked."""
     text = masked(text)
-    if len(text) > LONGEST_QUOTE:
-        text = text[: LONGEST_QUOTE - 1] + "…"
+    if len(text) > MAX_QUOTE_CHARS:
+        text = text[: MAX_QUOTE_CHARS - 1] + "…"
     escaped = json.dumps(text, ensure_ascii=False)
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
 
@@ -93,8 +93,8 @@ class ConfigProblem:
     def __str__(self) -> str:
         if not self.source:
             return self.headline
-        start = max(0, self.column - 1 - LONGEST_LINE // 2) if len(self.source) > LONGEST_LINE else 0
-        shown = "".join(char if char.isprintable() else "·" for char in masked(self.source)[start : start + LONGEST_LINE])
+        start = max(0, self.column - 1 - MAX_LINE_CHARS // 2) if len(self.source) > MAX_LINE_CHARS else 0
+        shown = "".join(char if char.isprintable() else "·" for char in masked(self.source)[start : start + MAX_LINE_CHARS])
         number = f"{self.line:5} | "
         return f"{self.headline}\n{number}{shown}\n{' ' * (len(number) - 2)}| {' ' * (self.column - 1 - start)}^"
 

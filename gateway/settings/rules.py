@@ -18,7 +18,7 @@ from gateway.settings.problems import SourceLocation, listed, suggestion
 from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent, Size, Weight
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT
+from limiter.algorithms.fit import COUNTING, MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.rules.patterns import IPV6_BITS
@@ -26,9 +26,9 @@ from limiter.rules.rule import (
     ACTIONS,
     DEFAULT_MAX_DELAY_NS,
     FALLBACKS,
+    MAX_WEIGHT,
+    MAX_WORDS,
     MODES,
-    MOST_WEIGHT,
-    MOST_WORDS,
     NOT_YET,
     OPERATIONS,
     PER,
@@ -40,7 +40,7 @@ from limiter.rules.rule import (
     RuleError,
 )
 
-MOST_BURST: Final = 10**15  # as limiter.limits.MOST_PER_SECOND
+MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class MatchText:
 class BurstText:
     """How much may pass at once, in tokens."""
 
-    messages: int | None = setting(Whole(1, MOST_BURST, 500), None, "Messages at once.")
+    messages: int | None = setting(Whole(1, MAX_BURST, 500), None, "Messages at once.")
     bytes: int | None = setting(Size("1MiB", "1B", "900000GiB"), None, "Bytes at once.")
 
 
@@ -92,7 +92,7 @@ class LimitText:
         OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "How much at once: a time of the rate (default 1s), or tokens."
     )
     concurrent: int | None = setting(
-        Whole(1, MOST_CONCURRENT, 64),
+        Whole(1, MAX_CONCURRENT, 64),
         None,
         "With algorithm concurrency or adaptive: how many requests may be in flight, that is sends the broker has not answered and "
         "publishes it has not confirmed.",
@@ -133,7 +133,7 @@ class BreakerText:
 class LagText:
     """Whose backlog a limit follows; one of group and queue."""
 
-    target: int = setting(Whole(1, MOST_BURST, 10_000), REQUIRED, "Messages waiting, about which the backlog settles.")
+    target: int = setting(Whole(1, MAX_BURST, 10_000), REQUIRED, "Messages waiting, about which the backlog settles.")
     slowest: Rate = setting(MessageRate(), REQUIRED, "Never below this, however far behind the consumers are; e.g. 50/s.")
     group: str | None = setting(Text("billing"), None, "RocketMQ: the consumer group.")
     queue: str | None = setting(Text("jobs"), None, "AMQP: the queue, in the rule's vhost (match.vhost, exact) or else in /.")
@@ -156,9 +156,9 @@ class AdaptiveText:
     """Between what bounds the number of requests in flight is found; the upper one is `limit: {concurrent: ...}`."""
 
     at_least: int | None = setting(
-        Whole(1, MOST_CONCURRENT, 4), None, "Never fewer than these, whatever is measured; default: 4, or concurrent where that is less."
+        Whole(1, MAX_CONCURRENT, 4), None, "Never fewer than these, whatever is measured; default: 4, or concurrent where that is less."
     )
-    start: int | None = setting(Whole(1, MOST_CONCURRENT, 20), None, "How many to begin with; default: 20, within at_least and concurrent.")
+    start: int | None = setting(Whole(1, MAX_CONCURRENT, 20), None, "How many to begin with; default: 20, within at_least and concurrent.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class RuleText:
         key="max_delay",
     )
     routing_key_words: int | None = setting(
-        Whole(1, MOST_WORDS, 2),
+        Whole(1, MAX_WORDS, 2),
         None,
         "AMQP topics whose routing keys agree in so many first words share a bucket; for keys with ids in them.",
     )
@@ -233,7 +233,7 @@ class RuleText:
     )
 
     weight: float = setting(
-        Weight(MOST_WEIGHT),
+        Weight(MAX_WEIGHT),
         1.0,
         "What a topic gets of a listener's cap (a rule with per: listener) when that binds: 3 gets three times what 1 gets.",
     )
@@ -247,7 +247,7 @@ MATCH_FIELDS: Final = tuple(field.name for field in fields(MatchText))  # called
 RULE_SETTINGS: Final = settings_of(RuleText)
 LIMIT_SETTINGS: Final = settings_of(LimitText)
 SOME_LIMIT: Final = LimitText(messages=Rate(1))
-SOME_CONCURRENCY: Final = LimitText(concurrent=MOST_CONCURRENT)
+SOME_CONCURRENCY: Final = LimitText(concurrent=MAX_CONCURRENT)
 
 
 def some_limit(text: RuleText) -> LimitText:

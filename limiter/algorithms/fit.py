@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 RATE_ALGORITHMS: Final = ("token_bucket", "pacing", "warm_up")  # whose limit is a rate alone
 COUNTING: Final = ("concurrency", "adaptive")  # whose limit is on what is in flight (`limiter.in_flight`)
-MOST_CONCURRENT: Final = 1_000_000  # a guess: what is above is a typing error
-SHORTEST_WARM_UP_NS: Final = 1_000_000  # 1 ms; a guess, as the next: what is outside is a typing error
-LONGEST_WARM_UP_NS: Final = 86_400_000_000_000  # a day
+MAX_CONCURRENT: Final = 1_000_000  # requests in flight; more is a typing error (guess)
+MIN_WARM_UP_NS: Final = 1_000_000  # ns, 1 ms; less is a typing error (guess)
+MAX_WARM_UP_NS: Final = 86_400_000_000_000  # ns, a day; more is a typing error (guess)
 
 
 def names_burst(limit: Limit | LimitChange) -> bool:
@@ -40,7 +40,7 @@ def misfit(algorithm: str, limit: Limit, open_for_ns: int | None, candidate: Lim
     if limit.warm_up_ns != 0:
         if algorithm != "warm_up":
             return "warm_up", f"is for algorithm: warm_up, and this rule's is {algorithm}; set algorithm: warm_up, or leave it out"
-        if not SHORTEST_WARM_UP_NS <= limit.warm_up_ns <= LONGEST_WARM_UP_NS:
+        if not MIN_WARM_UP_NS <= limit.warm_up_ns <= MAX_WARM_UP_NS:
             return "warm_up.over", f"{limit.warm_up_ns / 1e9:g}s is outside 1ms to 24h; set 10s, for example"
     return None
 
@@ -86,8 +86,8 @@ def misfit_in_flight(algorithm: str, limit: Limit, operation: str | None) -> tup
         return "algorithm", f"{algorithm} counts what publishers wait for, and this rule is for consumers; use algorithm: token_bucket"
     if concurrent is None:
         return "limit.concurrent", f"{algorithm} needs to know how many requests may be in flight; give limit: {{concurrent: 64}}"
-    if not 1 <= concurrent <= MOST_CONCURRENT:
-        return "limit.concurrent", f"{concurrent} is outside 1 to {MOST_CONCURRENT}; say how many requests may be in flight, e.g. 64"
+    if not 1 <= concurrent <= MAX_CONCURRENT:
+        return "limit.concurrent", f"{concurrent} is outside 1 to {MAX_CONCURRENT}; say how many requests may be in flight, e.g. 64"
     at_least = limit.at_least
     start = limit.start
     if algorithm != "adaptive":

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Match, Override
     from limiter.rules.rule_set import Effective, RuleSet
 
-MOST: Final = 20  # of those that lost or missed, per level; more are only counted: one screen (a guess)
+MAX_SHOWN: Final = 20  # losses, and misses, listed per level; the rest is counted; one screen (guess)
 
 NAMED: Final = 0  # standings of rules that match
 PATTERN: Final = 1
@@ -84,13 +84,13 @@ class Explanation:
         self.rules = 0
 
     def lose(self, loss: Loss) -> None:
-        if len(self.losses) < MOST:
+        if len(self.losses) < MAX_SHOWN:
             self.losses.append(loss)
         else:
             self.more += 1
 
     def miss(self, miss: Miss) -> None:
-        if len(self.misses) < MOST:
+        if len(self.misses) < MAX_SHOWN:
             self.misses.append(miss)
         else:
             self.more += 1

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.fit import COUNTING, MOST_CONCURRENT, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight, misfit_lag
+from limiter.algorithms.fit import COUNTING, MAX_CONCURRENT, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight, misfit_lag
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.patterns import IPV6_BITS, Addresses
@@ -31,15 +31,15 @@ OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # what the contract names and this version cannot do yet: refused, never ignored
 
-DEFAULT_OPEN_FOR_NS: Final = SECOND  # of the breaker (docs/design/limiter.md 3)
-DEFAULT_MAX_DELAY_NS: Final = SECOND  # docs/design/limiter.md 4
+DEFAULT_OPEN_FOR_NS: Final = SECOND  # ns; an open breaker; docs/design/limiter.md 3
+DEFAULT_MAX_DELAY_NS: Final = SECOND  # ns; docs/design/limiter.md 4
 LEAST_PATIENT: Final = min(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)  # bounds `max_delay` where any may match
 MOST_PATIENT: Final = max(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)
 PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
-DEFAULT_IPV6_PREFIX: Final = 64  # what a host can take addresses from as it likes (RFC 4291, 2.5.1; RFC 7934)
-MOST_WORDS: Final = 128  # a routing key has at most 255 bytes
-MOST_WEIGHT: Final = 1000  # a guess: more of a difference is better said with `protected`
-MOST_OPEN_FOR_NS: Final = 3600 * SECOND  # a guess: a breaker open for longer is a typing error
+DEFAULT_IPV6_PREFIX: Final = 64  # bits; a host may take any address of its /64 (RFC 4291, 2.5.1; RFC 7934)
+MAX_WORDS: Final = 128  # words of a routing key, which has at most 255 bytes
+MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is `protected` (guess)
+MAX_OPEN_FOR_NS: Final = 3600 * SECOND  # ns; an open breaker; longer is a typing error (guess)
 
 TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
 
@@ -272,8 +272,8 @@ def check_sharing(rule: Rule) -> None:
     for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
         if given and (rule.per != "topic" or rule.match.operation == "consume"):
             raise RuleError(field, "says what part of a listener's cap a topic gets of what is published; set it on a rule with per: topic")
-    if not 0 < rule.weight <= MOST_WEIGHT:
-        raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MOST_WEIGHT}; 1 is what every topic has, 3 gets three times that")
+    if not 0 < rule.weight <= MAX_WEIGHT:
+        raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MAX_WEIGHT}; 1 is what every topic has, 3 gets three times that")
     if rule.is_cap() and rule.open_for_ns is not None and rule.open_for_ns > 0:
         raise RuleError("breaker.open_for", "would refuse all topics of the listener at once, who share its cap by weight; leave it out")
     if rule.limit.adapt is not None and not rule.is_cap():
@@ -306,14 +306,14 @@ def check_words(words: int, per: str, names: ProtocolNames | None) -> None:
     if names is None or "routing_key" not in names.match_fields:
         having = protocols_having(["routing_key"])[0]
         raise RuleError("routing_key_words", f"only {having.title} has routing keys; say match: {{protocol: {having.name}}}")
-    if not 1 <= words <= MOST_WORDS:
-        raise RuleError("routing_key_words", f"{words} is outside 1 to {MOST_WORDS}; a routing key has at most 255 bytes")
+    if not 1 <= words <= MAX_WORDS:
+        raise RuleError("routing_key_words", f"{words} is outside 1 to {MAX_WORDS}; a routing key has at most 255 bytes")
 
 
 def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str | None) -> None:
     """Raise RuleError for times out of bounds, for rules that only `protocol` can match (None: any)."""
-    if open_for_ns is not None and not 0 <= open_for_ns <= MOST_OPEN_FOR_NS:
-        raise RuleError("breaker.open_for", f"{open_for_ns / SECOND:g}s is outside 0s to {MOST_OPEN_FOR_NS // SECOND}s")
+    if open_for_ns is not None and not 0 <= open_for_ns <= MAX_OPEN_FOR_NS:
+        raise RuleError("breaker.open_for", f"{open_for_ns / SECOND:g}s is outside 0s to {MAX_OPEN_FOR_NS // SECOND}s")
     if max_delay_ns is None:
         return
     names = LEAST_PATIENT if protocol is None else PROTOCOL_NAMES[protocol]
@@ -359,8 +359,8 @@ class Override:
             check_choice("mode", self.mode, MODES)
         if self.fallback is not None:
             check_choice("fallback", self.fallback, FALLBACKS)
-        if self.concurrent is not None and not 1 <= self.concurrent <= MOST_CONCURRENT:
-            raise RuleError("concurrent", f"{self.concurrent} is outside 1 to {MOST_CONCURRENT}")
+        if self.concurrent is not None and not 1 <= self.concurrent <= MAX_CONCURRENT:
+            raise RuleError("concurrent", f"{self.concurrent} is outside 1 to {MAX_CONCURRENT}")
         check_times(
             self.open_for_ns, self.max_delay_ns, MOST_PATIENT.name
         )  # the rule or topic it is for may allow less: `RuleSet` checks that

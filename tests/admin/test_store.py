@@ -13,7 +13,7 @@ from admin.files import FileSystem
 from admin.journal import Journal, JournalError
 from admin.snapshots import publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, StoredOverride, decode_state, encode_state, key_of, key_target
-from admin.store import MOST_KEYS, Store
+from admin.store import MAX_KEYS, Store
 from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleError
@@ -239,7 +239,7 @@ async def test_published_quotas_that_went_missing_are_not_passed_over(tmp_path: 
 async def test_live_changes_of_keys_are_bounded(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     stored = StoredOverride(messages="1/s")
-    edits: list[Edit] = [(f"limits/rocketmq/{number}", stored) for number in range(MOST_KEYS)]
+    edits: list[Edit] = [(f"limits/rocketmq/{number}", stored) for number in range(MAX_KEYS)]
     assert store.plan(edits).state.revision == 1
     with pytest.raises(RuleError, match="live changes of keys"):
         store.plan([*edits, (KEY, stored)])

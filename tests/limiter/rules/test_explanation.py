@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from limiter.keys import TopicName, amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
-from limiter.rules.explanation import MOST, Explanation, explain
+from limiter.rules.explanation import MAX_SHOWN, Explanation, explain
 from limiter.rules.matching import Subject
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
 
@@ -192,10 +192,10 @@ def test_other_operations_and_protocols_are_not_spoken_of() -> None:
 
 def test_long_lists_are_cut_and_counted() -> None:
     rules = RuleSet(
-        (*(rule(f"r{number}", number, topic="o*") for number in range(MOST + 5)), *(rule(f"u{n}", 1, user=f"u{n}") for n in range(3)))
+        (*(rule(f"r{number}", number, topic="o*") for number in range(MAX_SHOWN + 5)), *(rule(f"u{n}", 1, user=f"u{n}") for n in range(3)))
     )
     (found,) = explained(rules)
-    assert (len(found.losses), len(found.misses), found.more) == (MOST, 3, 4)
+    assert (len(found.losses), len(found.misses), found.more) == (MAX_SHOWN, 3, 4)
 
 
 topics = st.sampled_from(["orders", "ord*", "bills", "o*", "*", "[o]rders"])
