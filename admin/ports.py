@@ -1,4 +1,6 @@
-"""What the control plane sees of a running gateway. `gateway/app.py` provides it; admin never imports gateway.
+"""What the control plane sees of a running gateway: `gateway/standalone.py` and `gateway/workers/parent.py`, which both implement it.
+
+Admin never imports gateway.
 
 All methods are called on trio's thread, between two sweeps of the event loop, so what they return is consistent. Those that wait
 (`reload`) act in one piece, too, when they have what they waited for. What may be thousands (`topics`, `describe_connections`) is told in

@@ -20,10 +20,11 @@ ALLOWED = {
     "spark_jobs": ("spark_jobs", "limiter.protocols", "limiter.quota_snapshot"),
 }
 COMPOSERS = {  # these files put the rooms together or serve the command line
-    "gateway/app.py": ("gateway", "limiter", "admin"),
+    "gateway/main.py": ("gateway", "limiter", "admin"),
+    "gateway/standalone.py": ("gateway", "limiter", "admin"),
+    "gateway/lifecycle/admin_server.py": ("gateway", "limiter", "admin"),
     "gateway/lifecycle/reload.py": ("gateway", "limiter", "admin.ports"),
     "gateway/workers/parent.py": ("gateway", "limiter", "admin"),
-    "gateway/workers/member.py": ("gateway", "limiter", "admin"),
     "gateway/cli": ("gateway", "limiter", "spark_jobs"),
 }
 
@@ -37,7 +38,14 @@ protocols
 close_causes session
 assembly event_loop fleet remote_admin
 listeners
-broker_load lifecycle telemetry app workers
+ports
+broker_load
+telemetry
+lifecycle
+app
+standalone
+workers
+main
 cli
 """
 RANKS = {f"gateway.{room}": rank for rank, storey in enumerate(STOREYS.strip().splitlines()) for room in storey.split()}
@@ -47,7 +55,9 @@ OUTER_RING = (
     "event_loop/event_loop.py",
     "lifecycle/",
     "listeners/",
+    "main.py",
     "remote_admin.py",
+    "standalone.py",
     "transport/channel_io.py",
     "workers/",
 )

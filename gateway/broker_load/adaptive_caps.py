@@ -101,7 +101,7 @@ class BrokerLoad:
         return f"<BrokerLoad blocked={self.flow.blocked_now} {self._pace}>"
 
 
-class Caps:
+class AdaptiveCaps:
     """Tells the judge what the brokers show, and the log what comes of it."""
 
     def __init__(self, judge: Judge) -> None:
@@ -131,7 +131,7 @@ class Caps:
                 )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"<Caps {'adapting' if self._adapting else 'fixed'} {self._loads}>"
+        return f"<AdaptiveCaps {'adapting' if self._adapting else 'fixed'} {self._loads}>"
 
 
 def describe(state: CapState, now: int) -> dict[str, object]:

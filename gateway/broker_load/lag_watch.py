@@ -15,7 +15,6 @@ from gateway import log
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
-from gateway.lifecycle.periodic_tasks import Rounds, next_tick
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, NO_BACKLOGS
 from limiter.algorithms.lag_controller import LagController
@@ -23,13 +22,11 @@ from limiter.algorithms.lag_controller import LagController
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.app import Gateway
     from gateway.listeners.listener import Listener
     from gateway.settings import Settings
     from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 
-EVERY_S: Final = 1.0  # whole ticks
 NO_LOGIN: Final = "the listener has no own_login, with which the gateway could look at queues"
 
 Login = Callable[[], tuple[str, str]]
@@ -61,7 +58,7 @@ class Followed:
         return f"<Followed {self.bucket.effective.thing} {self.trouble or self.steering}>"
 
 
-class Backlogs:
+class LagWatch:
     """All limits of a gateway that follow a backlog, and the connections on which they are asked for."""
 
     def __init__(self, judge: Judge, listening: dict[str, Listener], logins: dict[str, Login], now_ns: Callable[[], int]) -> None:
@@ -72,6 +69,10 @@ class Backlogs:
         self._sources: dict[tuple[str, str], Source] = {}  # by listener and virtual host
         self.followed: dict[tuple[str, str, str, str], Followed] = {}  # by the identity of the bucket
         self.looks = {"ok": 0, "failed": 0}
+
+    def wanted(self) -> bool:
+        """Whether any rule follows a backlog."""
+        return self._judge.rules.follows
 
     async def look_at_all(self) -> None:
         """One look at every backlog, side by side; each broker is asked one thing at a time."""
@@ -139,7 +140,7 @@ class Backlogs:
             source.close()
 
     def __repr__(self) -> str:
-        return f"<Backlogs {len(self.followed)} followed, {self.looks}>"
+        return f"<LagWatch {len(self.followed)} followed, {self.looks}>"
 
 
 def logins_of(settings: Settings) -> dict[str, Login]:
@@ -150,16 +151,3 @@ def logins_of(settings: Settings) -> dict[str, Login]:
 
     own = {entry.name: entry.own_login for entry in settings.listeners}
     return {name: login(each.user, each.password_file) for name, each in own.items() if each is not None}
-
-
-async def follow_backlogs(gateway: Gateway) -> None:
-    """The task that steers limits by their backlogs; idle while no rule asks for it."""
-    rounds = Rounds("backlogs")
-    try:
-        while True:
-            await trio.sleep_until(next_tick(EVERY_S))
-            if gateway.judge.rules.follows:
-                with rounds:
-                    await gateway.backlogs.look_at_all()
-    finally:
-        gateway.backlogs.close()

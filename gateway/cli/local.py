@@ -70,7 +70,7 @@ def _lines(text: str) -> str:
 @click.pass_context
 def run(ctx: click.Context, settings: Settings) -> None:
     """Run a gateway until SIGTERM. SIGHUP reads the configuration again."""
-    from gateway.app import run as run_gateway
+    from gateway.main import run as run_gateway
 
     ctx.exit(run_gateway(settings))
 

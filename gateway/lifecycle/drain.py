@@ -1,8 +1,8 @@
 """The graceful stop: no new clients, what is in flight goes its way, clients are told in their protocol, then the end.
 
 Held messages go on passing as their limits allow, and so do parked deliveries that the broker has forgotten (no-ack). Shortly before the
-deadline they pass without a limit: a burst of what memory could hold is a smaller harm than messages lost without a word. Who is left at
-the deadline is told all the same; what is abandoned then is counted and said.
+deadline they pass without a limit: a burst of what memory could hold is a smaller harm than messages lost without a word. Clients that are
+left at the deadline are told all the same; what is abandoned then is counted and logged.
 """
 
 from __future__ import annotations
@@ -10,31 +10,41 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from gateway import log
 from gateway.clock import now_ns
+from gateway.ports import RunningGateway
 from gateway.session import description
 from gateway.session.ending import send_close
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close, finish_graceful_close
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.session.session import Session
 
-DRAIN_S: Final = 27.0  # with FAREWELL_S and the executor's second within 30 s, or a supervisor kills first (docs/design/reliability.md 4)
-RELEASE_S: Final = 2.0  # before the deadline: what is held passes
-FAREWELL_S: Final = 2.0  # for clients to close after they were told
+# Seconds; with FAREWELL_S and the executor's second within 30 s: after that systemd kills (docs/design/reliability.md 4).
+DRAIN_S: Final = 27.0
+RELEASE_S: Final = 2.0  # seconds; before the deadline, from when on what is held passes
+FAREWELL_S: Final = 2.0  # seconds; for clients to close after they were told
 FAREWELL: Final = "the gateway is stopping"
-QUIET_NS: Final = 1_000_000_000  # where answers cannot be counted: a broker silent for so long has answered what it was asked (a guess)
+QUIET_NS: Final = 1_000_000_000  # ns; where answers cannot be counted, a broker silent for so long has answered everything; a guess
+
+
+class Gateway(RunningGateway, Protocol):
+    """A running gateway, and what a drain ends."""
+
+    fill_levels: FillLevelsFile | None  # None: the parent of several workers keeps them
+    limits_lifted: bool
 
 
 async def drain(gateway: Gateway, asked: int) -> None:
-    """Let what is in flight go its way, tell the clients, then stop: within DRAIN_S of when that was asked for (monotonic ns), which is
-    earlier than now where somebody was being dialled for (`Listener._arrive`).
+    """Let what is in flight go its way, tell the clients, then stop, within DRAIN_S of `asked` (monotonic ns).
+
+    The drain was asked for earlier than now where a broker was being dialled for a client (`Listener._arrive`).
     """
     for listener in gateway.listening.values():
         listener.close()
@@ -62,7 +72,8 @@ async def drain(gateway: Gateway, asked: int) -> None:
     gateway.event_loop.stop()
     gateway.sweeper.close()
     gateway.executor.close(1.0)
-    await trio.to_thread.run_sync(gateway.fills.save)
+    if gateway.fill_levels is not None:
+        await trio.to_thread.run_sync(gateway.fill_levels.save)
     gateway.accounts.fold(now_ns())
     if gateway.access_log is not None:
         gateway.access_log.close_second(int(time.time()))
@@ -108,8 +119,9 @@ def release_held(gateway: Gateway) -> None:
     deliveries = sum(conversation.budget.parked_messages for conversation in conversations)
     if messages or deliveries:
         log.event(logging.WARNING, "held_messages_released", messages=messages, deliveries=deliveries)
-        gateway.fills.save()
-        gateway.fills.frozen = True
+        if gateway.fill_levels is not None:
+            gateway.fill_levels.save()
+            gateway.fill_levels.frozen = True
         gateway.limits_lifted = True
         gateway.judge.replace(RuleSet(()))
 

@@ -50,7 +50,7 @@ def parse(data: bytes) -> tuple[float, bytes, array[int]]:
     return float(whole["at"]), secret, array("q", body)
 
 
-class Fills:
+class FillLevelsFile:
     """The file of fill levels. `wall_clock` gives seconds since 1970: monotonic time does not survive a restart."""
 
     def __init__(self, state_directory: Path, judge: Judge, wall_clock: Callable[[], float] = time.time) -> None:

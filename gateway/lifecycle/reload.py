@@ -2,7 +2,7 @@
 
 Reading and checking costs some 0.4 ms a rule (2 cores, 2026-11-22: 0.5 s for 1,000), most of it in Python. On the loop's thread all
 messages would wait for so long. So a thread reads, compares, compiles the rules and opens the files of TLS, from values that nobody
-changes (settings are frozen); what was found is put in force on the loop's thread, in one piece, by whoever asked.
+changes (settings are frozen). The caller puts the result in force on the loop's thread, in one piece.
 
 A thread alone is not enough: each time the loop gives the interpreter up for a system call it gets it back only when the reading thread
 lets go, by default after 5 ms, and a sweep makes hundreds of such calls. While something is read that time is SWITCH_S. The reading takes
@@ -17,25 +17,29 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, systemd
-from gateway.listeners.factory import Derived, Protection, read_tls, say_ending
+from gateway.listeners.factory import Derived, Protection, changed_tls, put_tls, read_tls, say_ending
+from gateway.ports import LastReload
 from gateway.settings.problems import ConfigError
 from gateway.transport.tls.certificates import TlsFileError
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
+    from gateway.listeners.broker_listeners import BrokerListeners
+    from gateway.listeners.listener import Listener
     from gateway.settings import Settings
     from limiter.rules.rule import Rule
 
-SWITCH_S: Final = 0.0001  # 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22)
+# Seconds. 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22).
+SWITCH_S: Final = 0.0001
 
 
-class Found(NamedTuple):
+class NewConfiguration(NamedTuple):
     """What the files say, and what that changes."""
 
     settings: Settings  # as they are
@@ -56,43 +60,89 @@ class Found(NamedTuple):
         return found
 
 
+class FileRules(Protocol):
+    """The configuration's rules, to which live changes apply: `admin.store.Store`."""
+
+    file_rules: tuple[Rule, ...]
+
+    def rules(self) -> RuleSet: ...
+
+    def replace_file_rules(self, rules: tuple[Rule, ...], compiled: RuleSet | None = None) -> RuleSet: ...
+
+
+class Reloadable(Protocol):
+    """What a reload changes: a gateway, or the parent of several workers."""
+
+    settings: Settings
+    listening: dict[str, Listener]
+    brokers: dict[str, BrokerListeners]
+
+    def enforce(self, rules: RuleSet) -> None:
+        """Put `rules` in force for the next batch."""
+
+    def reloaded(self) -> None:
+        """`settings` are those of the reload, and what they change here is in force."""
+
+
 class Reloads:
-    """Reads the configuration anew, once at a time: who comes meanwhile waits, then reads what the files say by then."""
+    """Reads the configuration anew, one reload at a time. A concurrent call waits its turn and then reads the files afresh."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: FileRules) -> None:
         self.turn = trio.Lock()  # held from the reading until what was found is in force
-        self.last_ok = True
-        self.last_at = time.time()
-        self.needs_restart: list[str] = []  # what the files said at the last good reload and is not in force; lines for people
+        self.last = LastReload()
+        self._store = store
 
-    async def read(self, current: Settings, rules: tuple[Rule, ...]) -> Found:
-        """What changes `current` and the file's `rules` that hold now. Raises ReloadFailedError with all that is wrong.
+    async def reload(self, target: Reloadable, *, dry_run: bool = False) -> dict[str, object]:
+        """Read the configuration and the files of TLS again. Rules and TLS take effect, the rest is named where it needs a restart.
 
-        Cancelled, it ends at once; the thread ends by itself, and what it found is forgotten.
+        A dry run says the same and changes nothing, the outcome of the last reload included. Traffic goes on while the files are read.
+        Raises ReloadFailedError with all that is wrong.
         """
+        async with self.turn:
+            try:
+                found = await self._read(target.settings)
+                protection = found.with_derived(target.brokers)
+            except ReloadFailedError as error:
+                if not dry_run:
+                    self._failed(error)
+                raise
+            if dry_run:
+                in_force = found.difference["in_force"] + changed_tls(target.listening, protection)
+                return {**found.difference, "in_force": in_force, "dry_run": True}
+            self._put_in_force(found, protection, target)
+            return {**found.difference}
+
+    async def _read(self, current: Settings) -> NewConfiguration:
+        """Raises ReloadFailedError. Cancelled, it ends at once; the thread ends by itself, and its result is dropped."""
         with quick_switches():
-            return await trio.to_thread.run_sync(read, current, rules, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(read, current, self._store.file_rules, abandon_on_cancel=True)
 
-    def failed(self, error: ReloadFailedError) -> None:
-        """Nothing of it is in force."""
-        self.last_at = time.time()
-        self.last_ok = False
-        log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
-
-    def done(self, found: Found) -> None:
-        """What was found is in force."""
-        self.last_at = time.time()
-        self.last_ok = True
-        self.needs_restart = found.difference["needs_restart"]
+    def _put_in_force(self, found: NewConfiguration, protection: dict[str, Protection], target: Reloadable) -> None:
+        """In one piece. Live changes made since the reading began hold as well."""
+        target.settings = found.merged
+        if found.compiled is not None:
+            self._store.replace_file_rules(found.settings.rules, found.compiled)
+            target.enforce(self._store.rules())
+        found.difference["in_force"] += put_tls(target.listening, protection)
+        target.reloaded()
+        self.last.at = time.time()
+        self.last.ok = True
+        self.last.needs_restart = found.difference["needs_restart"]
         log.event(logging.INFO, "reloaded", **found.difference)
         say_ending(found.merged)
+
+    def _failed(self, error: ReloadFailedError) -> None:
+        """Nothing of it is in force."""
+        self.last.at = time.time()
+        self.last.ok = False
+        log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good configuration stays in force")
 
     def __repr__(self) -> str:
         return f"<Reloads {'reading' if self.turn.locked() else 'idle'}>"
 
 
-def read(current: Settings, rules: tuple[Rule, ...]) -> Found:
-    """As `Reloads.read`, on the thread. Changes nothing."""
+def read(current: Settings, rules: tuple[Rule, ...]) -> NewConfiguration:
+    """Read the files on a thread: what they change of `current`, and of the file's `rules` that hold now. Changes nothing itself."""
     try:
         settings = current.reload()
         merged = current.with_rules(settings).with_tls(settings)
@@ -102,13 +152,13 @@ def read(current: Settings, rules: tuple[Rule, ...]) -> Found:
     except TlsFileError as error:
         raise ReloadFailedError([str(error)]) from error
     compiled = None if settings.rules == rules else RuleSet(settings.rules)
-    return Found(settings, merged, current.diff(settings), protection, compiled)
+    return NewConfiguration(settings, merged, current.diff(settings), protection, compiled)
 
 
 async def reload_on_hangup(
     reload: Callable[[], Awaitable[object]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Reload at each SIGHUP, one after the other, and tell the supervisor. Beside who waits for SIGTERM: that has no time."""
+    """Reload at each SIGHUP, one after the other, and tell systemd. A task of its own: SIGTERM must not wait for a reload."""
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
         task_status.started()
         async for _ in hangups:
@@ -124,7 +174,7 @@ async def reload_on_hangup(
 
 @contextmanager
 def quick_switches() -> Iterator[None]:
-    """Threads take turns more often meanwhile. Not nested: what was before comes back."""
+    """Let threads take turns more often meanwhile. Not nested: the interval of before comes back."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:

@@ -23,7 +23,7 @@ from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN, topic_lines
 from gateway.transport.tls.context import CLIENT, REASONS, UPSTREAM
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.telemetry.ports import Gateway
     from limiter.decisions.candidate import CandidateCounts
     from limiter.limits import Limit
     from limiter.rules.rule_set import RuleSet
@@ -54,9 +54,9 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         family("sluice_remote_admin_requests_total", remote_admin_samples(gateway)),
         histogram("sluice_overhead_seconds", ((), gateway.overhead)),
         histogram("sluice_event_loop_lag_seconds", ((), gateway.lag)),
-        single("sluice_config_last_reload_successful", gateway.reloads.last_ok),
-        single("sluice_config_last_reload_timestamp_seconds", gateway.reloads.last_at),
-        single("sluice_config_version", gateway.store.revision),
+        single("sluice_config_last_reload_successful", gateway.last_reload.ok),
+        single("sluice_config_last_reload_timestamp_seconds", gateway.last_reload.at),
+        single("sluice_config_version", gateway.rule_source.revision),
     ]
     if gateway.access_log is not None:
         written = gateway.access_log
@@ -97,7 +97,7 @@ def remote_admin_samples(gateway: Gateway) -> list[Sample]:
     """By the codes of request and answer; where a listener has remote admin, also those that could occur and did not yet, at 0."""
     permissions = [listener.config.remote_admin for listener in gateway.listening.values()]
     codes = {code for permission in permissions if permission is not None for code in permission.codes}
-    counts = {**dict.fromkeys(product(sorted(codes), ANSWERS), 0), **gateway.remote_admin.counts}
+    counts = {**dict.fromkeys(product(sorted(codes), ANSWERS), 0), **({} if gateway.remote_admin is None else gateway.remote_admin.counts)}
     return [((str(asked), str(answered)), count) for (asked, answered), count in counts.items()]
 
 
@@ -205,12 +205,12 @@ def cap_lines(gateway: Gateway) -> Iterator[str]:
 
 def backlog_lines(gateway: Gateway) -> Iterator[str]:
     """Limits that follow a backlog; as many as topics have series of their own."""
-    followed = sorted(gateway.backlogs.followed.values(), key=lambda one: -one.waiting)[:MAX_TOPICS_SHOWN]
+    followed = sorted(gateway.lag_watch.followed.values(), key=lambda one: -one.waiting)[:MAX_TOPICS_SHOWN]
     labelled = [((one.bucket.effective.thing, one.bucket.rule.name), one) for one in followed]
     return families({
         "sluice_backlog_messages": [(labels, one.waiting) for labels, one in labelled if one.looked_at >= 0],
         "sluice_backlog_rate": [(labels, round(one.steering.rate, 3)) for labels, one in labelled],
-        "sluice_backlog_looks_total": [((result,), count) for result, count in gateway.backlogs.looks.items()],
+        "sluice_backlog_looks_total": [((result,), count) for result, count in gateway.lag_watch.looks.items()],
     })  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
     return chain(
         family("sluice_limit_checks_total", [((result,), count) for result, count in judge.checks().items()]),
         family("sluice_candidate_messages_total", candidate_samples(judge.candidates(now_ns()))),
-        family("sluice_limit_rate", rate_samples(gateway.store.rules())),
+        family("sluice_limit_rate", rate_samples(gateway.rule_source.rules())),
         family("sluice_limit_in_flight", [((name,), taken) for name, taken in judge.in_flight().items()]),
         cap_lines(gateway),
         backlog_lines(gateway),

@@ -21,8 +21,8 @@ from limiter.units import format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.app import Gateway
     from gateway.listeners.listener import Listener
+    from gateway.telemetry.ports import Gateway
 
 CONNECTIONS: Final = 100  # told in one go: 1 ms (measured 2026-11)
 TOPICS: Final = 250  # told in one go: 1 ms (measured 2026-11)
@@ -43,9 +43,9 @@ def status(gateway: Gateway) -> dict[str, object]:
         "not_ready_because": gateway.ready(),
         "draining": gateway.draining,
         "connections": len(gateway.sweeper.sessions),
-        "revision": gateway.store.revision,
-        "config_last_reload_successful": gateway.reloads.last_ok,
-        "needs_restart": gateway.reloads.needs_restart,
+        "revision": gateway.rule_source.revision,
+        "config_last_reload_successful": gateway.last_reload.ok,
+        "needs_restart": gateway.last_reload.needs_restart,
         "event_loop": {
             "sweeps": gateway.sweeper.sweeps,
             "submissions": gateway.sweeper.submissions,

@@ -116,7 +116,7 @@ class Child:
         mine, theirs = socket.socketpair()
         with theirs:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "gateway.workers.member", str(theirs.fileno())],
+                [sys.executable, "-m", "gateway.workers.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno(), *descriptors],
                 env=environment(),
                 stdin=subprocess.DEVNULL,

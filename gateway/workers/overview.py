@@ -1,11 +1,15 @@
-"""What the parent of several workers tells of all of them: the state as a whole, connections, and the metrics that are its own."""
+"""What the parent of several workers shows of all of them: the state as a whole, connections, and the metrics that are its own.
+
+The counterpart of `telemetry/status.py`, which shows one process. Each worker answers with its own `telemetry/status.py` and
+`telemetry/metrics.py`; `summing.py` and `scrapes.py` add those answers up, and here the sums are put together.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -14,10 +18,40 @@ from gateway.telemetry import collector, exposition, status
 from gateway.workers import summing
 
 if TYPE_CHECKING:
+    from gateway.lifecycle.reload import Reloads
+    from gateway.ports import RuleSource
+    from gateway.settings import Settings
     from gateway.workers.child import Child
-    from gateway.workers.parent import Parent
+    from limiter.judge import Judge
+    from limiter.leases.owner import LeaseOwner
 
 DESCRIBE_S: Final = 1.0  # until a worker has described a slice of its connections; it takes milliseconds (a guess)
+
+
+class Parent(Protocol):
+    """The parent, as far as it is shown: `workers.parent.Parent`."""
+
+    settings: Settings
+    boot: str
+    started: float  # seconds, monotonic
+    draining: bool
+    reloads: Reloads
+    judge: Judge
+    owner: LeaseOwner
+    children: dict[int, Child]
+    replaced: int
+    numbers: Iterator[int]
+
+    @property
+    def store(self) -> RuleSource: ...
+
+    def serving(self) -> list[Child]: ...
+
+    def views(self, name: str) -> list[Any]: ...
+
+    def ready(self) -> list[str]: ...
+
+    def warnings(self) -> list[str]: ...
 
 
 def summed_status(parent: Parent) -> dict[str, object]:
@@ -38,8 +72,8 @@ def summed_status(parent: Parent) -> dict[str, object]:
         "draining": parent.draining,
         "connections": sum(each["connections"] for each in views),
         "revision": parent.store.revision,
-        "config_last_reload_successful": parent.reloads.last_ok,
-        "needs_restart": parent.reloads.needs_restart,
+        "config_last_reload_successful": parent.reloads.last.ok,
+        "needs_restart": parent.reloads.last.needs_restart,
         "event_loop": {
             "sweeps": sum(each["sweeps"] for each in loops),
             "submissions": sum(each["submissions"] for each in loops),
@@ -90,7 +124,7 @@ def metric_lines(parent: Parent) -> Iterator[str]:
         "sluice_workers_replaced_total": [((), parent.replaced)],
         "sluice_slices_total": [((result,), count) for result, count in asked.items()],
         "sluice_limit_rate": collector.rate_samples(parent.store.rules()),
-        "sluice_config_last_reload_successful": [((), parent.reloads.last_ok)],
-        "sluice_config_last_reload_timestamp_seconds": [((), parent.reloads.last_at)],
+        "sluice_config_last_reload_successful": [((), parent.reloads.last.ok)],
+        "sluice_config_last_reload_timestamp_seconds": [((), parent.reloads.last.at)],
         "sluice_config_version": [((), parent.store.revision)],
     })  # fmt: skip

@@ -19,35 +19,33 @@ Of connections only the numbers are gathered, and those of a page are described 
 
 from __future__ import annotations
 
-import gc
 import logging
 import secrets
-import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from admin.ports import ReloadFailedError
 from gateway import log, systemd
-from gateway.app import GC_THRESHOLDS, administer
-from gateway.build import build
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
-from gateway.lifecycle.fill_levels import Fills
-from gateway.lifecycle.periodic_tasks import Rounds, expire_changes, keep_fills
-from gateway.lifecycle.reload import Found, Reloads, reload_on_hangup
-from gateway.listeners.factory import changed_tls, listeners_of, put_tls, say_ending
+from gateway.lifecycle.admin_server import serve_admin
+from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
+from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
+from gateway.lifecycle.reload import Reloads
+from gateway.lifecycle.scheduling import SupervisedLoop
+from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
-from gateway.telemetry import exposition, status
+from gateway.telemetry import exposition
 from gateway.workers import overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
-from gateway.workers.member import described
+from gateway.workers.settings_text import described
 from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
@@ -55,6 +53,7 @@ from limiter.leases.owner import LeaseOwner
 
 if TYPE_CHECKING:
     from admin.store import Store
+    from gateway.listeners.broker_listeners import BrokerListeners
     from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
 
@@ -80,8 +79,6 @@ NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API, as routes have
 class Parent:
     """A running gateway of several processes. Implements `admin.ports.Gateway`."""
 
-    TASKS: ClassVar[tuple[Callable[[Any], Awaitable[None]], ...]] = (expire_changes, keep_fills)
-
     def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: systemd.Inheritance) -> None:
         self.settings = settings
         self.inheritance = inheritance
@@ -91,19 +88,20 @@ class Parent:
         self.started = time.monotonic()
         self.draining = False
         self.drain_requested = trio.Event()
-        self.reloads = Reloads()
+        self.reloads = Reloads(store)
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         self.judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
-        self.fills = Fills(settings.gateway.state_directory, self.judge)
-        self.fills.restore()
+        self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
+        self.fill_levels.restore()
         self.owner = LeaseOwner()
         self.listening = listeners_of(settings)
+        self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
         self.children: dict[int, Child] = {}  # by their places
         self.replaced = 0
         self.left_topics: list[dict[str, Any]] = []  # of workers that have ended
         self.left_families: dict[str, scrapes.Family] = {}
         self._sockets: dict[str, list[socket.socket]] = {}  # of each listener: one for all workers, or one for each
-        self.numbers = count(1)  # of what workers are asked
+        self.numbers: Iterator[int] = count(1)  # of what workers are asked
         self._enforced: list[tuple[Child, trio.Event]] = []
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -190,33 +188,19 @@ class Parent:
         return self.settings.describe()
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
-        """As `Gateway.reload`. The workers read the files of TLS by themselves, a moment later."""
-        async with self.reloads.turn:
-            try:
-                found = await self.reloads.read(self.settings, self.store.file_rules)
-            except ReloadFailedError as error:
-                if not dry_run:
-                    self.reloads.failed(error)
-                raise
-            if dry_run:
-                in_force = found.difference["in_force"] + changed_tls(self.listening, found.protection)
-                return {**found.difference, "in_force": in_force, "dry_run": True}
-            return self._put(found)
+        """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError.
 
-    def _put(self, found: Found) -> dict[str, object]:
-        """Put in force what was read, here and in the workers; says what changed."""
-        self.settings = merged = found.merged
-        if found.compiled is not None:
-            self.store.replace_file_rules(found.settings.rules, found.compiled)
-            self.enforce(self.store.rules())
-        found.difference["in_force"] += put_tls(self.listening, found.protection)
+        The workers read the files of TLS by themselves, a moment later.
+        """
+        return await self.reloads.reload(self, dry_run=dry_run)
+
+    def reloaded(self) -> None:
         number = next(self.numbers)
         self._forget_done()
+        message = Reload(number, described(self.settings))
         for child in self.serving():
             self._enforced.append((child, child.expect(number)))
-            child.say(Reload(number, described(merged)))
-        self.reloads.done(found)
-        return {**found.difference}
+            child.say(message)
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
@@ -244,16 +228,17 @@ class Parent:
         self.inheritance.close_rest()
         self._close_leftovers("")
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._watch_signals)
+            await nursery.start(watch_signals, self._reload_everywhere, self.drain_requested)
             async with trio.open_nursery() as starting:
                 for place in range(1, self.settings.gateway.workers + 1):
                     starting.start_soon(nursery.start, self._attend, place)
             await self._gather(list(GATHERED))
-            await nursery.start(administer, self, admin_socket)
-            for task in self.TASKS:
-                nursery.start_soon(task, self)
+            await nursery.start(serve_admin, self, self.store, self.settings.admin, admin_socket)
+            nursery.start_soon(expire_changes, self.store)
+            nursery.start_soon(keep_fill_levels, self.fill_levels)
             nursery.start_soon(self._every_second)
-            self._say_started()
+            freeze_heap()
+            log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
             systemd.tell("READY=1")
             await self.drain_requested.wait()
             systemd.tell("STOPPING=1")
@@ -276,16 +261,6 @@ class Parent:
             listener.sock.close()
             self._sockets[name] = [group_member(name, family, address) for _ in range(workers)]
             listener.sock = self._sockets[name][0]
-
-    def _say_started(self) -> None:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
-        for listener in self.listening.values():
-            log.event(logging.INFO, "listening", **status.listening(listener))
-        say_ending(self.settings)
-        workers = self.settings.gateway.workers
-        log.event(logging.INFO, "started", after_ms=round((time.monotonic() - self.started) * 1e3), build=build().kind, workers=workers)
 
     async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
         """Have a worker at this place until the end. Starts when the first one serves; raises OSError where that one cannot."""
@@ -340,10 +315,10 @@ class Parent:
 
     async def _every_second(self) -> None:
         """What remains of a worker that is killed is at most so old; and who hangs is found."""
-        rounds = Rounds("workers")
+        loop = SupervisedLoop("workers")
         while True:
             await trio.sleep(1.0)
-            with rounds:
+            with loop:
                 self.owner.sweep(now_ns())
                 await self._gather(list(GATHERED))
                 for child in self.serving():
@@ -365,7 +340,7 @@ class Parent:
         for child in self.children.values():
             child.kill("it has not stopped in time")
             await child.over.wait()
-        await trio.to_thread.run_sync(self.fills.save)
+        await trio.to_thread.run_sync(self.fill_levels.save)
         log.event(logging.INFO, "stopped", after_ms=round((time.monotonic() - asked) * 1e3), workers=len(self.children))
 
     def _close_leftovers(self, life: str) -> None:
@@ -382,15 +357,6 @@ class Parent:
                 path.rename(path.with_suffix(""))
             except OSError as error:
                 log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
-
-    async def _watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(reload_on_hangup, self._reload_everywhere)
-            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                task_status.started()
-                async for number in signals:
-                    log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
-                    self.drain_requested.set()
 
     async def _reload_everywhere(self) -> None:
         await self.reload()

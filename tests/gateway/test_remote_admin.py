@@ -15,7 +15,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.admission import ConnectionSlots
-from gateway.app import Gateway
 from gateway.listeners.factory import listener_of
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
 from gateway.remote_admin import LONGEST_QUEUE, RemoteAdmin
@@ -24,6 +23,7 @@ from gateway.settings.addresses import Address
 from gateway.settings.types import Listener
 from gateway.settings.types import RemoteAdmin as RemoteAdminSettings
 from gateway.telemetry.collector import remote_admin_samples
+from gateway.telemetry.ports import Gateway
 from support import rocketmq
 from support.wires import Wires
 

@@ -23,13 +23,13 @@ import trio
 from admin.endpoints import ROUTES
 from admin.openapi import document
 from admin.store import Store
-from gateway.app import Gateway
 from gateway.cli.main import sluice
 from gateway.clock import now_ns
 from gateway.close_causes import COMMON
 from gateway.protocols import PROTOCOLS
 from gateway.settings import load
 from gateway.settings.schema import rules_schema, schema
+from gateway.standalone import Standalone
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin, rocketmq_topic
 from support.wires import Wires
@@ -162,7 +162,7 @@ def log_events() -> dict[str, list[str]]:
     return {event: sorted(fields) for event, fields in sorted(found.items())}
 
 
-LOGGING: Final = {"event": 1, "failure": 0, "say": 1, "_say": 0, "Rounds": 1}  # functions that are given an event's name, and where
+LOGGING: Final = {"event": 1, "failure": 0, "say": 1, "_say": 0, "SupervisedLoop": 1}  # functions that are given an event's name, and where
 
 
 def problem_types() -> list[str]:
@@ -198,7 +198,8 @@ async def answers(folder: Path) -> dict[str, list[str]]:
     file.write_text(CONFIGURATION)
     configured = load(file, {})
     store = Store.open(configured.gateway.state_directory, configured.rules)
-    gateway = Gateway(configured, store, cast(Any, None))
+    standalone = Standalone(configured, store, cast(Any, None))
+    gateway = standalone.gateway
     gateway.sweeper.close()
     key = Key(Origin("rocketmq", "rocket", "10.0.0.7", None, b""), rocketmq_topic(b"orders"), None, "produce")
     gateway.accounts.note(key)
@@ -208,13 +209,13 @@ async def answers(folder: Path) -> dict[str, list[str]]:
         for protocol in ("amqp", "rocketmq"):
             wires.connect(protocol)
         gateway.sweeper = wires.sweeper
-        connections = await gateway.describe_connections([1, 2])
+        connections = await standalone.describe_connections([1, 2])
         found = {
-            "status": gateway.status(),
+            "status": standalone.status(),
             "connections of amqp": connections[0],
             "connections of rocketmq": connections[1],
-            "topics": (await gateway.topics())[0],
-            **{f"listeners of {each['protocol']}": each for each in gateway.listeners()},
+            "topics": (await standalone.topics())[0],
+            **{f"listeners of {each['protocol']}": each for each in standalone.listeners()},
         }
     gateway.executor.close(5)
     store.close()

@@ -1,4 +1,4 @@
-"""Caps that follow their brokers: what a broker shows of its load becomes a word, a tighter cap, a line in the log."""
+"""AdaptiveCaps that follow their brokers: what a broker shows of its load becomes a word, a tighter cap, a line in the log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 from admin.limit_views import usage_of
 from admin.store import Store
-from gateway.app import Gateway
-from gateway.broker_load.adaptive_caps import LEARN_S, SAMPLES, BrokerLoad, Caps, ConfirmPace, describe
+from gateway.broker_load.adaptive_caps import LEARN_S, SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
 from gateway.clock import now_ns
 from gateway.lifecycle import periodic_tasks
 from gateway.protocols import PROTOCOLS
 from gateway.session.broker_flow import BrokerFlow
 from gateway.settings import load
+from gateway.standalone import Standalone
 from limiter.keys import rocketmq_topic
 from limiter.limits import Adapt
 from limiter.rules.rule_set import RuleSet
@@ -128,7 +128,7 @@ class Gate:
         self.judge = judge_of(*rules)
         ask(self.judge, key_of(self.judge, "a"), BEGIN)
         self.flow = BrokerFlow()
-        self.caps = Caps(self.judge)
+        self.caps = AdaptiveCaps(self.judge)
         self.listening = cast(Any, {"l": SimpleNamespace(protocol="amqp", config=SimpleNamespace(flow=self.flow))})
         self.now = BEGIN
 
@@ -208,46 +208,46 @@ rules:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
     """One that is not running: the tests take its turns. Its cap is in use."""
     file = tmp_path / "sluice.yaml"
     file.write_text(CONFIGURATION)
     settings = load(file)
     store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
-    made = Gateway(settings, store, cast(Any, SimpleNamespace(dropped=0)))
+    made = Standalone(settings, store, cast(Any, SimpleNamespace(dropped=0)))
     try:
         origin = made.judge.origin("rocketmq", "rocket", "10.0.0.7", None)
         ask(made.judge, made.judge.key(origin, b"orders", rocketmq_topic(b"orders")), now_ns())
         yield made
     finally:
-        made.sweeper.close()
-        made.executor.close(5)
+        made.gateway.sweeper.close()
+        made.gateway.executor.close(5)
         store.close()
 
 
-def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(gateway: Gateway) -> None:
-    gateway.listening["rocket"].config.flow.busy["overload"] = 0
-    periodic_tasks.tick(gateway)
-    gateway.listening["rocket"].config.flow.busy["overload"] = 3
-    periodic_tasks.tick(gateway)
-    lines = "".join(gateway.metrics({}))
+def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(standalone: Standalone) -> None:
+    standalone.gateway.listening["rocket"].config.flow.busy["overload"] = 0
+    periodic_tasks.tick(standalone.gateway)
+    standalone.gateway.listening["rocket"].config.flow.busy["overload"] = 3
+    periodic_tasks.tick(standalone.gateway)
+    lines = "".join(standalone.metrics({}))
     assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="messages"} 500\n' in lines
     assert 'sluice_cap_rate{listener="rocket",rule="broker",dimension="bytes"} 524288\n' in lines
     assert 'sluice_cap_tightened_total{listener="rocket",rule="broker",reason="overload"} 1\n' in lines
     assert 'sluice_cap_tightened_total{listener="rocket",rule="broker",reason="timeout_clean_queue"} 0\n' in lines
     assert "cold_data" not in "".join(line for line in lines.splitlines() if "sluice_cap" in line)
-    (listener,) = gateway.listeners()
+    (listener,) = standalone.listeners()
     (cap,) = cast(Any, listener["caps"])
     assert (cap["limit"], cap["now"], cap["reason"]) == ("1000/s, 1MiB/s", "500/s, 512KiB/s", "overload")
-    (state,) = [state for state in gateway.judge.states(now_ns()) if state.per == "listener"]
+    (state,) = [state for state in standalone.judge.states(now_ns()) if state.per == "listener"]
     usage = usage_of(state, None, lambda _: 0.0)
     assert usage.cap_now is not None
     assert (usage.cap_now.messages, usage.cap_reason) == ("500/s", "overload")
 
 
-def test_a_refusal_beyond_a_share_has_a_reason_of_its_own(gateway: Gateway) -> None:
-    totals = gateway.accounts.totals("rocketmq", "orders")
+def test_a_refusal_beyond_a_share_has_a_reason_of_its_own(standalone: Standalone) -> None:
+    totals = standalone.gateway.accounts.totals("rocketmq", "orders")
     totals.received, totals.refused, totals.refused_share = 12, 10, 7
-    lines = "".join(gateway.metrics({}))
+    lines = "".join(standalone.metrics({}))
     series = 'sluice_messages_refused_total{protocol="rocketmq",topic="orders",operation="produce",reason='
     assert f'{series}"limit"}} 3\n{series}"share"}} 7\n' in lines

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker_load.lag_watch import NO_LOGIN, Backlogs
+from gateway.broker_load.lag_watch import NO_LOGIN, LagWatch
 from limiter.judge import Judge
 from limiter.keys import amqp_topic
 from limiter.limits import SECOND, Lag, Limit, Rate
@@ -45,21 +45,21 @@ def rate(judge: Judge) -> str:
     return str(state.rate_now.messages)
 
 
-def watching(judge: Judge, broker: Broker | None, login: Any = lambda: ("sluice", "secret")) -> Backlogs:
+def watching(judge: Judge, broker: Broker | None, login: Any = lambda: ("sluice", "secret")) -> LagWatch:
     listening: dict[str, Any] = {} if broker is None else {"rabbit": SimpleNamespace(protocol="amqp", upstream=broker.upstream)}
-    return Backlogs(judge, listening, {} if login is None else {"rabbit": login}, lambda: NOW)
+    return LagWatch(judge, listening, {} if login is None else {"rabbit": login}, lambda: NOW)
 
 
 async def test_a_backlog_above_the_target_slows_its_topic_down_and_one_look_alone_does_not(brokers: list[Broker]) -> None:
     judge = used()
     brokers.append(Broker([declared(50)], [declared(5000)]))
-    backlogs = watching(judge, brokers[0])
-    await backlogs.look_at_all()
+    lag_watch = watching(judge, brokers[0])
+    await lag_watch.look_at_all()
     assert rate(judge) == "1000/s"
-    await backlogs.look_at_all()
+    await lag_watch.look_at_all()
     assert rate(judge) == "10/s"  # consumers have taken nothing in between
-    assert backlogs.looks == {"ok": 2, "failed": 0}
-    backlogs.close()
+    assert lag_watch.looks == {"ok": 2, "failed": 0}
+    lag_watch.close()
 
 
 async def test_while_the_broker_cannot_be_asked_the_last_rate_holds_and_it_is_said_once(
@@ -67,15 +67,15 @@ async def test_while_the_broker_cannot_be_asked_the_last_rate_holds_and_it_is_sa
 ) -> None:
     judge = used()
     brokers.append(Broker([declared(50)], [declared(5000)]))
-    backlogs = watching(judge, brokers[0])
+    lag_watch = watching(judge, brokers[0])
     for _ in range(2):
-        await backlogs.look_at_all()
+        await lag_watch.look_at_all()
     brokers[0].close()
     for _ in range(3):
-        await backlogs.look_at_all()
+        await lag_watch.look_at_all()
     assert rate(judge) == "10/s"
-    assert backlogs.looks == {"ok": 2, "failed": 3}
-    backlogs.close()
+    assert lag_watch.looks == {"ok": 2, "failed": 3}
+    lag_watch.close()
 
 
 @pytest.mark.parametrize(("listener", "login", "why"), [(False, True, "not open any more"), (True, False, NO_LOGIN)])
@@ -84,21 +84,21 @@ async def test_what_cannot_be_asked_at_all_goes_at_its_fastest_and_says_why(
 ) -> None:
     judge = used()
     brokers.append(Broker())
-    backlogs = watching(judge, brokers[0] if listener else None, (lambda: ("sluice", "secret")) if login else None)
-    await backlogs.look_at_all()
+    lag_watch = watching(judge, brokers[0] if listener else None, (lambda: ("sluice", "secret")) if login else None)
+    await lag_watch.look_at_all()
     assert rate(judge) == "1000/s"
-    (followed,) = backlogs.followed.values()
+    (followed,) = lag_watch.followed.values()
     assert why in followed.trouble
 
 
 async def test_a_limit_that_follows_no_more_is_forgotten(brokers: list[Broker]) -> None:
     judge = used()
     brokers.append(Broker([declared(1)], [declared(1)]))
-    backlogs = watching(judge, brokers[0])
-    await backlogs.look_at_all()
+    lag_watch = watching(judge, brokers[0])
+    await lag_watch.look_at_all()
     plain = Rule("follows", Match(queue="jobs"), limit=Limit(messages=Rate(1000)))
     judge.replace(RuleSet((plain,)), NOW)
     assert judge.states(NOW) != []  # which brings what is in use under the rules in force
-    await backlogs.look_at_all()
-    assert backlogs.followed == {}
-    backlogs.close()
+    await lag_watch.look_at_all()
+    assert lag_watch.followed == {}
+    lag_watch.close()

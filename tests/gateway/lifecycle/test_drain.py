@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import trio
 
-from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
-from gateway.lifecycle.drain import DRAIN_S, begin, drain, tell_late
+from gateway.lifecycle.drain import DRAIN_S, Gateway, begin, drain, tell_late
 from gateway.pipeline.held_budget import HeldBudget
 
 
@@ -44,7 +43,7 @@ async def test_the_time_of_a_drain_runs_from_when_it_was_asked_for() -> None:
 
     gateway = SimpleNamespace(
         listening={}, accounts=Accounts(), sweeper=floor, event_loop=SimpleNamespace(wake=done, stop=done),
-        executor=SimpleNamespace(close=done), fills=SimpleNamespace(save=done), access_log=None,
+        executor=SimpleNamespace(close=done), fill_levels=None, access_log=None,
     )  # fmt: skip
     with trio.fail_after(5):
         await drain(cast(Gateway, gateway), now_ns() - int(DRAIN_S * 1e9))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.clock import now_ns
-from gateway.lifecycle.fill_levels import Fills, parse
+from gateway.lifecycle.fill_levels import FillLevelsFile, parse
 from limiter.algorithms.fit import RATE_ALGORITHMS
 from limiter.judge import Judge
 from limiter.keys import amqp_topic, rocketmq_topic
@@ -30,9 +30,9 @@ def flood(judge: Judge, count: int = 1000) -> int:
 def test_a_restart_gives_no_fresh_burst(tmp_path: Path) -> None:
     before = Judge(RULES)
     assert flood(before) == 100
-    Fills(tmp_path, before, lambda: 1000.0).save()
+    FillLevelsFile(tmp_path, before, lambda: 1000.0).save()
     after = Judge(RULES)
-    Fills(tmp_path, after, lambda: 1000.0).restore()
+    FillLevelsFile(tmp_path, after, lambda: 1000.0).restore()
     assert flood(after) <= 10  # what a tenth of a second brings, however slow this machine is
 
 
@@ -41,9 +41,9 @@ def test_whatever_keeps_the_limit(tmp_path: Path, algorithm: str) -> None:
     rules = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 60 * 10**9)), algorithm=algorithm, open_for_ns=0),))
     before = Judge(rules)
     assert flood(before) == 1
-    Fills(tmp_path, before, lambda: 1000.0).save()
+    FillLevelsFile(tmp_path, before, lambda: 1000.0).save()
     after = Judge(rules)
-    Fills(tmp_path, after, lambda: 1000.0).restore()
+    FillLevelsFile(tmp_path, after, lambda: 1000.0).restore()
     assert flood(after) == 0
 
 
@@ -74,18 +74,18 @@ def test_what_is_warm_stays_warm_over_a_restart_also_where_its_bucket_is_full() 
 def test_the_time_away_fills_the_bucket_as_if_it_had_run(tmp_path: Path) -> None:
     before = Judge(RULES)
     flood(before)
-    Fills(tmp_path, before, lambda: 1000.0).save()
+    FillLevelsFile(tmp_path, before, lambda: 1000.0).save()
     after = Judge(RULES)
-    Fills(tmp_path, after, lambda: 1000.5).restore()
+    FillLevelsFile(tmp_path, after, lambda: 1000.5).restore()
     assert 50 <= flood(after) <= 60
 
 
 def test_a_wall_clock_that_went_back_gives_nothing(tmp_path: Path) -> None:
     before = Judge(RULES)
     flood(before)
-    Fills(tmp_path, before, lambda: 1000.0).save()
+    FillLevelsFile(tmp_path, before, lambda: 1000.0).save()
     after = Judge(RULES)
-    Fills(tmp_path, after, lambda: 10.0).restore()
+    FillLevelsFile(tmp_path, after, lambda: 10.0).restore()
     assert flood(after) <= 10
 
 
@@ -98,8 +98,8 @@ def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
 
     before, after = Judge(RULES), Judge(RULES)
     assert odd(before) == 100
-    Fills(tmp_path, before).save()
-    Fills(tmp_path, after).restore()
+    FillLevelsFile(tmp_path, before).save()
+    FillLevelsFile(tmp_path, after).restore()
     assert odd(after) <= 10
     assert flood(after) == 100
 
@@ -108,11 +108,11 @@ def test_what_is_restored_and_not_used_survives_the_next_restart_too(tmp_path: P
     slow = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 3600 * 10**9), messages_burst=50), open_for_ns=0),))
     before, between, after = Judge(slow), Judge(slow), Judge(slow)
     assert flood(before) == 50
-    Fills(tmp_path, before).save()
-    again = Fills(tmp_path, between)
+    FillLevelsFile(tmp_path, before).save()
+    again = FillLevelsFile(tmp_path, between)
     again.restore()
     again.save()
-    Fills(tmp_path, after).restore()
+    FillLevelsFile(tmp_path, after).restore()
     assert flood(after) == 0
 
 
@@ -123,9 +123,9 @@ def test_shelved_buckets_are_in_the_file(tmp_path: Path) -> None:
     origin = before.origin("rocketmq", "rocket", "10.0.0.7", None)
     before.decide([Request(before.key(origin, b"u", rocketmq_topic(b"other")), 1, 1, 10)], now_ns() + 1)
     assert before.usage()["shelved"] == 1
-    Fills(tmp_path, before).save()
+    FillLevelsFile(tmp_path, before).save()
     assert len(parse((tmp_path / "fills").read_bytes())[2]) == 2 * 4
-    Fills(tmp_path, after).restore()
+    FillLevelsFile(tmp_path, after).restore()
     assert flood(after) == 0
 
 
@@ -152,7 +152,7 @@ GOOD = b'{"at": 1, "secret": "%s", "order": "%s"}\n' % (SECRET, sys.byteorder.en
 def test_a_file_that_cannot_be_read_leaves_full_buckets_and_is_replaced(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "fills").write_bytes(data)
     judge = Judge(RULES)
-    fills = Fills(tmp_path, judge)
+    fills = FillLevelsFile(tmp_path, judge)
     fills.restore()
     assert flood(judge) == 100
     fills.save()
@@ -162,6 +162,6 @@ def test_a_file_that_cannot_be_read_leaves_full_buckets_and_is_replaced(tmp_path
 def test_a_full_disk_is_counted_and_hurts_nobody(tmp_path: Path) -> None:
     judge = Judge(RULES)
     flood(judge)
-    fills = Fills(tmp_path / "gone", judge)
+    fills = FillLevelsFile(tmp_path / "gone", judge)
     fills.save()
     assert fills.failed_writes == 1

@@ -19,25 +19,22 @@ import trio.testing
 from admin.changes import Author
 from admin.state import StoredOverride, format_time
 from admin.store import Store
-from gateway.app import Gateway
-from gateway.broker_load.lag_watch import follow_backlogs
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
 from gateway.lifecycle.periodic_tasks import (
-    TICK_S,
-    Rounds,
     every_tick,
     expire_changes,
-    keep_fills,
-    next_tick,
+    keep_fill_levels,
     probe_broker,
     probe_brokers,
     probe_lag,
-    tick_comes,
+    watch_lag,
 )  # fmt: skip
+from gateway.lifecycle.scheduling import TICK_S, SupervisedLoop, next_tick, tick_time
 from gateway.listeners.upstream import LOOK_S, Upstream
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.settings import load
+from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
 from limiter.keys import rocketmq_topic
@@ -67,28 +64,29 @@ def configure(directory: Path, upstream: str = "127.0.0.1:1", more: str = "") ->
 
 
 @contextlib.contextmanager
-def gateway_of(file: Path, clock: Clock | None = None) -> Iterator[Gateway]:
+def standalone_of(file: Path, clock: Clock | None = None) -> Iterator[Standalone]:
     """A gateway that is not running: the test starts those of its tasks it is about."""
     settings = load(file)
     store = Store.open(settings.gateway.state_directory, settings.rules, clock or time.time)
-    gateway = Gateway(settings, store, cast(Any, None))
-    store.enforce = gateway.enforce  # as the admin API does
+    standalone = Standalone(settings, store, cast(Any, None))
+    store.enforce = standalone.enforce  # as the admin API does
+    gateway = standalone.gateway
     for listener in gateway.listening.values():
         listener.open()
     try:
-        yield gateway
+        yield standalone
     finally:
-        for listener in gateway.listening.values():
+        for listener in standalone.gateway.listening.values():
             listener.close()
-        gateway.sweeper.close()
+        standalone.gateway.sweeper.close()
         gateway.executor.close(5)
         store.close()
 
 
 @contextlib.asynccontextmanager
-async def task(function: Callable[[Gateway], Awaitable[None]], gateway: Gateway) -> Any:
+async def task(function: Callable[..., Awaitable[None]], *about: object) -> Any:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(function, gateway)
+        nursery.start_soon(function, *about)
         yield
         nursery.cancel_scope.cancel()
 
@@ -101,9 +99,9 @@ async def until(condition: Callable[[], bool], what: str, within: float = 5.0) -
     raise AssertionError(f"not within {within:g} s: {what}")
 
 
-def passes(gateway: Gateway, count: int = 1) -> int:
+def passes(standalone: Standalone, count: int = 1) -> int:
     """How many of `count` messages of topic `orders` pass now."""
-    judge = gateway.judge
+    judge = standalone.judge
     origin = judge.origin("rocketmq", "one", "10.0.0.7", None)
     request = Request(judge.key(origin, b"orders", rocketmq_topic(b"orders")), count, 1, 10)
     judge.decide([request], now_ns())
@@ -117,56 +115,56 @@ def failures(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, obj
 # ---- expiry ------------------------------------------------------------------------------------------------------------
 
 
-async def limited_to_nothing(gateway: Gateway, ends: float) -> None:
+async def limited_to_nothing(standalone: Standalone, ends: float) -> None:
     change = StoredOverride(messages="0/s", expires=format_time(ends))
-    await gateway.store.change(lambda: ([(ORDERS, change)], None), OPERATOR, "test")
+    await standalone.store.change(lambda: ([(ORDERS, change)], None), OPERATOR, "test")
 
 
 async def test_a_live_change_ceases_to_hold_for_messages_when_it_expires(tmp_path: Path) -> None:
     clock = Clock()
-    with gateway_of(configure(tmp_path), clock) as gateway:
-        await limited_to_nothing(gateway, clock.now + 60)
-        assert passes(gateway) == 0
-        async with task(expire_changes, gateway):
+    with standalone_of(configure(tmp_path), clock) as standalone:
+        await limited_to_nothing(standalone, clock.now + 60)
+        assert passes(standalone) == 0
+        async with task(expire_changes, standalone.store):
             clock.now += 59
             await trio.sleep(0.3)
-            assert passes(gateway) == 0
+            assert passes(standalone) == 0
             clock.now += 1
-            await until(lambda: gateway.store.revision == 2, "it is written down")
-        await until(lambda: passes(gateway) == 1, "messages pass")
-        assert gateway.store.state.keys == {}
-        (entry,) = await gateway.store.entries([2])
+            await until(lambda: standalone.store.revision == 2, "it is written down")
+        await until(lambda: passes(standalone) == 1, "messages pass")
+        assert standalone.store.state.keys == {}
+        (entry,) = await standalone.store.entries([2])
         assert (entry.by, entry.reason, [change.target for change in entry.changes]) == ("sluice", "expired", [ORDERS])
-        before = gateway.store.rules()
-        await gateway.store.remove_expired()
-        assert (gateway.store.revision, gateway.store.rules()) == (2, before), "nothing is left to expire"
+        before = standalone.store.rules()
+        await standalone.store.remove_expired()
+        assert (standalone.store.revision, standalone.store.rules()) == (2, before), "nothing is left to expire"
 
 
 async def test_whoever_looks_at_the_rules_first_the_limiter_goes_by_the_same(tmp_path: Path) -> None:
     clock = Clock()
-    with gateway_of(configure(tmp_path), clock) as gateway:
-        await limited_to_nothing(gateway, clock.now + 60)
+    with standalone_of(configure(tmp_path), clock) as standalone:
+        await limited_to_nothing(standalone, clock.now + 60)
         clock.now += 60
-        assert gateway.store.rules() is gateway.judge.rules
-        assert gateway.store.next_expiry is None
+        assert standalone.store.rules() is standalone.judge.rules
+        assert standalone.store.next_expiry is None
 
 
 async def test_what_expires_does_not_hold_although_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    with gateway_of(configure(tmp_path), clock) as gateway:
-        await limited_to_nothing(gateway, clock.now + 60)
-        assert passes(gateway) == 0
-        state = gateway.store.folder / "state.json"
+    with standalone_of(configure(tmp_path), clock) as standalone:
+        await limited_to_nothing(standalone, clock.now + 60)
+        assert passes(standalone) == 0
+        state = standalone.store.folder / "state.json"
         kept = state.read_bytes()
         state.unlink()
         state.mkdir()  # a rename over a directory fails, for root too
         try:
-            async with task(expire_changes, gateway):
+            async with task(expire_changes, standalone.store):
                 clock.now += 60
                 await until(lambda: bool(failures(caplog, "state_write_failed")), "it is said")
-                await until(lambda: passes(gateway) == 1, "messages pass")
+                await until(lambda: passes(standalone) == 1, "messages pass")
                 await trio.sleep(0.6)
-            assert (gateway.store.write_failures, gateway.store.revision) == (1, 1), "tried again in a minute, not in every round"
+            assert (standalone.store.write_failures, standalone.store.revision) == (1, 1), "tried again in a minute, not in every round"
         finally:
             state.rmdir()
             state.write_bytes(kept)
@@ -174,16 +172,16 @@ async def test_what_expires_does_not_hold_although_it_cannot_be_written(tmp_path
 
 async def test_nothing_that_expires_brings_limits_back_while_held_messages_are_released(tmp_path: Path) -> None:
     clock = Clock()
-    with gateway_of(configure(tmp_path), clock) as gateway:
-        await limited_to_nothing(gateway, clock.now + 60)
-        gateway.sweeper.sessions[1] = cast(Any, Holding())
+    with standalone_of(configure(tmp_path), clock) as standalone:
+        await limited_to_nothing(standalone, clock.now + 60)
+        standalone.gateway.sweeper.sessions[1] = cast(Any, Holding())
         try:
-            release_held(gateway)
+            release_held(standalone.gateway)
         finally:
-            gateway.sweeper.sessions.clear()
+            standalone.gateway.sweeper.sessions.clear()
         clock.now += 60
-        gateway.store.lapse()
-        assert passes(gateway, 5000) == 5000
+        standalone.store.lapse()
+        assert passes(standalone, 5000) == 5000
 
 
 class Holding:
@@ -230,23 +228,23 @@ class Closable:
 async def test_ready_is_who_has_reached_every_broker_and_one_that_does_not_answer_delays_no_other(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    with gateway_of(configure(tmp_path)) as gateway:
+    with standalone_of(configure(tmp_path)) as standalone:
         one, two = FakeUpstream("one", answers=False), FakeUpstream("two", answers=True)
-        gateway.listening["one"].upstream, gateway.listening["two"].upstream = one, two
+        standalone.gateway.listening["one"].upstream, standalone.gateway.listening["two"].upstream = one, two
         broker = "broker 192.0.2.1:5672"
-        assert gateway.ready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
-        async with task(probe_brokers, gateway):
+        assert standalone.ready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
+        async with task(probe_brokers, standalone.gateway.configured()):
             await trio.sleep(0.01)
-            assert gateway.ready() == [f"listener one: {broker} has not been dialled yet"], "at once, and side by side"
+            assert standalone.ready() == [f"listener one: {broker} has not been dialled yet"], "at once, and side by side"
             two.ok = False
             await trio.sleep(0.3)
             assert two.ok, "while one is still being dialled"
             assert (one.dialled, two.dialled) == (1, 2)
             await trio.sleep(5)
-            assert gateway.ready() == [f"listener one: {broker} is unreachable"]
+            assert standalone.ready() == [f"listener one: {broker} is unreachable"]
             one.answers = True
             await trio.sleep(10)
-            assert gateway.ready() == []
+            assert standalone.ready() == []
             dialled = one.dialled
             await trio.sleep(10)
             assert one.dialled == dialled, "who was reached is not dialled for nothing"
@@ -255,21 +253,21 @@ async def test_ready_is_who_has_reached_every_broker_and_one_that_does_not_answe
 async def test_a_broker_that_goes_makes_an_idle_gateway_unready_but_an_open_connection_stands_for_it(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    with gateway_of(configure(tmp_path)) as gateway:
+    with standalone_of(configure(tmp_path)) as standalone:
         brokers = [FakeUpstream(name, answers=True) for name in ("one", "two")]
         for broker in brokers:
-            gateway.listening[broker.listener].upstream = broker
-        gateway.listening["two"].active = 1
-        async with task(probe_brokers, gateway):
+            standalone.gateway.listening[broker.listener].upstream = broker
+        standalone.gateway.listening["two"].active = 1
+        async with task(probe_brokers, standalone.gateway.configured()):
             await trio.sleep(4 * LOOK_S - 1)
             assert [broker.looked for broker in brokers] == [3, 0]
             for broker in brokers:
                 broker.answers = False
             await trio.sleep(LOOK_S + 0.5)
-            assert gateway.ready() == ["listener one: broker 192.0.2.1:5672 is unreachable"]
-            gateway.listening["two"].active = 0
+            assert standalone.ready() == ["listener one: broker 192.0.2.1:5672 is unreachable"]
+            standalone.gateway.listening["two"].active = 0
             await trio.sleep(LOOK_S + 0.5)
-            assert len(gateway.ready()) == 2
+            assert len(standalone.ready()) == 2
 
 
 async def test_a_broker_that_nobody_wants_to_know_of_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
@@ -296,10 +294,10 @@ async def test_a_task_outlives_the_faults_of_its_rounds(
             self.dialled += 1
             raise RuntimeError("boom")
 
-    with gateway_of(configure(tmp_path)) as gateway:
-        one = gateway.listening["one"].upstream = Faulty("one", answers=True)
-        two = gateway.listening["two"].upstream = FakeUpstream("two", answers=True)
-        async with task(probe_brokers, gateway):
+    with standalone_of(configure(tmp_path)) as standalone:
+        one = standalone.gateway.listening["one"].upstream = Faulty("one", answers=True)
+        two = standalone.gateway.listening["two"].upstream = FakeUpstream("two", answers=True)
+        async with task(probe_brokers, standalone.gateway.configured()):
             await trio.sleep(2)
         assert one.dialled > 5
         assert two.ok
@@ -308,28 +306,28 @@ async def test_a_task_outlives_the_faults_of_its_rounds(
 
 
 async def test_ticks_and_fill_levels_go_on_after_a_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with gateway_of(configure(tmp_path)) as gateway:
+    with standalone_of(configure(tmp_path)) as standalone:
         rounds = {"tick": 0, "save": 0}
 
         def fail(what: str) -> Any:
             rounds[what] += 1
             raise RuntimeError("boom")
 
-        gateway.fleet = cast(Any, SimpleNamespace(watch=lambda _: fail("tick")))
-        gateway.fills.save = lambda: fail("save")  # type: ignore[method-assign]
-        async with task(every_tick, gateway), task(keep_fills, gateway):
+        standalone.gateway.fleet = cast(Any, SimpleNamespace(watch=lambda _: fail("tick")))
+        standalone.fill_levels.save = lambda: fail("save")  # type: ignore[method-assign]
+        async with task(every_tick, standalone.gateway), task(keep_fill_levels, standalone.fill_levels):
             await until(lambda: rounds["tick"] > 1 and rounds["save"] > 1, "second rounds")
     assert sorted(cast(str, line["task"]) for line in failures(caplog, "housekeeping_failed")) == ["fill levels", "tick"]
 
 
 def test_a_round_that_fails_is_said_once_in_a_while_and_cancellation_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    rounds = Rounds("test")
+    loop = SupervisedLoop("test")
     for _ in range(100):
-        with rounds:
+        with loop:
             raise ValueError("boom")
     (line,) = failures(caplog, "housekeeping_failed")
-    assert (line, rounds.failed) == ({"task": "test", "rounds": 1}, 99)
-    with pytest.raises(KeyboardInterrupt), rounds:
+    assert (line, loop.failed) == ({"task": "test", "rounds": 1}, 99)
+    with pytest.raises(KeyboardInterrupt), loop:
         raise KeyboardInterrupt
 
 
@@ -346,9 +344,9 @@ async def test_a_fault_of_the_admin_api_does_not_end_the_gateway_and_it_is_begun
         raise RuntimeError("boom")
 
     monkeypatch.setattr("admin.app.serve", serve)
-    with gateway_of(configure(tmp_path)) as gateway:
+    with standalone_of(configure(tmp_path)) as standalone:
         async with trio.open_nursery() as nursery:
-            await nursery.start(gateway._administer)
+            await nursery.start(standalone.administer)
             await trio.sleep(5)
             nursery.cancel_scope.cancel()
     assert begun > 1
@@ -360,9 +358,9 @@ async def test_an_admin_api_that_cannot_begin_is_an_error(tmp_path: Path, monkey
         raise OSError(errno.EADDRINUSE, "taken")
 
     monkeypatch.setattr("admin.app.serve", serve)
-    with gateway_of(configure(tmp_path)) as gateway, pytest.raises(ExceptionGroup):
+    with standalone_of(configure(tmp_path)) as standalone, pytest.raises(ExceptionGroup):
         async with trio.open_nursery() as nursery:
-            await nursery.start(gateway._administer)
+            await nursery.start(standalone.administer)
 
 
 # ---- how often ---------------------------------------------------------------------------------------------------------
@@ -380,14 +378,21 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_arou
         def before_task_step(self, task: trio.lowlevel.Task) -> None:
             self.at.add(trio.current_time())
 
-    with gateway_of(configure(tmp_path)) as gateway:
-        for listener in gateway.listening.values():
+    with standalone_of(configure(tmp_path)) as standalone:
+        for listener in standalone.gateway.listening.values():
             listener.upstream = FakeUpstream(listener.name, answers=True)
-        ticking = (every_tick, expire_changes, probe_brokers, probe_lag, follow_backlogs)
+        gateway = standalone.gateway
+        ticking: tuple[tuple[Callable[..., Awaitable[None]], object], ...] = (
+            (every_tick, gateway),
+            (expire_changes, standalone.store),
+            (probe_brokers, gateway.configured()),
+            (probe_lag, gateway),
+            (watch_lag, gateway.lag_watch),
+        )
         async with contextlib.AsyncExitStack() as running:
             for each in ticking:
                 await trio.sleep(0.06)  # none would be at the same moments by itself
-                await running.enter_async_context(task(each, gateway))
+                await running.enter_async_context(task(*each))
             await trio.sleep(1)
             trio.lowlevel.add_instrument(wakings := Wakings())
             await trio.sleep(10)
@@ -409,10 +414,10 @@ async def test_one_sleeps_for_all_until_the_tick_and_may_be_cancelled(
 
     async def wait(name: str, scope: trio.CancelScope) -> None:
         with scope:
-            await tick_comes()
+            await next_tick()
             ticks.append((name, trio.current_time()))
 
-    await trio.sleep_until(next_tick())
+    await trio.sleep_until(tick_time())
     start = trio.current_time()
     monkeypatch.setattr(trio, "sleep_until", sleep)
     with trio.fail_after(5):
@@ -435,35 +440,35 @@ async def test_what_is_done_at_a_tick_is_no_lag(tmp_path: Path) -> None:
 
     async def work() -> None:
         while True:
-            await tick_comes()
+            await next_tick()
             time.sleep(0.03)
 
-    with gateway_of(configure(tmp_path)) as gateway:
+    with standalone_of(configure(tmp_path)) as standalone:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(work)
             await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(probe_lag, gateway)
+            nursery.start_soon(probe_lag, standalone.gateway)
             lags = []
             for _ in range(6):
                 await trio.sleep(TICK_S)
-                lags.append(gateway.lag_s)
+                lags.append(standalone.gateway.lag_s)
             nursery.cancel_scope.cancel()
     assert min(lags[1:]) < 0.02
 
 
 async def test_lag_is_looked_for_often_while_there_is_much_traffic(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    with gateway_of(configure(tmp_path)) as gateway:
-        async with task(probe_lag, gateway):
+    with standalone_of(configure(tmp_path)) as standalone:
+        async with task(probe_lag, standalone.gateway):
             await trio.sleep(1)
-            before = sum(gateway.lag.counts)
+            before = sum(standalone.gateway.lag.counts)
             await trio.sleep(10)
-            assert sum(gateway.lag.counts) - before <= 4 * 10 + 1
+            assert sum(standalone.gateway.lag.counts) - before <= 4 * 10 + 1
             for turns, least, most in ((10, 0, 4 * 10 + 1), (100, 60, 1000)):
-                before = sum(gateway.lag.counts)
+                before = sum(standalone.gateway.lag.counts)
                 for _ in range(100):
-                    gateway.sweeper.turned += turns
+                    standalone.gateway.sweeper.turned += turns
                     await trio.sleep(0.1)
-                assert least <= sum(gateway.lag.counts) - before <= most, turns
+                assert least <= sum(standalone.gateway.lag.counts) - before <= most, turns
 
 
 # ---- reload ------------------------------------------------------------------------------------------------------------
@@ -474,24 +479,24 @@ async def test_a_reload_does_not_take_the_name_of_a_broker_that_it_does_not_dial
     caplog.set_level(logging.ERROR)
     more = f", upstream_tls: {{ca: {ca.file}}}"
     file = configure(tmp_path, "old.example:5672", more)
-    with gateway_of(file) as gateway:
+    with standalone_of(file) as standalone:
         configure(tmp_path, "new.example:5672", more)
-        changed = await gateway.reload()
+        changed = await standalone.reload()
         assert any("upstream" in line for line in cast(list[str], changed["needs_restart"]))
-        upstream = gateway.listening["one"].upstream
+        upstream = standalone.gateway.listening["one"].upstream
         assert upstream.tls is not None
         assert (upstream.address[0], upstream.tls.server_name) == ("old.example", "old.example")
 
 
 def test_rules_are_put_in_force_with_the_time(tmp_path: Path) -> None:
     """A limit that was lifted while nobody asked counts from then on, not from the first message after."""
-    with gateway_of(configure(tmp_path)) as gateway:
-        gateway.enforce(nothing := RuleSet(gateway.store.file_rules, {"all": live_change("0/s")}))
+    with standalone_of(configure(tmp_path)) as standalone:
+        standalone.enforce(nothing := RuleSet(standalone.store.file_rules, {"all": live_change("0/s")}))
         assert nothing.rule_overrides
-        assert passes(gateway) == 0
-        gateway.enforce(gateway.store.rules())
+        assert passes(standalone) == 0
+        standalone.enforce(standalone.store.rules())
         time.sleep(0.02)
-        assert 20 <= passes(gateway, 1000) < 1000
+        assert 20 <= passes(standalone, 1000) < 1000
 
 
 def live_change(rate: str) -> Any:

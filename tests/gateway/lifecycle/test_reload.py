@@ -18,10 +18,9 @@ from admin.changes import Author
 from admin.ports import ReloadFailedError
 from admin.state import StoredOverride
 from admin.store import Store
-from gateway.app import Gateway
 from gateway.lifecycle import reload
 from gateway.settings import Settings, load
-from gateway.telemetry import status
+from gateway.standalone import Standalone
 from limiter.rules.rule import Rule
 
 CONFIGURATION = """
@@ -42,22 +41,22 @@ def write(directory: Path, rate: str) -> Path:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
     """Its rule allows 1/s; the file says 2/s by now. It is not running."""
     settings = load(write(tmp_path, "1"))
     store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
-    made = Gateway(settings, store, cast(Any, None))
+    made = Standalone(settings, store, cast(Any, None))
     store.enforce = made.enforce
     write(tmp_path, "2")
     yield made
-    made.sweeper.close()
-    made.executor.close(5)
+    made.gateway.sweeper.close()
+    made.gateway.executor.close(5)
     store.close()
 
 
-def limit(gateway: Gateway) -> str:
-    rule = gateway.store.rules().file_rules[0]
-    assert gateway.settings.rules == (rule,)
+def limit(standalone: Standalone) -> str:
+    rule = standalone.store.rules().file_rules[0]
+    assert standalone.gateway.settings.rules == (rule,)
     assert rule.limit.messages is not None
     return str(rule.limit.messages)
 
@@ -70,9 +69,9 @@ class SlowDisk:
         self.reading = 0
         self.most = 0
         self.done = threading.Semaphore(0)
-        self.found: reload.Found | None = None
+        self.found: reload.NewConfiguration | None = None
 
-    def __call__(self, settings: Settings, rules: tuple[Rule, ...]) -> reload.Found:
+    def __call__(self, settings: Settings, rules: tuple[Rule, ...]) -> reload.NewConfiguration:
         self.reading += 1
         self.most = max(self.most, self.reading)
         found = self.found = self.read(settings, rules)
@@ -93,25 +92,25 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     return made
 
 
-async def test_the_loop_has_its_turns_while_files_are_read(gateway: Gateway, disk: SlowDisk) -> None:
-    before, usual = limit(gateway), sys.getswitchinterval()
+async def test_the_loop_has_its_turns_while_files_are_read(standalone: Standalone, disk: SlowDisk) -> None:
+    before, usual = limit(standalone), sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gateway.reload)
+        nursery.start_soon(standalone.reload)
         await disk.is_read()
-        assert limit(gateway) == before, "in force only when all is read"
+        assert limit(standalone) == before, "in force only when all is read"
         assert sys.getswitchinterval() == pytest.approx(reload.SWITCH_S)
         disk.done.release()
-    assert limit(gateway) != before
+    assert limit(standalone) != before
     assert sys.getswitchinterval() == pytest.approx(usual)
 
 
 async def test_one_reload_at_a_time_and_the_last_one_reads_what_the_file_says_then(
-    gateway: Gateway, disk: SlowDisk, tmp_path: Path
+    standalone: Standalone, disk: SlowDisk, tmp_path: Path
 ) -> None:
     answers: list[object] = []
 
     async def reload() -> None:
-        answers.append((await gateway.reload())["in_force"])
+        answers.append((await standalone.reload())["in_force"])
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reload)
@@ -124,100 +123,100 @@ async def test_one_reload_at_a_time_and_the_last_one_reads_what_the_file_says_th
     assert answers == [["rule all: limit.messages: 1/s -> 2/s"], ["rule all: limit.messages: 2/s -> 3/s"]]
 
 
-async def test_a_live_change_made_while_files_are_read_holds(gateway: Gateway, disk: SlowDisk) -> None:
+async def test_a_live_change_made_while_files_are_read_holds(standalone: Standalone, disk: SlowDisk) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gateway.reload)
+        nursery.start_soon(standalone.reload)
         await disk.is_read()
-        await gateway.store.change(
+        await standalone.store.change(
             lambda: ([("limits/rocketmq/orders", StoredOverride(messages="7/s"))], None), Author("alice", "operator"), "test"
         )
         disk.done.release()
-    assert gateway.store.rules().file_rules is gateway.settings.rules
-    assert len(gateway.store.rules().overrides) == 1
-    assert "2/s" in gateway.settings.describe()["rules"][0]["limit"]["messages"]  # type: ignore[index]
+    assert standalone.store.rules().file_rules is standalone.gateway.settings.rules
+    assert len(standalone.store.rules().overrides) == 1
+    assert "2/s" in standalone.gateway.settings.describe()["rules"][0]["limit"]["messages"]  # type: ignore[index]
 
 
-async def test_who_stops_meanwhile_does_not_wait_and_nothing_comes_in_force(gateway: Gateway, disk: SlowDisk) -> None:
-    before, usual = limit(gateway), sys.getswitchinterval()
+async def test_who_stops_meanwhile_does_not_wait_and_nothing_comes_in_force(standalone: Standalone, disk: SlowDisk) -> None:
+    before, usual = limit(standalone), sys.getswitchinterval()
     with trio.CancelScope() as stop:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(gateway.reload)
+            nursery.start_soon(standalone.reload)
             await disk.is_read()
             stop.cancel()
     assert disk.reading == 1
     disk.done.release()
     while disk.reading:
         await trio.sleep(0.001)
-    assert (limit(gateway), gateway.reloads.last_ok) == (before, True)
+    assert (limit(standalone), standalone.reloads.last.ok) == (before, True)
     assert sys.getswitchinterval() == pytest.approx(usual)
-    assert not gateway.reloads.turn.locked()
+    assert not standalone.reloads.turn.locked()
 
 
-async def test_a_dry_run_changes_nothing(gateway: Gateway) -> None:
-    before = limit(gateway)
-    assert await gateway.reload(dry_run=True) == {
+async def test_a_dry_run_changes_nothing(standalone: Standalone) -> None:
+    before = limit(standalone)
+    assert await standalone.reload(dry_run=True) == {
         "in_force": ["rule all: limit.messages: 1/s -> 2/s"], "needs_restart": [], "dry_run": True,
     }  # fmt: skip
-    assert limit(gateway) == before
+    assert limit(standalone) == before
 
 
-async def test_a_file_that_cannot_be_used_is_told_with_all_its_faults_and_the_next_is_read(gateway: Gateway, tmp_path: Path) -> None:
-    before = limit(gateway)
+async def test_a_file_that_cannot_be_used_is_told_with_all_its_faults_and_the_next_is_read(standalone: Standalone, tmp_path: Path) -> None:
+    before = limit(standalone)
     write(tmp_path, "many")
     with pytest.raises(ReloadFailedError) as failed:
-        await gateway.reload()
+        await standalone.reload()
     (fault,) = failed.value.errors
     assert "rules[0].limit.messages" in fault
-    assert (limit(gateway), gateway.reloads.last_ok) == (before, False)
+    assert (limit(standalone), standalone.reloads.last.ok) == (before, False)
     write(tmp_path, "2")
-    await gateway.reload()
-    assert (limit(gateway) == before, gateway.reloads.last_ok) == (False, True)
+    await standalone.reload()
+    assert (limit(standalone) == before, standalone.reloads.last.ok) == (False, True)
 
 
-async def test_what_needs_a_restart_is_told_until_the_file_agrees_again(gateway: Gateway, tmp_path: Path) -> None:
+async def test_what_needs_a_restart_is_told_until_the_file_agrees_again(standalone: Standalone, tmp_path: Path) -> None:
     def told() -> object:
-        return status.status(gateway)["needs_restart"]
+        return standalone.status()["needs_restart"]
 
     file = tmp_path / "sluice.yaml"
     moved = file.read_text().replace("127.0.0.1:0", "127.0.0.1:7")
     line = "listeners.one.bind: 127.0.0.1:0 -> 127.0.0.1:7"
     file.write_text(moved)
-    await gateway.reload(dry_run=True)
+    await standalone.reload(dry_run=True)
     assert told() == [], "a dry run is asked for, not done"
-    assert (await gateway.reload())["needs_restart"] == told() == [line]
+    assert (await standalone.reload())["needs_restart"] == told() == [line]
     file.write_text(moved.replace("2/s", "3/s"))
-    await gateway.reload()
+    await standalone.reload()
     assert told() == [line], "rules are in force, that is not"
     file.write_text(moved.replace("2/s", "many"))
     with pytest.raises(ReloadFailedError):
-        await gateway.reload()
+        await standalone.reload()
     assert told() == [line]
     write(tmp_path, "2")
-    await gateway.reload()
+    await standalone.reload()
     assert told() == []
 
 
-async def test_rules_that_have_not_changed_are_not_put_in_force_again(gateway: Gateway, tmp_path: Path) -> None:
+async def test_rules_that_have_not_changed_are_not_put_in_force_again(standalone: Standalone, tmp_path: Path) -> None:
     """All keys would match anew, for nothing."""
-    await gateway.reload()
-    rules = gateway.store.rules()
-    await gateway.reload()
-    assert gateway.store.rules() is rules
+    await standalone.reload()
+    rules = standalone.store.rules()
+    await standalone.reload()
+    assert standalone.store.rules() is rules
     (tmp_path / "sluice.yaml").write_text("# moved down\n" + CONFIGURATION.replace("RATE", "2"))
-    assert (await gateway.reload())["in_force"] == []
-    assert gateway.store.rules().file_rules[0].place.endswith(":9"), "where it stands now"
+    assert (await standalone.reload())["in_force"] == []
+    assert standalone.store.rules().file_rules[0].place.endswith(":9"), "where it stands now"
 
 
-async def test_rules_are_compiled_where_they_are_read(gateway: Gateway, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rules_are_compiled_where_they_are_read(standalone: Standalone, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop would wait 20 ms for each thousand of them."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gateway.reload)
+        nursery.start_soon(standalone.reload)
         await disk.is_read()
         found = disk.found
         assert found is not None
         assert found.compiled is not None
         disk.done.release()
-    assert gateway.store.rules()._matchers is found.compiled._matchers
+    assert standalone.store.rules()._matchers is found.compiled._matchers
 
 
 async def test_each_hangup_reloads_whatever_became_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

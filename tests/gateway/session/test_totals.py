@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from pamqp import commands
 
-from gateway.app import Gateway
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry.collector import broker_flow_lines, limiter_lines
+from gateway.telemetry.ports import Gateway
 from limiter.rules.rule_set import RuleSet
 from support import amqp
 from support.amqp_link import Link
@@ -117,8 +117,8 @@ def test_the_brokers_times_do_not_go_back_when_a_connection_ends(wires: Wires) -
 
 def test_a_stages_time_is_that_of_open_connections_and_of_those_that_are_over(wires: Wires) -> None:
     gateway = SimpleNamespace(
-        judge=wires.judge, store=SimpleNamespace(rules=lambda: RuleSet(())), listening={}, executor=wires.executor,
-        backlogs=SimpleNamespace(followed={}, looks={}), blocked_ns={"reader": 1_000_000_000, "limiter": 2_500_000_000},
+        judge=wires.judge, rule_source=SimpleNamespace(rules=lambda: RuleSet(())), listening={}, executor=wires.executor,
+        lag_watch=SimpleNamespace(followed={}, looks={}), blocked_ns={"reader": 1_000_000_000, "limiter": 2_500_000_000},
     )  # fmt: skip
     open_now = SessionTotals()
     open_now.reader_ns = 4_000_000_000

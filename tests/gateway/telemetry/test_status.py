@@ -15,6 +15,7 @@ from gateway.app import Gateway
 from gateway.session import description
 from gateway.session.session import Session
 from gateway.settings import load
+from gateway.standalone import Standalone
 from gateway.telemetry import status
 from support.wires import Wires
 
@@ -28,21 +29,26 @@ limiter: {threads: 0}
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
     """One with five connections, the third of which is RocketMQ's."""
     file = tmp_path / "sluice.yaml"
     file.write_text(CONFIGURATION)
     settings = load(file, {})
     store = Store.open(settings.gateway.state_directory, settings.rules)
-    made = Gateway(settings, store, cast(Any, None))
-    made.sweeper.close()
+    made = Standalone(settings, store, cast(Any, None))
+    made.gateway.sweeper.close()
     with Wires() as wires:
         for protocol in ("amqp", "amqp", "rocketmq", "amqp", "amqp"):
             wires.connect(protocol)
-        made.sweeper = wires.sweeper
+        made.gateway.sweeper = wires.sweeper
         yield made
-    made.executor.close(5)
+    made.gateway.executor.close(5)
     store.close()
+
+
+@pytest.fixture
+def gateway(standalone: Standalone) -> Gateway:
+    return standalone.gateway
 
 
 @pytest.fixture
@@ -65,8 +71,8 @@ def test_connections_are_known_without_being_described(gateway: Gateway, describ
     assert described == []
 
 
-async def test_those_that_are_asked_for_are_described_in_their_order(gateway: Gateway, described: list[int]) -> None:
-    items = await gateway.describe_connections([4, 9, 3])
+async def test_those_that_are_asked_for_are_described_in_their_order(standalone: Standalone, described: list[int]) -> None:
+    items = await standalone.describe_connections([4, 9, 3])
     assert [(item["id"], item["protocol"]) for item in items] == [(4, "amqp"), (3, "rocketmq")]
     assert described == [4, 3]
 
@@ -101,7 +107,7 @@ def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway,
     assert [item["topic"] for item in items] == ["a", "b", "c"]
 
 
-async def test_the_loop_has_a_turn_after_each_slice(gateway: Gateway, described: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_loop_has_a_turn_after_each_slice(standalone: Standalone, described: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "CONNECTIONS", 2)
     steps: list[list[int]] = []
 
@@ -112,6 +118,6 @@ async def test_the_loop_has_a_turn_after_each_slice(gateway: Gateway, described:
 
     this, instrument = trio.lowlevel.current_task(), Steps()
     trio.lowlevel.add_instrument(instrument)
-    await gateway.describe_connections([1, 2, 3, 4, 5])
+    await standalone.describe_connections([1, 2, 3, 4, 5])
     trio.lowlevel.remove_instrument(instrument)
     assert steps == [[1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5]]

@@ -19,10 +19,10 @@ from gateway.settings import load
 from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
-from gateway.workers.member import Member, encoded
 from gateway.workers.overview import DESCRIBE_S
 from gateway.workers.parent import Parent
 from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Close, Describe, Described, Ready, Told, listen
+from gateway.workers.worker import Worker, encoded
 from support.wires import Wires
 
 CONFIGURATION = """\
@@ -46,7 +46,7 @@ class Gateways:
         handler = log.QueueHandler(StringIO(), "json", {})
         stack.callback(handler.close)
         self.parent = Parent(settings, store, handler, systemd.Inheritance([]))
-        self.members: dict[int, Member] = {}
+        self.workers: dict[int, Worker] = {}
         for worker in (1, 2):
             child = self.parent.children[worker] = Child(worker, 0, self.parent.judge, self.parent.owner)
             child.take(Ready(4711))
@@ -54,14 +54,15 @@ class Gateways:
             for end in ends:
                 stack.callback(end.close)
             begin = Begin(worker, 2, 0, "boot", "", {}, 0, rule_sets.encode(store.rules()))
-            member = self.members[worker] = Member(begin, settings, handler, ends[0])
-            member.sweeper.close()
-            stack.callback(member.executor.close, 5)
+            self.workers[worker] = Worker(begin, settings, handler, ends[0])
+            gateway = self.workers[worker].gateway
+            gateway.sweeper.close()
+            stack.callback(gateway.executor.close, 5)
             wires = stack.enter_context(Wires())
             wires._number = 10 * (worker - 1)
             for _ in range(3):
                 wires.connect("amqp")
-            member.sweeper = wires.sweeper
+            gateway.sweeper = wires.sweeper
         self.asked: list[tuple[int, list[int]]] = []  # worker, the connections it was to describe
         self.hung: set[int] = set()  # workers that do not describe
 
@@ -70,7 +71,7 @@ class Gateways:
             self.asked.append((worker, message.connections))
             if worker in self.hung:
                 return
-        self.members[worker]._take(message)
+        self.workers[worker].take(message)
 
     @asynccontextmanager
     async def talking(self) -> AsyncIterator[None]:
@@ -79,7 +80,7 @@ class Gateways:
                 mine, theirs = trio.testing.memory_stream_pair()
                 nursery.start_soon(child.outbox.send_to, mine)
                 nursery.start_soon(listen, mine, FOR_PARENTS, child.take)
-                nursery.start_soon(self.members[worker].outbox.send_to, theirs)
+                nursery.start_soon(self.workers[worker].outbox.send_to, theirs)
                 nursery.start_soon(listen, theirs, FOR_WORKERS, lambda message, worker=worker: self.take(worker, message))
             await self.parent.gather("/v1/connections")
             yield
@@ -111,7 +112,7 @@ async def test_a_worker_is_asked_slice_by_slice(several: Gateways, monkeypatch: 
 
 async def test_a_connection_that_has_ended_is_left_out(several: Gateways) -> None:
     async with several.talking():
-        sweeper = several.members[1].sweeper
+        sweeper = several.workers[1].gateway.sweeper
         sweeper.sessions[2].abort("client", "")
         sweeper.end(sweeper.sessions[2])
         assert [item["id"] for item in await several.parent.describe_connections([1, 2, 3])] == [1, 3]

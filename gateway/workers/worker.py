@@ -1,15 +1,13 @@
 """A worker: one of several processes that serve a gateway's clients, under one parent.
 
-It is a gateway without what there can be only one of: the admin API, the state directory, the fill levels, the signals of a supervisor.
+It hosts a gateway without what there can be only one of: the admin API, the state directory with its fill levels, reloads at SIGHUP.
 Clients come in by sockets that the parent has opened. Its judge has parts of the limits (`limiter.leases.leased_bucket`) and asks the
-parent for more every ASK_S while anything is in use. When the parent is gone so is the socket between them: the worker then stops
+parent for more every ASK_S while anything is in use. When the parent is gone, so is the socket between them: the worker then stops
 gracefully.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import logging
 import os
 import signal
@@ -17,22 +15,24 @@ import socket
 import sys
 import time
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import trio
 
 from gateway import log
-from gateway.app import GC_THRESHOLDS, Gateway, raise_descriptor_limit
+from gateway.app import Gateway
 from gateway.clock import now_ns
-from gateway.lifecycle.periodic_tasks import Rounds, expire_changes, keep_fills
+from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
+from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.listeners.factory import put_tls, read_tls
-from gateway.settings import ConfigError, Settings, load
+from gateway.settings import ConfigError, Settings
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, status
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
 from gateway.workers.numbers import Numbers
+from gateway.workers.settings_text import settings_of
 from gateway.workers.wire import (
     FOR_WORKERS,
     HEAD,
@@ -55,12 +55,12 @@ from gateway.workers.wire import (
 )  # fmt: skip
 from limiter.buckets.bucket import Bucket
 from limiter.buckets.factory import BucketFactory
+from limiter.judge import Judge
 from limiter.leases.leased_bucket import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from admin.store import Store
     from gateway.workers.wire import AnyMessage
     from limiter.rules.rule_set import RuleSet
 
@@ -69,8 +69,6 @@ FORGET_S: Final = 10.0  # how often buckets that the ledger has let go are looke
 MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
 NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
 MOST_WORKERS: Final = 1024  # as the settings allow
-
-PARENTS: Final = (expire_changes, keep_fills)  # tasks that there can be only one of
 
 
 class Mirror:
@@ -93,85 +91,82 @@ class Mirror:
         return f"<Mirror revision={self.revision}>"
 
 
-class Member(Gateway):
-    """One worker's gateway."""
-
-    TASKS: ClassVar[tuple[Callable[[Gateway], Awaitable[None]], ...]] = tuple(task for task in Gateway.TASKS if task not in PARENTS)
-    TIDY: ClassVar[bool] = False
+class Worker:
+    """Hosts one gateway, which the parent governs. Implements `gateway.app.Host`."""
 
     def __init__(self, begin: Begin, settings: Settings, log_handler: log.QueueHandler, parent: socket.socket) -> None:
         self.begin = begin
-        self.mirror = Mirror(rule_sets.decode(begin.rules))
         self.parent = parent
+        self.mirror = Mirror(rule_sets.decode(begin.rules))
         self.outbox = Outbox(MOST_OUT)
         self.numbers = Numbers()
         self._asked: list[list[Bucket]] = []  # buckets of asks that were not answered yet, in order
-        sockets = [(name, _listening(descriptor)) for name, descriptor in begin.sockets.items()]
-        super().__init__(settings, cast("Store", self.mirror), log_handler, Named(sockets))
-        self.accounts.observers.append(self.numbers.note)
-        self._numbers = (begin.life * MOST_WORKERS + begin.worker) * NUMBERS
+        self.lease = Lease(begin.workers)
+        judge = Judge(self.mirror.rules(), settings.limiter.max_keys)
+        judge.make_buckets_with(BucketFactory(begin.workers, self.lease))
+        self.gateway = Gateway(
+            settings, judge, self.mirror, log_handler,
+            boot=f"{begin.boot}w{begin.worker}l{begin.life}",
+            first_connection=(begin.life * MOST_WORKERS + begin.worker) * NUMBERS + 1,
+            tidy_access_log=False,
+        )  # fmt: skip
+        self.gateway.accounts.observers.append(self.numbers.note)
 
-    def _boot(self) -> str:
-        return f"{self.begin.boot}w{self.begin.worker}l{self.begin.life}"
+    # ---- what the gateway needs of its host (gateway.app.Host) -----------------------------------------------------
 
-    def _recall(self) -> None:
-        self.judge.make_buckets_with(BucketFactory(self.begin.workers, Lease(self.begin.workers)))
-        self.fills.frozen = True
+    async def run(self) -> None:
+        """Open, serve, and drain when the parent says so, or is gone."""
+        sockets = Named([(name, _listening(descriptor)) for name, descriptor in self.begin.sockets.items()])
+        self.gateway.open(sockets)
+        sockets.close_rest()
+        await self.gateway.run(self)
 
-    # ---- life ------------------------------------------------------------------------------------------------------
+    def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
+        return ()
 
-    def _say_started(self) -> None:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
-        self.outbox.put(Ready(os.getpid()))
-        log.event(logging.INFO, "worker_started", pid=os.getpid(), after_ms=round((time.monotonic() - self.started) * 1e3))
-
-    async def _administer(self, inherited: socket.socket | None = None, *, task_status: trio.TaskStatus[None]) -> None:
-        """The parent administers it."""
-        del inherited
+    async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Talk with the parent, which administers it."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.parent))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.outbox.send_to, stream)
             nursery.start_soon(self._ask)
             nursery.start_soon(self._forget)
             task_status.started()
-            await listen(stream, FOR_WORKERS, self._take)
-            if not self.draining:
+            await listen(stream, FOR_WORKERS, self.take)
+            if not self.gateway.draining:
                 log.event(logging.ERROR, "parent_gone", remedy="this worker stops gracefully")
-            lease = self._lease()
-            lease.orphan(now_ns())
-            self.drain_requested.set()
+            self.lease.orphan(now_ns())
+            self.gateway.drain_requested.set()
             nursery.cancel_scope.cancel()
 
-    async def _watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """A supervisor may signal all processes of a group: the worker stops with its parent, and leaves reloading to it."""
+    async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """A service manager may signal all processes of a group: the worker stops with its parent, and leaves reloading to it."""
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             task_status.started()
             async for number in signals:
                 if number != signal.SIGHUP:
-                    self.drain_requested.set()
+                    self.gateway.drain_requested.set()
 
-    def _lease(self) -> Lease:
-        lease = self.judge.factory.lease
-        assert lease is not None
-        return lease
+    def started(self) -> None:
+        freeze_heap()
+        self.outbox.put(Ready(os.getpid()))
+        after_ms = round((time.monotonic() - self.gateway.started) * 1e3)
+        log.event(logging.INFO, "worker_started", pid=os.getpid(), after_ms=after_ms)
 
     # ---- slices ----------------------------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        rounds = Rounds("slices")
-        lease = self._lease()
+        loop = SupervisedLoop("slices")
         while True:
-            with rounds:
-                if lease.active:
+            with loop:
+                if self.lease.active:
                     self.ask(now_ns())
             await trio.sleep(ASK_S)
 
     def ask(self, now: int) -> None:
         asks: list[tuple[int, int, int]] = []
         buckets: list[Bucket] = []
-        for bucket, messages, size in self.judge.asks(now):
+        for bucket, messages, size in self.gateway.judge.asks(now):
             asks.append((self.numbers.of(bucket, self.outbox), messages, size))
             buckets.append(bucket)
         if asks:
@@ -187,36 +182,37 @@ class Member(Gateway):
 
     # ---- what the parent says --------------------------------------------------------------------------------------
 
-    def _take(self, message: AnyMessage) -> None:
+    def take(self, message: AnyMessage) -> None:
         match message:
             case Grants(grants):
                 buckets = self._asked.pop(0)
                 now = now_ns()
-                self.judge.granted([(bucket, messages, size) for bucket, (_, messages, size) in zip(buckets, grants, strict=True)], now)
+                pairs = zip(buckets, grants, strict=True)
+                self.gateway.judge.granted([(bucket, messages, size) for bucket, (_, messages, size) in pairs], now)
             case NewRules(number, rules):
                 found = rule_sets.decode(rules)
                 self.mirror.put(found)
-                self.enforce(found)
-                self.event_loop.wake()
+                self.gateway.enforce(found)
+                self.gateway.event_loop.wake()
                 self.outbox.put(Done(number))
             case Reload(number, settings):
                 self.outbox.put(Done(number, self._reload(settings)))
             case Tell(number, what):
                 self.outbox.put(self._tell(number, what))
             case Describe(number, connections):
-                described = chain.from_iterable(status.connections(self, connections))
+                described = chain.from_iterable(status.connections(self.gateway, connections))
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
-                self.close_connection(connection, reason)
+                self.gateway.close_connection(connection, reason)
             case Drain():
-                self.drain_requested.set()
+                self.gateway.drain_requested.set()
 
     def _reload(self, text: str) -> str:
         """New connections begin with the files of TLS as they are now; why not, or ""."""
         try:
-            settings = settings_of(text)
-            put_tls(self.listening, read_tls(self.settings.with_tls(settings), self.brokers))
-            self.settings = self.settings.with_tls(settings)
+            settings = self.gateway.settings.with_tls(settings_of(text))
+            put_tls(self.gateway.listening, read_tls(settings, self.gateway.brokers))
+            self.gateway.settings = settings
         except (ConfigError, TlsFileError) as error:
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good files of TLS stay in use")
             return str(error)
@@ -226,16 +222,16 @@ class Member(Gateway):
         told: dict[str, bytes] = {}
         for name in what:
             if name == "connections":
-                told[name] = encoded(self.connections())
+                told[name] = encoded(self.gateway.connections())
             elif name == "topics":
-                told[name] = encoded(list(chain.from_iterable(status.topics(self))))
+                told[name] = encoded(list(chain.from_iterable(status.topics(self.gateway))))
             elif name == "listeners":
-                told[name] = encoded([self._own_caps(each) for each in status.listeners(self)])
+                told[name] = encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             elif name == "status":
-                told[name] = encoded({**status.status(self), "limits": self.judge.usage()})
+                told[name] = encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage()})
             elif name == "metrics":
-                told[name] = "".join(exposition.pieces(collector.metric_lines(self, {}))).encode()
-        self.accounts.fold(now_ns())
+                told[name] = "".join(exposition.pieces(collector.metric_lines(self.gateway, {}))).encode()
+        self.gateway.accounts.fold(now_ns())
         tried = self.numbers.tried(self.outbox)
         return Told(number, told, self.numbers.counts(self.outbox, now_ns()), tried)
 
@@ -262,26 +258,6 @@ def _listening(descriptor: int) -> socket.socket:
     sock = socket.socket(fileno=descriptor)
     sock.setblocking(False)
     return sock
-
-
-def settings_of(text: str) -> Settings:
-    """The settings as the parent has described them (`Settings.describe`). Raises ConfigError."""
-    descriptor = os.memfd_create("settings")
-    with os.fdopen(descriptor, "wb", closefd=True) as file:
-        file.write(text.encode())
-        file.flush()
-        return load(f"/proc/self/fd/{descriptor}")
-
-
-def described(settings: Settings) -> str:
-    """Settings for workers: all that a worker needs of them, as JSON, which is YAML. Its rules come apart (`workers.rules`)."""
-    shown = settings.describe()
-    for name in ("rules", "rules_file", "fleet"):
-        shown.pop(name, None)
-    memory = settings.memory
-    share = memory.high_watermark // settings.gateway.workers
-    shown["memory"] = {**cast("dict[str, object]", shown["memory"]), "high_watermark": f"{max(share, memory.per_connection) // 1024}KiB"}
-    return json.dumps(shown)
 
 
 def begin_of(parent: socket.socket) -> Begin:
@@ -311,7 +287,7 @@ def main(descriptor: int) -> int:
     handler = log.start(settings.log.level, settings.log.format, worker=begin.worker)
     raise_descriptor_limit()
     try:
-        trio.run(Member(begin, settings, handler, parent).run)
+        trio.run(Worker(begin, settings, handler, parent).run)
     except OSError as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

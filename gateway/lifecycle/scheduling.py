@@ -1,0 +1,111 @@
+"""How work beside the messages shares the event loop with them: at common ticks, in slices, and with faults that end one round only.
+
+Each time the process wakes costs 100 to 400 µs of processor, cold caches and trio's own turn included, whatever is done then. So tasks
+that look around a few times a second do it at the same moments, the whole multiples of TICK_S: one waking serves them all. One timer does,
+too (`next_tick`): each of trio's sleeps ends as a cancelled one, with an exception. With both, an idle gateway runs a third fewer
+instructions (2026-11).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final
+
+import trio
+
+from gateway import log
+
+TICK_S: Final = 0.25  # seconds; between two ticks, for deadlines and heartbeats: heartbeats are at least 1 s apart
+FAULT_EVERY_S: Final = 10.0  # seconds; between two log lines of a loop that fails in every round; a guess
+
+
+def tick_time(wait_s: float = TICK_S) -> float:
+    """The last tick (a whole multiple of TICK_S in trio's time) that is at most `wait_s` from now. `wait_s` is at least TICK_S."""
+    return ((trio.current_time() + wait_s) // TICK_S) * TICK_S
+
+
+class SharedTicker:
+    """Wakes all waiters at the next tick with one trio timer: the first waiter sleeps until then, and if it is cancelled, the next."""
+
+    def __init__(self) -> None:
+        self._others = trio.lowlevel.ParkingLot()
+        self._asleep = False
+        self._late_s = 0.0  # how late the last tick came for the waiter that slept until it
+
+    async def wait(self) -> float:
+        due = tick_time()
+        while trio.current_time() < due:
+            if self._asleep:
+                await self._others.park()
+                continue
+            self._asleep = True
+            try:
+                await trio.sleep_until(due)
+                self._late_s = trio.current_time() - due
+            finally:
+                self._asleep = False
+                self._others.unpark_all()
+        return self._late_s
+
+
+_ticker: Final[trio.lowlevel.RunVar[SharedTicker]] = trio.lowlevel.RunVar("ticker")
+
+
+async def next_tick() -> float:
+    """Wait for the next tick with all other waiters. Returns how late the timer was, in seconds, without the other waiters' work."""
+    try:
+        ticker = _ticker.get()
+    except LookupError:
+        ticker = SharedTicker()
+        _ticker.set(ticker)
+    return await ticker.wait()
+
+
+class SupervisedLoop:
+    """A task's endless loop: `with` it around each round, so that a fault ends that round only.
+
+    A fault is logged with its traceback, at most once in FAULT_EVERY_S, with the number of rounds that failed since the last line.
+    """
+
+    def __init__(self, task: str, event: str = "housekeeping_failed") -> None:
+        self.task = task
+        self.event = event
+        self.failed = 0  # rounds, since the last line
+        self._logged_at = -FAULT_EVERY_S
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):  # None, or cancelled
+            return False
+        self.fail(error)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        self.failed += 1
+        now = time.monotonic()
+        if now - self._logged_at >= FAULT_EVERY_S:
+            log.failure(self.event, error, task=self.task, rounds=self.failed)
+            self._logged_at = now
+            self.failed = 0
+
+    def __repr__(self) -> str:
+        return f"<SupervisedLoop {self.task} failed={self.failed}>"
+
+
+async def run_cooperatively(slices: Iterator[None]) -> None:
+    """Do all slices of a piece of work, with a turn of the event loop after each."""
+    for _ in slices:
+        await trio.lowlevel.checkpoint()
+
+
+async def collect_cooperatively(slices: Iterator[list[dict[str, object]]]) -> list[dict[str, object]]:
+    """One list out of its slices, with a turn of the event loop after each."""
+    found: list[dict[str, object]] = []
+    for part in slices:
+        found += part
+        await trio.lowlevel.checkpoint()
+    return found

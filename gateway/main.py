@@ -1,0 +1,65 @@
+"""The process: `sluice run`. Composes one gateway, or the parent of several workers, and says how it ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from gateway import log, systemd
+from gateway.lifecycle.process import raise_descriptor_limit
+
+if TYPE_CHECKING:
+    from admin.store import Store
+    from gateway.settings import Settings
+
+
+def composed(
+    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: systemd.Inheritance
+) -> Callable[[], Awaitable[None]]:
+    """What runs the gateway: it alone, or the parent of its workers."""
+    if settings.gateway.workers == 1:
+        from gateway.standalone import Standalone
+
+        return Standalone(settings, store, handler, inheritance).run
+    from gateway.workers.parent import Parent
+
+    return Parent(settings, store, handler, inheritance).run
+
+
+def run(settings: Settings) -> int:
+    """Run a gateway until it is told to stop; the process's exit code."""
+    from admin.auth import TokenError
+    from admin.store import Store, StoreError
+
+    handler = log.start(settings.log.level, settings.log.format)
+    inheritance = systemd.inherit()
+    raise_descriptor_limit()
+    try:
+        store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
+        trio.run(composed(settings, store, handler, inheritance))
+    except (OSError, StoreError) as error:
+        log.event(logging.CRITICAL, "cannot_start", err=str(error))
+        return 1
+    except BaseExceptionGroup as group:  # out of the nursery: an address is taken, a token file is empty
+        expected, rest = group.split((OSError, TokenError))
+        if expected is None or rest is not None:
+            raise
+        for leaf in leaves(expected):
+            log.event(logging.CRITICAL, "cannot_start", err=str(leaf))
+        return 1
+    finally:
+        handler.close()
+    return 0
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The exceptions in a group of groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

@@ -1,0 +1,153 @@
+"""A gateway that is a process of its own: with the state directory, the admin API, and the signals of its service manager.
+
+::
+
+    settings ──► Store (admin) ──► Gateway
+                   ▲                 ▲
+                   │ changes,        │ enforce, reload, drain
+                   │ durable first   │
+               Admin server ───── Standalone (this) ◄── SIGHUP, SIGTERM
+
+`workers/parent.py` is its counterpart for several processes: an admin endpoint that asks something new of a gateway needs it in both.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from admin.remote_admin import LimitRequestService
+from gateway.app import Gateway
+from gateway.clock import now_ns
+from gateway.lifecycle.admin_server import serve_admin
+from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
+from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
+from gateway.lifecycle.reload import Reloads
+from gateway.lifecycle.scheduling import collect_cooperatively, run_cooperatively
+from gateway.remote_admin import RemoteAdmin
+from gateway.systemd import Inheritance
+from gateway.telemetry import collector, exposition, status
+from limiter.judge import Judge
+
+if TYPE_CHECKING:
+    import socket
+
+    import trio
+
+    from admin.store import Store
+    from gateway import log
+    from gateway.fleet.fleet import Fleet
+    from gateway.settings import Settings
+    from limiter.rules.rule_set import RuleSet
+
+COUNTED: Final = ("/metrics", "/v1/topics")  # paths of the admin API whose answers fold the accounts first
+
+
+class Standalone:
+    """Hosts one gateway and governs it. Implements `gateway.app.Host` and `admin.ports.Gateway`."""
+
+    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: Inheritance | None = None) -> None:
+        self.began = time.monotonic()
+        self.store = store
+        self.inheritance = inheritance or Inheritance([])
+        self.reloads = Reloads(store)
+        boot = secrets.token_hex(4)
+        self.judge = Judge(store.rules(), settings.limiter.max_keys)
+        fleet = join_fleet(settings, self.judge, boot)
+        self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
+        self.fill_levels.restore()
+        self.gateway = Gateway(
+            settings, self.judge, store, log_handler,
+            boot=boot, fill_levels=self.fill_levels, fleet=fleet, last_reload=self.reloads.last,
+        )  # fmt: skip
+        remote_admin = RemoteAdmin(LimitRequestService(self, store), self.gateway.wake)
+        self.gateway.remote_admin = remote_admin
+        self.gateway.shared.take_gateway_request = remote_admin.take
+        self._admin_socket: socket.socket | None = None
+
+    # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        return status.status(self.gateway)
+
+    def ready(self) -> list[str]:
+        return self.gateway.ready()
+
+    def warnings(self) -> list[str]:
+        return status.warnings(self.gateway)
+
+    def listeners(self) -> list[dict[str, object]]:
+        return status.listeners(self.gateway)
+
+    def connections(self) -> dict[int, str]:
+        return self.gateway.connections()
+
+    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
+        return await collect_cooperatively(status.connections(self.gateway, numbers))
+
+    def close_connection(self, connection: int, reason: str) -> bool:
+        return self.gateway.close_connection(connection, reason)
+
+    async def topics(self) -> list[dict[str, object]]:
+        return await collect_cooperatively(status.topics(self.gateway))
+
+    def metrics(self, others: exposition.Samples) -> Iterator[str]:
+        return exposition.pieces(collector.metric_lines(self.gateway, others))
+
+    def configuration(self) -> dict[str, object]:
+        return self.gateway.settings.describe()
+
+    async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
+        """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError."""
+        return await self.reloads.reload(self.gateway, dry_run=dry_run)
+
+    def enforce(self, rules: RuleSet) -> None:
+        self.gateway.enforce(rules)
+
+    def drain(self) -> None:
+        self.gateway.drain_requested.set()
+
+    async def gather(self, route: str) -> None:
+        """Fold most of the accounts in slices, for routes that show topics: little is left to fold in one piece."""
+        if route in COUNTED:
+            await run_cooperatively(self.gateway.accounts.slices(now_ns()))
+
+    async def in_force(self) -> None:
+        """What is enforced holds from the next batch on."""
+
+    # ---- what the gateway needs of its host (gateway.app.Host) -----------------------------------------------------
+
+    async def run(self) -> None:
+        """Open, serve, and drain when asked to. Raises OSError when an address cannot be bound."""
+        self.gateway.open(self.inheritance)
+        self._admin_socket = self.inheritance.at(self.gateway.settings.admin.bind) or self.inheritance.named("admin")
+        self.inheritance.close_rest()
+        await self.gateway.run(self)
+
+    def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
+        return [partial(expire_changes, self.store), partial(keep_fill_levels, self.fill_levels)]
+
+    async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await serve_admin(self, self.store, self.gateway.settings.admin, self._admin_socket, task_status=task_status)
+
+    async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await watch_signals(self.reload, self.gateway.drain_requested, task_status=task_status)
+
+    def started(self) -> None:
+        freeze_heap()
+        log_started(self.gateway.settings, self.gateway.listening.values(), self.began)
+
+
+def join_fleet(settings: Settings, judge: Judge, boot: str) -> Fleet | None:
+    """This gateway's part in a fleet, where it is in one. Raises OSError where Redis' client is not installed."""
+    if settings.fleet is None:
+        return None
+    try:
+        from gateway.fleet.fleet import Fleet
+    except ModuleNotFoundError as error:
+        raise OSError(f"fleet.redis needs the Python package {error.name}: pip install 'sluice-gateway[redis]'") from error
+    return Fleet(settings.fleet.redis, judge, boot)

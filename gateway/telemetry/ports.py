@@ -1,0 +1,18 @@
+"""A running gateway, as status and metrics see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.ports import RunningGateway
+
+if TYPE_CHECKING:
+    from gateway.broker_load.lag_watch import LagWatch
+    from gateway.telemetry.refused_clients import RefusedClients
+
+
+class Gateway(RunningGateway, Protocol):
+    """A running gateway, and what is learnt of its topics and clients."""
+
+    lag_watch: LagWatch
+    refused_clients: RefusedClients

@@ -1,0 +1,29 @@
+"""A gateway's settings on their way to its workers: as JSON, which is YAML, read there like a configuration file."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import cast
+
+from gateway.settings import Settings, load
+
+
+def described(settings: Settings) -> str:
+    """All that a worker needs of `settings`. The rules go separately (`workers.rules`)."""
+    shown = settings.describe()
+    for name in ("rules", "rules_file", "fleet"):
+        shown.pop(name, None)
+    memory = settings.memory
+    share = memory.high_watermark // settings.gateway.workers
+    shown["memory"] = {**cast("dict[str, object]", shown["memory"]), "high_watermark": f"{max(share, memory.per_connection) // 1024}KiB"}
+    return json.dumps(shown)
+
+
+def settings_of(text: str) -> Settings:
+    """The inverse of `described`. Raises ConfigError."""
+    descriptor = os.memfd_create("settings")
+    with os.fdopen(descriptor, "wb", closefd=True) as file:
+        file.write(text.encode())
+        file.flush()
+        return load(f"/proc/self/fd/{descriptor}")
