@@ -13,26 +13,26 @@ from gateway.cli.verbs import Verb, output_option
 @click.command(cls=Verb, example="sluice version -o json")
 @output_option
 def version(form: str) -> None:
-    """The version, and which build runs: compiled or pure Python."""
+    """Show the version and the build: compiled or pure Python."""
     from importlib import metadata
 
     from gateway.build import build
 
     facts = build()
-    found: dict[str, object] = {"sluice": facts.version, "build": facts.kind, "python": facts.python, "trio": metadata.version("trio")}
+    versions: dict[str, object] = {"sluice": facts.version, "build": facts.kind, "python": facts.python, "trio": metadata.version("trio")}
     with contextlib.suppress(metadata.PackageNotFoundError):
-        found["pyspark"] = metadata.version("pyspark")
-    emit(form, found)
+        versions["pyspark"] = metadata.version("pyspark")
+    emit(form, versions)
 
 
 @click.command(cls=Verb, example="sluice completion bash > /etc/bash_completion.d/sluice\nsluice completion zsh > ~/.zfunc/_sluice")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """A script that completes verbs and options in your shell."""
+    """Print a script that completes verbs and options in your shell."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
     assert kind is not None
-    made = kind(ctx.find_root().command, {}, "sluice", "_SLUICE_COMPLETE")
-    click.echo(made.source_template % made.source_vars())
+    script = kind(ctx.find_root().command, {}, "sluice", "_SLUICE_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

@@ -27,7 +27,7 @@ CODES: Final = {
 }
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 MAX_ANSWER_BYTES: Final = 512 << 20  # bytes; one answer; a snapshot of quotas may have 256 MiB
-PAGE: Final = 500  # the most the API gives at once
+PAGE: Final = 500  # items; the most that the API gives at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Reply:
 
 
 def path(*words: str) -> str:
-    """A path of raw words, each percent-encoded: `path("limits", "amqp", "/", "orders", "a.b")` is `/v1/limits/amqp/%2F/orders/a.b`."""
+    """A path of raw words, each percent-encoded: `path("rules", "a/b")` is `/v1/rules/a%2Fb`."""
     return "/v1/" + "/".join(_segment(word) for word in words)
 
 
@@ -159,7 +159,7 @@ def listed(body: Any) -> list[dict[str, Any]]:
 
 
 def token_for(url: str, token_file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """The bearer token: the file given, else SLUICE_TOKEN, else, for a gateway on this machine, its `admin.token` where we may read it.
+    """The bearer token: from the given file, else SLUICE_TOKEN, else, for a gateway on this machine, its `admin.token` if readable.
 
     Raises CommandError where the file given cannot be read.
     """
@@ -173,7 +173,7 @@ def token_for(url: str, token_file: Path | None, environ: Mapping[str, str]) -> 
         return _token(environ["SLUICE_TOKEN"], "SLUICE_TOKEN")
     host = urlsplit(url if "//" in url else f"http://{url}").hostname or ""
     if not re.fullmatch(r"localhost|127\.[0-9.]+|::1", host):
-        return None  # a token found lying about is not sent to another machine
+        return None  # a local gateway's token is not sent to another machine
     for directory in _state_directories(environ):
         try:
             file = directory / "admin.token"

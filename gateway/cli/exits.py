@@ -28,7 +28,7 @@ INSUFFICIENT: Final = 5
 
 
 class CommandError(click.ClickException):
-    """A command failed: what to say on stderr, and the exit code. `lines` are details; `status` and `content` are of the answer, if any."""
+    """A command failed: the message for stderr, and the exit code. `lines` are details; `status` and `content` are the answer's, if any."""
 
     def __init__(self, code: int, message: str, lines: Sequence[str] = (), status: int = 0, content: Any = None) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """The explanation of a key's limits as a screen of text, and what a candidate would have done as a sentence.
 
-Renders what `GET /v1/limits/{key}?explain=1` says; nothing is decided here.
+Renders the answer of `GET /v1/limits/{key}?explain=1`; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from gateway.cli.output import counted
 from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size
 
-CLIENTS_TOLD: Final = 3  # of the eight that the gateway names
-SENDER: Final = ("client", "user", "group", "listener")  # what `sluice limits get` can be asked for
+CLIENTS_SHOWN: Final = 3  # clients; of the eight that the gateway names
+SENDER: Final = ("client", "user", "group", "listener")  # options of `sluice limits get`
 JSONObject = dict[str, Any]
 
 
@@ -48,21 +48,21 @@ def at(item: JSONObject) -> str:
     return f" ({item['place']})" if item.get("place") else ""
 
 
-def limit(told: JSONObject) -> str:
+def limit(shown: JSONObject) -> str:
     """A limit in words: `500/s (burst 1000), 5MiB/s (burst 10MiB)`, `500/s` where there is no burst."""
     parts = []
     for name in ("messages", "bytes"):
-        if told.get(name) is not None:
-            burst = told.get(f"{name}_burst")
-            parts.append(told[name] if burst is None else f"{told[name]} (burst {format_size(burst) if name == 'bytes' else burst})")
-    if told.get("warm_up") is not None:
-        parts.append(f"warm after {told['warm_up']}")
-    parts += [f"{told[name]} {name}" for name in ("concurrent",) if told.get(name) is not None]
+        if shown.get(name) is not None:
+            burst = shown.get(f"{name}_burst")
+            parts.append(shown[name] if burst is None else f"{shown[name]} (burst {format_size(burst) if name == 'bytes' else burst})")
+    if shown.get("warm_up") is not None:
+        parts.append(f"warm after {shown['warm_up']}")
+    parts += [f"{shown[name]} {name}" for name in ("concurrent",) if shown.get(name) is not None]
     return ", ".join(parts) or "unlimited"
 
 
 def details(level: JSONObject) -> Iterator[str]:
-    """Of what holds: for what and from where, what happens to what is over it, how it is used, what is tried beside it."""
+    """The limit that holds: its subject and origin, its action, its use, and the candidate tried beside it."""
     origin = str(level.get("origin"))
     if level.get("by") or level.get("at"):
         origin += f", changed live by {level.get('by') or 'somebody'} {level.get('at') or ''}".rstrip()
@@ -75,8 +75,8 @@ def details(level: JSONObject) -> Iterator[str]:
     yield f"  from  {origin}"
     yield f"  how   {', '.join(ways(level))}"
     usage = level.get("usage")
-    say = f"depends on the {per}: say --{per}" if per in SENDER and not thing else "not used yet"
-    yield f"  now   {used(usage) if usage else say}"
+    unused = f"depends on the {per}: add --{per}" if per in SENDER and not thing else "not used yet"
+    yield f"  now   {used(usage) if usage else unused}"
     if level.get("candidate") is not None:
         yield f"  tried {tried(level['candidate'], (usage or {}).get('candidate'))}"
 
@@ -97,7 +97,7 @@ def ways(level: JSONObject) -> Iterator[str]:
 
 
 def used(usage: JSONObject) -> str:
-    """What is known of a limit in use."""
+    """The state of a limit in use, on one line."""
     parts = []
     if usage.get("received_per_second") is not None:
         received, refused = (round(usage.get(f"{what}_per_second") or 0, 1) for what in ("received", "refused"))
@@ -118,7 +118,7 @@ def used(usage: JSONObject) -> str:
 
 
 def in_flight(usage: JSONObject) -> str | None:
-    """`12 of 64`: how many requests are, of how many that may be now; None where the limit does not count them."""
+    """`12 of 64`: requests in flight, and the bound on them now. None where the limit does not count them."""
     return None if usage.get("in_flight") is None else f"{usage['in_flight']} of {usage.get('concurrent_now')}"
 
 
@@ -126,21 +126,21 @@ def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:
     """`300/s (burst 300): would have refused 412 of 10,300 since 12:01, of 10.0.0.7, 10.0.0.9`; None without a candidate."""
     if candidate is None:
         return None
-    found = limit(candidate)
+    text = limit(candidate)
     if usage is None or not usage.get("since"):
-        return f"{found}: nothing judged yet"
+        return f"{text}: nothing judged yet"
     refused = int(usage.get("would_refuse") or 0)
     total = refused + int(usage.get("would_admit") or 0)
-    found += f": would have refused {refused:,} of {total:,} since {moment(usage['since'])}"
+    text += f": would have refused {refused:,} of {total:,} since {moment(usage['since'])}"
     clients = [str(each.get("client")) for each in usage.get("clients") or []]
     if clients:
-        more = len(clients) - CLIENTS_TOLD
-        found += f", of {', '.join(clients[:CLIENTS_TOLD])}" + (f" and {more} more" if more > 0 else "")
-    return found
+        more = len(clients) - CLIENTS_SHOWN
+        text += f", of {', '.join(clients[:CLIENTS_SHOWN])}" + (f" and {more} more" if more > 0 else "")
+    return text
 
 
 def moment(text: str) -> str:
-    """A time of today as `12:01:03`, another with its date; UTC, as the gateway tells it."""
+    """A time of today as `12:01:03`, any other with its date; UTC, as the gateway sends it."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`sluice history`: who changed what, when and why; and back. `sluice audit`: what was done, refused and failed besides."""
+"""`sluice history`: changes with their author, time and reason, and the way back. `sluice audit`: other requests and their outcome."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ CHANGES: Final[list[Column]] = [
 
 @click.group(cls=Group, example="sluice history list")
 def history() -> None:
-    """Every change of limits, rules and quotas: who, when, why, before, after."""
+    """Changes of limits, rules and quotas: by whom, when, why, before and after."""
 
 
 @history.command("list", example="sluice history list --limit 20")
-@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, the latest first.")
+@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @remote
 def list_(remote: Remote, most: int) -> None:
-    """Changes, the latest first."""
+    """List changes, the latest first."""
     remote.emit(list(remote.client.items("/v1/history", most=most)), COLUMNS)
 
 
@@ -58,7 +58,7 @@ def list_(remote: Remote, most: int) -> None:
 @click.argument("revision", type=click.IntRange(min=0))
 @remote
 def show(remote: Remote, revision: int) -> None:
-    """One change, with what was before and after."""
+    """Show one change: the values before and after it."""
     body = remote.client.ask("GET", path("history", str(revision))).body
     entry = body.get("entry") if isinstance(body, dict) else None
     if remote.form != "table" or not isinstance(entry, dict):
@@ -75,13 +75,13 @@ def show(remote: Remote, revision: int) -> None:
 @changing
 @remote
 def rollback(remote: Remote, change: Change, revision: int) -> None:
-    """Make limits, rules and quotas as they were at a revision. A new revision is made; nothing is forgotten."""
+    """Restore limits, rules and quotas as of a revision. This makes a new revision; the history keeps every one."""
     change.confirm(f"Return limits, rules and quotas of {remote.url} to revision {revision}?")
     roll_back(remote, change, revision)
 
 
 def roll_back(remote: Remote, change: Change, revision: int) -> None:
-    """POST the rollback, seen against the history as it is now."""
+    """POST the rollback, on the condition that the history has not changed since it was read."""
     client = remote.client
     seen = client.ask("GET", "/v1/history", query={"limit": "1"}) if change.if_version is None else None
     reason = {"reason": change.reason} if change.reason else {}
@@ -98,8 +98,8 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
 
 @click.command(cls=Verb, example="sluice audit --limit 20\nsluice audit -o json")
 @optional_list_word
-@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, the latest first.")
+@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @remote
 def audit(remote: Remote, most: int) -> None:
-    """What was asked of the gateway to do, the latest first: changes, reloads, closed connections, drains; also what it refused."""
+    """List requests to change something, the latest first: limits, reloads, closed connections, drains; refused ones too."""
     remote.emit(list(remote.client.items("/v1/audit", most=most)), AUDIT)

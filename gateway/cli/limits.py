@@ -1,4 +1,4 @@
-"""`sluice limits`: look at limits and change those of keys live. What a live change may say is here for rules too (`rules.py`)."""
+"""`sluice limits`: look at limits, and change those of keys live. The options of a live change serve rules too (`rules.py`)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ IN_USE: Final[list[Column]] = [
 
 
 def _checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """A check of an option's value, with the units' own words."""
+    """A callback that checks an option's value with `parse`, whose message it shows."""
 
     def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
         if value is not None:
@@ -88,32 +88,48 @@ def _expires(text: str) -> None:
 
 
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What a live change may say."""
+    """The options of a live change."""
     options = (
-        click.option("--messages", metavar="RATE", callback=_checked(parse_rate), help="Messages, e.g. 500/s, 30k/min; 0/s refuses all."),
-        click.option("--bytes", "size", metavar="RATE", callback=_checked(parse_byte_rate), help="Bytes, e.g. 5MiB/s."),
         click.option(
-            "--burst", metavar="TIME", callback=_checked(parse_duration), help="How much at once, as a time of the rate, e.g. 2s."
+            "--messages", metavar="RATE", callback=_checked(parse_rate), help="Rate of messages, e.g. 500/s, 30k/min; 0/s refuses all."
         ),
-        click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="How many messages at once."),
-        click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="How many bytes at once, e.g. 1MiB."),
+        click.option("--bytes", "size", metavar="RATE", callback=_checked(parse_byte_rate), help="Rate of bytes, e.g. 5MiB/s."),
+        click.option("--burst", metavar="TIME", callback=_checked(parse_duration), help="Burst, as a time of the rate, e.g. 2s."),
+        click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="Burst in messages."),
+        click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="Burst in bytes, e.g. 1MiB."),
         click.option(
-            "--concurrent", metavar="N", type=click.IntRange(min=1), help="Requests in flight (algorithm concurrency or adaptive)."
+            "--concurrent", metavar="N", type=click.IntRange(min=1), help="Most requests in flight (algorithm concurrency or adaptive)."
         ),
-        click.option("--action", type=click.Choice(ACTIONS), help="What happens to what is over the limit."),
-        click.option("--fallback", type=click.Choice(FALLBACKS), help="And where reject has no words: AMQP channels without confirms."),
-        click.option("--reply", type=click.Choice(REPLIES), help="How RocketMQ clients are refused."),
-        click.option("--mode", type=click.Choice(MODES), help="shadow: counted, never enforced."),
-        click.option("--open-for", metavar="TIME", callback=_checked(parse_duration), help="The breaker's time; 0s: none."),
-        click.option("--max-delay", metavar="TIME", callback=_checked(parse_duration), help="With action delay: how long at most."),
+        click.option("--action", type=click.Choice(ACTIONS), help="What happens to messages over the limit."),
         click.option(
-            "--candidate-messages", metavar="RATE", callback=_checked(parse_rate), help="A rate to be tried: judged and counted only."
+            "--fallback", type=click.Choice(FALLBACKS), help="What happens where reject has no answer: AMQP channels without confirms."
         ),
-        click.option("--candidate-bytes", metavar="RATE", callback=_checked(parse_byte_rate), help="The same of bytes."),
-        click.option("--candidate-burst", metavar="TIME", callback=_checked(parse_duration), help="The same of the burst, as a time."),
-        click.option("--no-candidate", is_flag=True, help="Try nothing, whatever the rule's candidate is."),
         click.option(
-            "--for", "--expires", "expires", metavar="TIME", callback=_checked(_expires), help="Until when: 30m, or 2026-11-21T12:00:00Z."
+            "--reply", type=click.Choice(REPLIES), help="The code that refuses RocketMQ clients: flow_control 215, system_busy 2."
+        ),
+        click.option("--mode", type=click.Choice(MODES), help="enforce; shadow: counted, never enforced; off."),
+        click.option(
+            "--open-for", metavar="TIME", callback=_checked(parse_duration), help="How long the breaker stays open; 0s: no breaker."
+        ),
+        click.option(
+            "--max-delay", metavar="TIME", callback=_checked(parse_duration), help="With action delay: the longest that a message is held."
+        ),
+        click.option(
+            "--candidate-messages",
+            metavar="RATE",
+            callback=_checked(parse_rate),
+            help="A rate of messages to try: judged and counted, never enforced.",
+        ),
+        click.option("--candidate-bytes", metavar="RATE", callback=_checked(parse_byte_rate), help="A rate of bytes to try."),
+        click.option("--candidate-burst", metavar="TIME", callback=_checked(parse_duration), help="A burst to try, as a time."),
+        click.option("--no-candidate", is_flag=True, help="Try no candidate, not even the rule's."),
+        click.option(
+            "--for",
+            "--expires",
+            "expires",
+            metavar="TIME",
+            callback=_checked(_expires),
+            help="When the change ends: 30m from now, or 2026-11-21T12:00:00Z.",
         ),
     )
     for option in reversed(options):
@@ -121,28 +137,28 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _candidate(said_: dict[str, Any]) -> dict[str, Any] | str | None:
-    """What the options say of a candidate, which are taken out; raises CommandError where they contradict one another."""
-    given = {name: said_.pop(f"candidate_{name}") for name in ("messages", "bytes", "burst")}
+def _candidate(options: dict[str, Any]) -> dict[str, Any] | str | None:
+    """The candidate, whose options are taken out of `options`; raises CommandError where they contradict one another."""
+    given = {name: options.pop(f"candidate_{name}") for name in ("messages", "bytes", "burst")}
     given = {name: value for name, value in given.items() if value is not None}
-    if not said_.pop("no_candidate"):
+    if not options.pop("no_candidate"):
         return given or None
     if given:
-        raise CommandError(USAGE, "--no-candidate and a candidate: say one or the other")
+        raise CommandError(USAGE, "--no-candidate contradicts the options of a candidate; give one or the other")
     return "none"
 
 
-def change_body(change: Change, said_: dict[str, Any]) -> dict[str, Any]:
-    """The body of a PUT from the options given; raises CommandError where they say nothing."""
-    said_["candidate"] = _candidate(said_)
-    tokens = {"messages": said_.pop("burst_messages"), "bytes": said_.pop("burst_bytes")}
+def change_body(change: Change, options: dict[str, Any]) -> dict[str, Any]:
+    """The body of a PUT from the options given; raises CommandError where they change nothing."""
+    options["candidate"] = _candidate(options)
+    tokens = {"messages": options.pop("burst_messages"), "bytes": options.pop("burst_bytes")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
-    if tokens and said_["burst"] is not None:
-        raise CommandError(USAGE, "--burst is a time, --burst-messages and --burst-bytes are tokens: say one or the other")
-    said_["bytes"] = said_.pop("size")
-    body = {name: value for name, value in {**said_, "burst": said_["burst"] or tokens or None}.items() if value is not None}
+    if tokens and options["burst"] is not None:
+        raise CommandError(USAGE, "--burst is a time, --burst-messages and --burst-bytes are tokens; give one or the other")
+    options["bytes"] = options.pop("size")
+    body = {name: value for name, value in {**options, "burst": options["burst"] or tokens or None}.items() if value is not None}
     if not set(body) - {"expires"}:
-        raise CommandError(USAGE, "say what the limit shall be, e.g. --messages 500/s")
+        raise CommandError(USAGE, "name the new limit, e.g. --messages 500/s")
     return {**body, **({"reason": change.reason} if change.reason else {})}
 
 
@@ -197,19 +213,19 @@ def report_replaced(change: Change, seen: Reply) -> None:
 
 @click.group(cls=Group, example="sluice limits set rocketmq orders --messages 500/s --reason 'incident 12'")
 def limits() -> None:
-    """The limit of each topic: what holds, why, and how full; change it live."""
+    """Look at the limit of each topic and why it holds, and change it live."""
 
 
 @limits.command("list", example="sluice limits list --sort refused\nsluice limits list --protocol amqp -q order -o json")
-@click.option("--protocol", type=click.Choice([*PROTOCOL_NAMES]), help="Only this protocol's.")
-@click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
+@click.option("--protocol", type=click.Choice([*PROTOCOL_NAMES]), help="Only limits of this protocol.")
+@click.option("-q", "--query", metavar="TEXT", help="Only limits whose name contains TEXT.")
 @click.option(
     "--sort", type=click.Choice(["name", "fill", "rate", "refused", "last_refused"]), default="name", show_default=True, help="Order."
 )
-@click.option("--limit", "most", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--limit", "most", type=click.IntRange(min=1), help="Show at most this many.")
 @remote
 def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, most: int | None) -> None:
-    """Limits in use, or changed live."""
+    """List limits in use or changed live."""
     wanted = {"protocol": protocol or "", "q": query or "", "sort": sort}
     found = list(remote.client.items("/v1/limits", {name: value for name, value in wanted.items() if value}, most=most))
     remote.emit(found, IN_USE)
@@ -224,13 +240,13 @@ def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, mo
 @click.option("--client", metavar="ADDRESS", help="For messages from this client address.")
 @click.option("--user", metavar="NAME", help="For messages of this user.")
 @click.option("--group", metavar="NAME", help="For messages of this RocketMQ group.")
-@click.option("--listener", metavar="NAME", help="For messages that come by this listener.")
-@click.option("--operation", type=click.Choice(OPERATIONS), help="Only what holds for this.")
+@click.option("--listener", metavar="NAME", help="For messages by this listener.")
+@click.option("--operation", type=click.Choice(OPERATIONS), help="Only limits of this operation.")
 @remote
 def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
-    """What holds for a key, used or not, from where, what it lost against and why.
+    """Show the limits of a key, used or not: their origin, and the rules they won over.
 
-    Rules that ask for a client, user or group hold for senders that are one: say whose messages you mean.
+    A rule that names a client, user or group holds only for such senders: name the sender you mean.
     """
     query = {"explain": "1", **{name: value for name, value in sender.items() if value is not None}}
     reply = remote.client.ask("GET", key_path(key), query=query)
@@ -255,7 +271,7 @@ def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
 @changing
 @remote
 def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -> None:
-    """Change the limit of a key live. What is not said is as the rule says; an earlier live change of the key is replaced."""
+    """Change the limit of a key live. Options left out keep the rule's value. This replaces an earlier live change of the key."""
     target = key_path(key)
     body = change_body(change, options)
     client = remote.client

@@ -1,4 +1,4 @@
-"""`sluice topics`, `connections`, `listeners`, `status`, `health`, `reload`, `drain`: a running gateway, seen and told."""
+"""`sluice topics`, `connections`, `listeners`, `status`, `health`, `reload`, `drain`: look at a running gateway, and act on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.cli.verbs import Change, Group, Remote, Verb, acting, optional_list
 
 
 def _culprits(item: dict[str, Any]) -> object:
-    """The clients that are refused now, each with its messages per second; where nothing is, those that were, with their messages."""
+    """The clients refused now, each with its messages per second. If none is: those refused before, with their messages."""
     clients = [client for client in item.get("clients") or [] if isinstance(client, dict)]
     now = [client for client in clients if client.get("refused_per_second")]
     if now:
@@ -60,14 +60,14 @@ CONNECTIONS: Final[list[Column]] = [
 
 
 def _reachable(item: dict[str, Any]) -> object:
-    """Whether its broker was there at the last dial or look; None before the first."""
+    """Whether the last connection attempt or probe reached the broker; None before the first."""
     if item.get("upstream_reachable") is False:
         return f"unreachable: {item.get('upstream_error')}"
     return "reachable" if item.get("upstream_reachable") else None
 
 
 def _guarded(hop: object, verified: str) -> object:
-    """A hop of TLS in a word or two: on, or what it means that the peer's certificate is verified. None where it is plain."""
+    """TLS on one side of a listener: on, permissive, or `verified` where the peer's certificate is checked. None without TLS."""
     if not isinstance(hop, dict):
         return None
     if hop.get("mode") == "permissive":
@@ -76,7 +76,7 @@ def _guarded(hop: object, verified: str) -> object:
 
 
 def _cap(item: dict[str, Any]) -> object:
-    """The listener's caps in use: what holds now, and where that is less than the rule says, of what and why."""
+    """The listener's caps in use: the limit now and, where that is below the rule's, the rule's limit and the reason."""
     caps = [cap for cap in item.get("caps") or [] if isinstance(cap, dict)]
     return "; ".join(f"{cap['now']} of {cap['limit']} ({cap['reason']})" if cap.get("reason") else f"{cap['now']}" for cap in caps) or None
 
@@ -107,34 +107,36 @@ RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart
 
 
 @click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
-@click.option("-q", "--query", metavar="TEXT", help="Only those whose name has this in it.")
+@click.option("-q", "--query", metavar="TEXT", help="Only topics whose name contains TEXT.")
 @optional_list_word
 @remote
 def topics(remote: Remote, query: str | None) -> None:
-    """Topics seen lately: received, forwarded, refused, now and in all. Operation consume: what consumers got from a queue.
+    """List topics seen lately: messages received, forwarded and refused, per second and in all.
 
-    Group: the consumer group whose retries a RocketMQ topic holds. Refused most: the clients behind refusals, with what is
-    refused of each per second; where nothing is any more, with what was.
+    Operation consume: messages to consumers of a queue. Group: the consumer group whose retries a RocketMQ topic holds.
+    Refused most: the clients behind the refusals, each with its refused messages per second; if none is refused now, in all.
     """
     remote.emit(list(remote.client.items("/v1/topics", {"q": query} if query else None)), TOPICS)
 
 
 @click.group(cls=Group, example="sluice connections list")
 def connections() -> None:
-    """Connections of clients."""
+    """Look at client connections, and close one."""
 
 
 @connections.command("list", example="sluice connections list -q 10.0.0.7")
 @click.option(
-    "-q", "--query", metavar="TEXT", help="Only those whose client, name, user, virtual host, listener, rule or topic has this in it."
+    "-q", "--query", metavar="TEXT", help="Only connections whose client, name, user, virtual host, listener, rule or topic contains TEXT."
 )
 @remote
 def list_(remote: Remote, query: str | None) -> None:
-    """Connections, each with its state, what holds it up, and for how long: flow s, not read for want of credit; blocked s, its broker said
-    that it is blocked; send blocked s, its broker was slow to take bytes.
+    """List connections with their state and bottleneck, and the seconds spent blocked.
 
-    Bottleneck: broker_blocked (the broker says so), limit (a rule holds something: rule, topic), memory (the gateway holds too much, and
-    this client publishes), client (it does not read), broker (it is slow), limiter (judging is).
+    Flow s: not read for want of credit. Blocked s: the broker had sent connection.blocked. Send blocked s: the broker was slow to
+    take bytes.
+
+    Bottleneck: broker_blocked (the broker says so), limit (a rule holds messages; see rule and topic), memory (the gateway holds too
+    much, and this client publishes), client (it does not read), broker (it is slow), limiter (it is slow).
     """
     remote.emit(list(remote.client.items("/v1/connections", {"q": query} if query else None)), CONNECTIONS)
 
@@ -144,7 +146,7 @@ def list_(remote: Remote, query: str | None) -> None:
 @acting
 @remote
 def close(remote: Remote, change: Change, connection: int) -> None:
-    """Close one connection, in its protocol's words; the reason is told to the client. `list` shows the IDs."""
+    """Close one connection in the way of its protocol; the client is sent the reason. `list` shows the IDs."""
     change.confirm(f"Close connection {connection} of the gateway at {remote.url}?")
     body = remote.client.ask("DELETE", f"/v1/connections/{connection}", query=change.query()).body
     if remote.form != "table":
@@ -156,7 +158,7 @@ def close(remote: Remote, change: Change, connection: int) -> None:
 @optional_list_word
 @remote
 def listeners(remote: Remote) -> None:
-    """Listeners: TLS, PROXY headers, who fits in and how many were refused, and whether the broker behind each was reachable last.
+    """List listeners: TLS, PROXY headers, connections and their bounds, refused ones, and whether the broker was reachable last.
 
     Queued, inline: batches of requests judged on the limiter's threads and on the event loop. Unjudged: messages that passed without a
     verdict, because the limiter was too busy or failed.
@@ -167,18 +169,18 @@ def listeners(remote: Remote) -> None:
 @click.command(cls=Verb, example="sluice status -o json")
 @remote
 def status(remote: Remote) -> None:
-    """What runs and how it is: build, uptime, connections, memory, and the fleet that the gateway shares its limits with.
+    """Show the gateway's build, uptime, connections and memory, and the fleet that it shares its limits with.
 
-    Limits: keys and origins (senders) known to open connections; levels: buckets at hand, at most max_keys. Since the start: forgotten
-    (they were full), shelved (kept small until they are), overflowed (shared one bucket). Needs restart: settings that the file says
-    and a reload cannot change.
+    Limits: keys and origins (senders) of open connections; levels: buckets in memory, at most max_keys. Since the start: buckets
+    forgotten (they were full), shelved (packed until they are full), overflowed (topics that shared one bucket). Needs restart:
+    settings in the file that differ from those in force and that a reload cannot change.
     """
     body = remote.client.ask("GET", "/v1/status").body
     remote.emit(_once(body) if remote.form == "table" and isinstance(body, dict) else body)
 
 
 def _once(status: dict[str, Any]) -> dict[str, Any]:
-    """A status without what it says in a second place too, for scripts of earlier days."""
+    """A status without the members that stand in it twice for the sake of older scripts."""
     shown = dict(status)
     if isinstance(shown.get("memory"), dict):
         shown.pop("memory_full", None)  # memory.full
@@ -193,25 +195,26 @@ def _once(status: dict[str, Any]) -> dict[str, Any]:
 @remote
 @click.pass_context
 def health(ctx: click.Context, remote: Remote) -> None:
-    """Whether the gateway is ready: exit 0 ready, 1 not ready, 4 not reachable."""
+    """Ask whether the gateway is ready: exit 0 ready, 1 not ready, 4 not reachable."""
     client = _client(remote)
     try:
         body = client.ask("GET", "/readyz").body
     except CommandError as error:
         if error.code == UNREACHABLE:
             raise
-        found = error.content if isinstance(error.content, dict) else {}
-        reasons = [str(reason) for reason in found.get("reasons") or []]
-        known = reasons or [str(found["detail"])] if reasons or found.get("detail") else []
-        print_status(f"{client.url} is not ready{':' if known else ''}")
-        for reason in known:
+        content = error.content if isinstance(error.content, dict) else {}
+        reasons = [str(reason) for reason in content.get("reasons") or []]
+        if not reasons and content.get("detail"):
+            reasons = [str(content["detail"])]
+        print_status(f"{client.url} is not ready{':' if reasons else ''}")
+        for reason in reasons:
             print_status(f"  {reason}")
-        if not known and found.get("ready") is False and not client.has_token:
-            print_status("the reasons are told to whoever has a token; see --token-file")
-        elif not known:
+        if not reasons and content.get("ready") is False and not client.has_token:
+            print_status("the reasons are shown only with a token; see --token-file")
+        elif not reasons:
             error.show()
         if remote.form != "table":
-            remote.emit({"ready": False, "reasons": known or [error.message]})
+            remote.emit({"ready": False, "reasons": reasons or [error.message]})
         ctx.exit(FAILED)
     for warning in body.get("warnings") or [] if isinstance(body, dict) else []:
         print_status(f"ready, but {warning}")
@@ -221,7 +224,7 @@ def health(ctx: click.Context, remote: Remote) -> None:
 
 
 def _client(remote: Remote) -> AdminClient:
-    """Probes need no token: a file that cannot be read is no reason to be unhealthy."""
+    """A probe needs no token, so an unreadable token file does not make the gateway unhealthy."""
     try:
         return remote.client
     except CommandError:
@@ -232,9 +235,9 @@ def _client(remote: Remote) -> AdminClient:
 @acting
 @remote
 def reload(remote: Remote, change: Change) -> None:
-    """Have the gateway read its configuration again. Rules are in force at once, what needs a restart is named.
+    """Have the gateway read its configuration again. Rules take effect at once; settings that need a restart are listed.
 
-    A bad file changes nothing: exit 3, with every mistake in it.
+    A faulty file changes nothing: exit 3, with all its mistakes.
     """
     try:
         reply = remote.client.ask("POST", "/v1/config:reload", query=change.query())
@@ -258,7 +261,7 @@ def reload(remote: Remote, change: Change) -> None:
 @acting
 @remote
 def drain(remote: Remote, change: Change) -> None:
-    """Have the gateway stop gracefully: no new connections, what is in flight is finished, then it ends."""
+    """Have the gateway stop gracefully: it accepts no new connections, finishes what is in flight, and ends."""
     change.confirm(f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere.")
     if change.dry_run:
         status = remote.client.ask("GET", "/v1/status").body

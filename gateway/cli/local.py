@@ -1,4 +1,4 @@
-"""`sluice run`, `check`, `config`: the configuration, without a gateway to talk to."""
+"""`sluice run`, `check`, `config`, `token`: verbs that need no running gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which configuration; the command gets `settings: Settings`. A faulty one ends with exit 3 and all its faults."""
+    """Options that name the configuration; the command gets `settings: Settings`. A faulty one ends with exit 3 and all its faults."""
 
     @click.option(
         "-c", "--config", envvar="SLUICE_CONFIG", required=True, metavar="FILE", type=click.Path(), help="Configuration (or SLUICE_CONFIG)."
@@ -80,29 +80,32 @@ def run(ctx: click.Context, settings: Settings) -> None:
 @configured
 @click.pass_context
 def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa: FBT001  -- click's way
-    """Look for mistakes in a configuration, without a gateway: exit 0, or 3 with every mistake's line, column and remedy."""
+    """Check a configuration without starting a gateway: exit 0, or 3 with the line, column and remedy of each mistake."""
     warnings = settings.warnings()
     for warning in warnings:
-        place = str(warning.location)
-        click.echo(_lines(str(warning).replace(f"{place}: ", f"{place}: {'error' if strict else 'warning'}: ", 1)), err=True)
+        location = str(warning.location)
+        click.echo(_lines(str(warning).replace(f"{location}: ", f"{location}: {'error' if strict else 'warning'}: ", 1)), err=True)
     if warnings and strict:
         raise CommandError(INVALID, f"{counted(len(warnings), 'warning')}, and --strict")
-    found = (counted(len(settings.listeners), "listener"), counted(len(settings.rules), "rule"), counted(len(warnings), "warning"))
-    print_status(f"{settings.file}: good; {', '.join(found)}")
+    counts = (counted(len(settings.listeners), "listener"), counted(len(settings.rules), "rule"), counted(len(warnings), "warning"))
+    print_status(f"{settings.file}: good; {', '.join(counts)}")
     ctx.exit(OK)
 
 
 @click.group(cls=Group, example="sluice config show -c config/sluice.yaml --origin")
 def config() -> None:
-    """The configuration: what is in force, and what can be set."""
+    """Show the configuration in force, or its schema."""
 
 
 @config.command(example="sluice config show -c config/sluice.yaml --origin\nsluice config show -c config/sluice.yaml -o json")
-@click.option("--origin", is_flag=True, help="Where each value comes from: file and line, environment, flag, or default.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from: file and line, environment, flag, or default.")
 @output_option
 @configured
 def show(settings: Settings, origin: bool, form: str) -> None:  # noqa: FBT001  -- click's way
-    """The effective settings: flag before environment before file before default. Without --origin, YAML that can be read back."""
+    """Show the effective settings: a flag wins over the environment, that over the file, that over the default.
+
+    Without --origin the output is YAML that can be read back.
+    """
     described = settings.describe()
     if origin:
         rows = [{"setting": path, "value": value, "from": str(settings.origin(path))} for path, value in leaves(described, "")]
@@ -124,9 +127,9 @@ def leaves(value: object, path: str) -> list[tuple[str, object]]:
 
 
 @config.command(example="sluice config schema > config/sluice.schema.json\nsluice config schema --rules > config/limits.schema.json")
-@click.option("--rules", is_flag=True, help="Of the rules' file instead.")
+@click.option("--rules", is_flag=True, help="The schema of the rules file instead.")
 def schema(rules: bool) -> None:  # noqa: FBT001  -- click's way
-    """The JSON Schema of the configuration, for editors."""
+    """Print the JSON Schema of the configuration, for editors."""
     from gateway.settings.schema import rules_schema, schema, text
 
     click.echo(text(rules_schema() if rules else schema()), nl=False)
@@ -134,29 +137,31 @@ def schema(rules: bool) -> None:  # noqa: FBT001  -- click's way
 
 @click.group(cls=Group, example="sluice token new --file tokens/ci")
 def token() -> None:
-    """Bearer tokens of the admin API."""
+    """Make bearer tokens for the admin API."""
 
 
 @token.command(example="sluice token new --file tokens/ci --name ci --role operator\nsluice token new")
-@click.option("--file", "target", type=click.Path(path_type=Path), help="Write it there, mode 0600; never over an existing file.")
-@click.option("--name", default="ci", show_default=True, help="Whose it is.")
-@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), default="operator", show_default=True, help="What it may.")
+@click.option(
+    "--file", "target", type=click.Path(path_type=Path), help="Write the token to this new file, mode 0600. An existing file is kept."
+)
+@click.option("--name", default="ci", show_default=True, help="Name of its owner, as the history shows it.")
+@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), default="operator", show_default=True, help="What it permits.")
 def new(target: Path | None, name: str, role: str) -> None:
-    """Make a token of 256 random bits; without --file it goes to stdout. Says what to add to the configuration."""
+    """Make a token of 256 random bits, and show the lines to add to the configuration. Without --file it goes to stdout."""
     import secrets
 
-    made = secrets.token_urlsafe(32)
+    secret = secrets.token_urlsafe(32)
     if target is None:
-        click.echo(made)
+        click.echo(secret)
         return
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise CommandError(USAGE, f"{target} exists; remove it first if its token shall not be used any more") from None
+        raise CommandError(USAGE, f"{target} exists; remove it first if its token is no longer in use") from None
     except OSError as error:
         raise click.ClickException(f"{target}: {error.strerror}") from None
     with os.fdopen(handle, "w") as file:
-        file.write(made + "\n")
+        file.write(secret + "\n")
     print_status(f"{target} written; add to the configuration and restart:")
     click.echo(f"admin:\n  tokens:\n    - {{name: {name}, role: {role}, file: {clean(target.absolute())}}}")

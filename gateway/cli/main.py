@@ -1,4 +1,4 @@
-"""The entry point of `sluice`: the verbs, and how a run of it ends."""
+"""The entry point of `sluice`: its verbs, and the exit code of a run."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ VERBS: Final = {
 
 @click.group(cls=Group, late=VERBS, example="sluice run -c config/sluice.yaml\nsluice limits set rocketmq orders --messages 500/s")
 def sluice() -> None:
-    """A gateway that keeps one topic's flood from hurting the others on a RocketMQ or RabbitMQ broker.
+    """A gateway that limits each topic on a RocketMQ or RabbitMQ broker, so that one flood does not hurt the others.
 
     \b
-    --admin, --token-file, --timeout and -o may stand before or behind the verb.
+    --admin, --token-file, --timeout and -o may stand before or after the verb.
     Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration invalid, 4 gateway unreachable, 5 not authorised,
-    6 conflict, 7 not found, 8 refused by policy, 130 interrupted; those of quotas are in its verbs' help.
+    6 conflict, 7 not found, 8 refused by policy, 130 interrupted. The verbs of quotas list their own.
     """
 
 
@@ -62,7 +62,7 @@ def common_options_last(args: list[str]) -> list[str]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code. Never a traceback for what a user can do."""
+    """Run the command line and return the exit code. A mistake of the user never shows a traceback."""
     try:
         words = common_options_last(sys.argv[1:] if args is None else list(args))
         result = sluice.main(words, prog_name="sluice", standalone_mode=False)
@@ -76,7 +76,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("sluice: interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has had enough; click does the same while a verb runs
+    except BrokenPipeError:  # the reader of our output has closed it; click does the same while a verb runs
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return result if isinstance(result, int) else OK

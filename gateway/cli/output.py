@@ -1,6 +1,6 @@
 """What goes to stdout: tables for people, JSON and YAML for programs.
 
-Topic names come from strangers; nothing of theirs steers a terminal.
+Topic names come from untrusted clients, so no control character of theirs reaches a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDE: Final = 10_000  # columns of a "terminal" that is a pipe: never wrap what 
 
 
 def clean(text: object) -> str:
-    """`text` on one line, without what a terminal would obey."""
+    """`text` on one line, without control characters and escape sequences."""
     return _UNSAFE.sub("·", _ANSI.sub("", str(text)))
 
 
@@ -73,7 +73,7 @@ def emit(form: str, value: Any, shown: Sequence[Column] | None = None) -> None:
 
 
 def _escaped(text: str) -> str:
-    """JSON text in which what steers a terminal is an escape; it can only stand within double quotes."""
+    """JSON text with every control character escaped; one can only stand within double quotes."""
     return re.sub(_UNSAFE, lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 

@@ -1,7 +1,7 @@
 """What publishing a snapshot of quotas would change, and whether that is believable. Pure: two snapshots in, a plan out.
 
-Guard rails (`docs/design/quotas.md` 5) stand between a nightly job gone wrong and every topic at once. Shares say little of few topics, so
-below FEW topics only the rails per topic count. Publishing for the first time has nothing to be compared with.
+Guard rails (`docs/design/quotas.md` 5) stand between a nightly job gone wrong and every topic at once. Shares mean little for a few topics,
+so below FEW topics only the rails per topic count. The first publication has nothing to be compared with.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from limiter.limits import SECOND, Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
 
-FEW: Final = 20  # live quotas; below it one topic is a large share (a guess)
-SLACK: Final = 1.01  # quotas are rounded to whole messages; 1 % over a rail is not over it
+FEW: Final = 20  # live quotas; below it one topic is a large share (guess)
+SLACK: Final = 1.01  # times the rail; quotas are rounded to whole messages, so 1 % over it does not count
 
 Pair = tuple[float, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Rails:
-    """How much may change at once. Shares are 0..1; `ratio` is the most a rate may grow by, and its inverse the most it may shrink by."""
+    """How much may change at once. Shares are 0..1. A rate may grow by the factor `ratio` at most, or shrink by it."""
 
     changed_share: float = 0.5  # guesses, all three; the nightly job itself keeps to x2 and x0.8 a topic
     total_share: float = 0.3
@@ -32,7 +32,7 @@ class Rails:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What becomes of one topic's quota; None: there is none."""
+    """One topic's quota before and after; None where it has none."""
 
     protocol: str
     topic: str
@@ -48,7 +48,7 @@ class Difference:
         return _pair(self.before, dimension), _pair(self.after, dimension)
 
     def factor(self) -> float:
-        """By how much the rate that changes most changes, as a factor of at least 1; infinite from or to nothing."""
+        """The factor (at least 1) by which the rate that moves most grows or shrinks; infinite from or to nothing."""
         return max(_factor(*self.pairs(dimension)) for dimension in ("messages", "bytes"))
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _pair(quota: Quota | None, dimension: str) -> Pair:
 
 
 def _dimensions(quota: Quota | None) -> tuple[Pair, Pair] | None:
-    """What is in force of a quota: its evidence changes nightly and changes nothing."""
+    """The part of a quota that limits. Its evidence changes nightly and limits nothing."""
     return None if quota is None else (quota.messages, quota.bytes)
 
 

@@ -1,7 +1,8 @@
 """`sluice quotas`: compute them from the access log, see what would change, publish, go back.
 
 `plan` has exit codes of its own (`docs/design/contract.md` 2): 0 no change, 1 error, 2 changes, 3 guard rail tripped, 4 conflict, 5
-insufficient input. A wrong option is 1 there, because 2 means changes to whoever runs `plan` from cron. All others end as every verb does.
+insufficient input. A wrong option is 1 there, because 2 means changes to a cron job that runs `plan`. All other verbs end as verbs
+elsewhere do.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ CHANGED: Final[list[Column]] = [
 ]
 
 
-NOW_SHOWN: Final = 500  # limits in force beside a plan: one page, one request
+MAX_LIMITS_SHOWN: Final = 500  # limits in force beside a plan; one page of the API, so one request
 
 
 class PlanVerb(Verb):
@@ -152,9 +153,9 @@ def _live(reply: Reply) -> Snapshot:
 
 
 def _limits_now(remote: Remote) -> dict[tuple[str, str], str]:
-    """(protocol, topic) -> the limit in force, of the topics that are in use: what a first quota takes the place of. At most NOW_SHOWN."""
+    """(protocol, topic) -> the limit in force of each topic in use, which a first quota would replace. At most MAX_LIMITS_SHOWN."""
     found: dict[tuple[str, str], str] = {}
-    for item in remote.client.items("/v1/limits", most=NOW_SHOWN):
+    for item in remote.client.items("/v1/limits", most=MAX_LIMITS_SHOWN):
         level = item.get("level") or {}
         if level.get("per") == "topic":
             limit = level.get("limit") or {}
@@ -248,9 +249,9 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
 @remote
 @click.pass_context
 def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
-    """Publish FILE: all quotas at once, if nobody else has meanwhile.
+    """Publish FILE: all quotas at once, unless they were changed meanwhile.
 
-    Exit 0 done or nothing to do, 3 FILE is no snapshot, 6 somebody else was faster, 8 a guard rail is tripped.
+    Exit 0 done or nothing to do, 3 FILE is no snapshot, 6 quotas changed meanwhile, 8 a guard rail is tripped.
     """
     new = _snapshot(file)
     client = remote.client
@@ -261,7 +262,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     found = plan(_live(seen), new, rails)
     if found.tripped and not (ignore_guard_rails and change.reason):
         _show_plan(remote, found, seen, new)
-        hint = "add --reason" if ignore_guard_rails else "if it is right all the same: --ignore-guard-rails --reason TEXT"
+        hint = "add --reason" if ignore_guard_rails else "to publish it all the same: --ignore-guard-rails --reason TEXT"
         raise CommandError(POLICY, f"nothing was published: a guard rail is tripped; {hint}")
     if not found.differences:
         print_status("nothing changes; nothing was published")
@@ -281,21 +282,21 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
 @remote
 def rollback(remote: Remote, change: Change, with_later_changes: bool) -> None:  # noqa: FBT001  -- click's way
     """Return to the quotas before the last change of quotas."""
-    others: list[str] = []
+    undone: list[str] = []  # besides quotas
     for entry in remote.client.items("/v1/history"):
         targets = [str(each.get("target")) for each in entry.get("changes", []) if isinstance(each, dict)]
-        others += [target for target in targets if target != "quotas"]
+        undone += [target for target in targets if target != "quotas"]
         if "quotas" in targets:
             break
     else:
-        raise CommandError(NOT_FOUND, "no change of quotas is in the history; there is nothing to return to")
+        raise CommandError(NOT_FOUND, "the history has no change of quotas to undo")
     revision = int(entry["revision"]) - 1
-    if others and not with_later_changes:
-        shown = sorted(set(others))
+    if undone and not with_later_changes:
+        shown = sorted(set(undone))
         raise CommandError(
             CONFLICT,
             f"{len(shown)} limits or rules were changed at or after revision {revision + 1}, and would be undone too",
-            [*shown[:10], "say --with-later-changes, or publish an earlier snapshot with `sluice quotas apply`"],
+            [*shown[:10], "add --with-later-changes, or publish an earlier snapshot with `sluice quotas apply`"],
         )
     change.confirm(f"Return the quotas of {remote.url} to those of revision {revision}?")
     roll_back(remote, change, revision)

@@ -1,4 +1,4 @@
-"""`sluice rules`: the rules of the configuration, their live changes and their candidates."""
+"""`sluice rules`: the rules of the configuration, their live changes and candidates."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ RULES: Final[list[Column]] = [
 
 @click.group(cls=Group, example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
 def rules() -> None:
-    """The rules of the configuration: look at them, change one's limit live."""
+    """Look at the rules of the configuration, and change one's limit live."""
 
 
 @rules.command("list", example="sluice rules list")
 @remote
 def list_rules(remote: Remote) -> None:
-    """All rules, in the order in which they are tried."""
+    """List all rules, in the order in which they are tried."""
     body = remote.client.ask("GET", "/v1/rules").body
     remote.emit(listed(body) if remote.form == "table" else body, RULES)
 
@@ -55,8 +55,9 @@ def list_rules(remote: Remote) -> None:
 @changing
 @remote
 def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
-    """Change a rule's limit live. What is not said is as the file says; an earlier live change of the rule is replaced, a promoted
-    candidate too. Live changes of keys stay as they are.
+    """Change a rule's limit live. Options left out keep the file's value.
+
+    This replaces an earlier live change of the rule, a promoted candidate too. Live changes of keys stay as they are.
     """
     body = change_body(change, options)
     client = remote.client
@@ -64,7 +65,7 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
     with _naming(client, name):
         seen = client.ask("GET", target)
         reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
-    show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
+    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} changed", f"change rule {name}")
     report_replaced(change, seen)
 
@@ -74,14 +75,14 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
 @changing
 @remote
 def promote(remote: Remote, change: Change, name: str) -> None:
-    """Make a rule's candidate its limit: one change, which `sluice history rollback` takes back. The candidate is gone then."""
+    """Make a rule's candidate its limit, and remove the candidate: one change, which `sluice history rollback` takes back."""
     client = remote.client
     target = path("rules", name)
     with _naming(client, name):
         seen = client.ask("GET", target)
         body = {"reason": change.reason} if change.reason else {}
         reply = client.ask("POST", f"{target}:promote", query=change.query(), body=body, if_match=change.if_match(seen))
-    show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
+    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     rule = seen.body if isinstance(seen.body, dict) else {}
     print_status(f"the candidate of {name}: {tried(rule.get('candidate'), rule.get('candidate_usage'))}")
     report_change(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
@@ -92,19 +93,19 @@ def promote(remote: Remote, change: Change, name: str) -> None:
 @changing
 @remote
 def reset(remote: Remote, change: Change, name: str) -> None:
-    """Return a rule to what the file says."""
+    """Take a rule's live change back; the file's limit holds again."""
     client = remote.client
     target = path("rules", name)
     if_match = change.if_match(_seen_rule(client.ask, target) if change.if_version is None else None)
     with _naming(client, name):
         reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
-    show(remote, reply, lambda found: [found] if "name" in found else None, RULES)
+    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
 
 
 @contextmanager
 def _naming(client: AdminClient, name: str) -> Iterator[None]:
-    """Where the gateway does not find the rule, say so, and which was perhaps meant."""
+    """Turn the gateway's 404 into an error that suggests the rule that was meant."""
     try:
         yield
     except CommandError as error:
@@ -117,7 +118,7 @@ def _naming(client: AdminClient, name: str) -> Iterator[None]:
 
 
 def _seen_rule(ask: Callable[..., Reply], target: str) -> Reply | None:
-    """The rule as it is; None where the file has it no more, but a live change of it may be left."""
+    """The rule as it is; None where the file no longer has it, though a live change of it may be left."""
     try:
         return ask("GET", target)
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""What all verbs share: groups that suggest, help that ends with an example, and the common options."""
+"""What all verbs share: groups that suggest a verb, help that ends with an example, and the common options."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Verb(click.Command):
 
 
 class Group(click.Group):
-    """A group of verbs: suggests when the verb is unknown, imports a verb's module when it is asked for."""
+    """A group of verbs. It suggests one where a verb is unknown, and imports a verb's module when that is used."""
 
     command_class = Verb
 
@@ -77,7 +77,7 @@ class Group(click.Group):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The gateway a verb talks to, and how it shows what it hears."""
+    """The gateway that a verb talks to, and the form of its output."""
 
     url: str
     token_file: Path | None
@@ -94,7 +94,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a change is to be made."""
+    """The options of a change."""
 
     dry_run: bool
     if_version: str | None
@@ -105,7 +105,7 @@ class Change:
         return {"dry_run": "1" if self.dry_run else "", "reason": self.reason or ""}
 
     def if_match(self, seen: Reply | None) -> str | None:
-        """The version the change is for: what the user says, else what was just read."""
+        """The version that the change is for: the user's, else the one just read."""
         if self.if_version is not None:
             return self.if_version if self.if_version.startswith(('"', "W/", "*")) else f'"{self.if_version}"'
         return seen.etag or None if seen is not None else None
@@ -115,14 +115,20 @@ class Change:
         if self.yes or self.dry_run:
             return
         if not sys.stdin.isatty():
-            raise CommandError(USAGE, f"{question} Nobody to ask here: say --yes.")
+            raise CommandError(USAGE, f"{question} There is no terminal to ask on: add --yes.")
         if not click.confirm(clean(question), err=True):
             raise CommandError(FAILED, "nothing was changed")
 
 
 def output_option(command: F) -> F:
     return click.option(
-        "-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="How to show it."
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help="Form of the output.",
     )(command)
 
 
@@ -149,7 +155,7 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options to reach a gateway; the command gets `remote: Remote`."""
 
     @output_option
-    @click.option("--timeout", callback=_seconds, metavar="TIME", help="How long to wait for an answer.  [default: 10s]")
+    @click.option("--timeout", callback=_seconds, metavar="TIME", help="Longest wait for an answer.  [default: 10s]")
     @click.option(
         "--token-file",
         envvar="SLUICE_TOKEN_FILE",
@@ -168,7 +174,9 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def changing(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options of verbs that change limits, rules or quotas; the command gets `change: Change`."""
-    version = click.option("--if-version", metavar="ETAG", help="Only if it is still this version (as shown by -o json, or an ETag).")
+    version = click.option(
+        "--if-version", metavar="ETAG", help="Change it only if it still is this version (as shown by -o json, or an ETag)."
+    )
     return _with_change(command, "history", version)
 
 
@@ -183,9 +191,9 @@ def _with_change(command: Callable[..., Any], kept: str, *more: Callable[..., An
         return command(*args, change=Change(dry_run, if_version, reason, yes), **kwargs)
 
     options = (
-        click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
+        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
         *more,
-        click.option("--reason", metavar="TEXT", help=f"Why; kept in the {kept}."),
+        click.option("--reason", metavar="TEXT", help=f"The reason; kept in the {kept}."),
         click.option("--yes", "-y", is_flag=True, help="Do not ask."),
     )
     for option in reversed(options):

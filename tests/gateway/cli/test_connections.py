@@ -40,7 +40,7 @@ def test_close_asks_first(sluice: Any, admin: Any) -> None:
     ran = sluice("connections", "close", 7)
     assert ran.code == 2
     assert "Close connection 7" in ran.err
-    assert "say --yes" in ran.err
+    assert "add --yes" in ran.err
     assert admin.requests == []
 
 

@@ -194,7 +194,7 @@ def test_health_without_a_token_says_who_is_told_the_reasons(sluice: Any, admin:
     monkeypatch.delenv("SLUICE_TOKEN")
     ran = sluice("health")
     assert ran.code == 1
-    assert "the reasons are told to whoever has a token; see --token-file" in ran.err
+    assert "the reasons are shown only with a token; see --token-file" in ran.err
 
 
 def test_status_shows_what_is_within_as_lines_of_their_own(sluice: Any, admin: Any) -> None:

@@ -119,7 +119,7 @@ def test_what_a_candidate_would_have_done(usage: dict[str, Any] | None, said: st
 @pytest.mark.parametrize(
     ("level", "said"),
     [
-        ({"per": "listener", "thing": ""}, ["  for   each listener apart", "  now   depends on the listener: say --listener"]),
+        ({"per": "listener", "thing": ""}, ["  for   each listener apart", "  now   depends on the listener: add --listener"]),
         ({"per": "client", "thing": "10.0.0.7"}, ["  for   10.0.0.7", "  now   not used yet"]),
         ({"per": "rule", "thing": ""}, ["  for   all of them together", "  now   not used yet"]),
         ({"per": "connection", "thing": ""}, ["  for   each connection apart", "  now   not used yet"]),

@@ -85,5 +85,5 @@ def test_help_says_where_a_reason_is_kept() -> None:
     def kept(*words: str) -> str:
         return next(str(option.help) for option in found[words].params if "--reason" in option.opts)
 
-    assert [kept("limits", "set"), kept("history", "rollback")] == ["Why; kept in the history."] * 2
-    assert [kept("reload"), kept("drain"), kept("connections", "close")] == ["Why; kept in the audit (`sluice audit`)."] * 3
+    assert [kept("limits", "set"), kept("history", "rollback")] == ["The reason; kept in the history."] * 2
+    assert [kept("reload"), kept("drain"), kept("connections", "close")] == ["The reason; kept in the audit (`sluice audit`)."] * 3

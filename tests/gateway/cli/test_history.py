@@ -56,7 +56,7 @@ def test_a_dry_run_of_a_rollback_shows_what_would_change(sluice: Any, past: Any)
 def test_rollback_asks_first(sluice: Any, past: Any) -> None:
     ran = sluice("history", "rollback", 4)
     assert ran.code == 2
-    assert "say --yes" in ran.err
+    assert "add --yes" in ran.err
     assert past.requests == []
 
 

@@ -145,7 +145,7 @@ def test_somebody_elses_apply_in_between_is_6(sluice: Any, admin: Any, write: An
 def test_apply_asks_first(sluice: Any, admin: Any, write: Any) -> None:
     ran = sluice("quotas", "apply", write(quota("a")))
     assert ran.code == 2
-    assert "say --yes" in ran.err
+    assert "add --yes" in ran.err
     assert "added" in ran.out
     assert admin.writes() == []
 
