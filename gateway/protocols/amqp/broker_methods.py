@@ -1,6 +1,6 @@
 """What the broker's rare methods change: the handshake, connection.blocked, what is consumed, the ends of the connection and of channels.
 
-Rare is all but basic.deliver and confirms. What the conversation must do about a channel's end is left for it in `closed`, `crossed` and
+All but basic.deliver and confirms are rare. What the conversation must do about a channel's end is left for it in `closed`, `crossed` and
 `finished`; it looks after every read.
 """
 
@@ -29,7 +29,7 @@ from gateway.protocols.amqp.replies import GatewayReplies
 
 
 class BrokerMethods:
-    """What one broker has said about the connection and its channels."""
+    """Overhears one broker."""
 
     def __init__(self, channels: dict[int, AmqpChannel], handshake: Handshake, deliveries: Deliveries, replies: GatewayReplies) -> None:
         self.channels = channels
@@ -39,8 +39,8 @@ class BrokerMethods:
         self.closed: list[AmqpChannel] = []  # channels the broker has closed since the conversation last looked
         self.crossed: list[AmqpChannel] = []  # the same where the gateway was closing it: not told to the client, to be answered
         self.finished: list[AmqpChannel] = []  # channels whose close by the gateway the broker has answered since then
-        self.connection_closed = False  # the broker has said connection.close
-        self.blocked = False  # it has said connection.blocked
+        self.connection_closed = False  # the broker has sent connection.close
+        self.blocked = False  # it has sent connection.blocked
 
     def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
         """Any method on a channel but basic.deliver and confirms, whole at `pos`. What follows may find the channel gone."""
@@ -83,9 +83,9 @@ class BrokerMethods:
                 passthrough.take_out(pos, stop)
 
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
-        """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be said on it."""
+        """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be sent on it."""
         channel.release_all_slots()
-        self.replies.take_back(channel)
+        self.replies.discard(channel)
         if method == CHANNEL_CLOSE:
             if channel.close_by_broker():
                 self.closed.append(channel)
@@ -93,7 +93,7 @@ class BrokerMethods:
             del self.channels[channel.number]
 
     def on_muted(self, method: int, channel: AmqpChannel) -> None:
-        """What the broker says on a channel the gateway has closed, until it says close-ok."""
+        """A method of the broker's on a channel the gateway has closed, until its close-ok."""
         if method == CHANNEL_CLOSE_OK:
             channel.finish_close()
             channel.broker_left = 0

@@ -3,17 +3,17 @@
 They pass as they come, whole reads as one slice where nothing has to change. Methods and content headers are looked at whole (an
 incomplete one is kept, at most `limit` bytes); bodies flow through. Not everything passes:
 
-* changed are only confirms on channels where a publish was refused (`confirms.py`);
-* taken out, to come back later, are deliveries that a rule limits, and what must stay behind them: **parked** (`deliveries.py`);
-* missing are what comes on a **muted** channel, that is after the client has heard the gateway's own close of it (`channel_close.py`), and
-  notices that are no news (`blocked_notices.py`);
-* added are the gateway's own words (`replies.py`; a channel that has some is **speaking**) and parked deliveries whose turn has come.
-  Either is done at a frame boundary of the client's stream only, and not within a message of the same channel.
+* Confirms are changed, on channels where a publish was refused (`confirms.py`).
+* Deliveries that a rule limits are taken out, with what must stay behind them, and come back later: they are **parked** (`deliveries.py`).
+* Left out is what comes on a **muted** channel, that is after the client was sent the gateway's own close of it (`channel_close.py`). So
+  are notices that tell the client nothing new (`blocked_notices.py`).
+* The gateway's replies (`replies.py`) and parked deliveries whose turn has come are added, at a frame boundary of the client's stream only,
+  and not within a message of the same channel.
 
 So there are two streams, which need not stand at the same place: the broker's frame that is coming in, and the frame the *client* still
 lacks bytes of (`frame_left`). They differ while a frame is taken out of the stream (`ParkingLot.frame_left`).
 
-What a broker may do wrong is only policed where it would confuse the gateway or cost it memory: frames, and confirms for what never was.
+A broker's faults are looked for only where they would confuse the gateway or cost it memory: in frames, and in confirms for what never was.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from gateway.protocols.amqp.passthrough import Passthrough
 from gateway.protocols.amqp.replies import GatewayReplies
 from gateway.protocols.octets import u16, u32, u64
 
-SAID: Final = BytesWriter()  # confirms in a client's own tags; one for all connections, empty between two frames
-JOIN_ABOVE_PIECES: Final = 16  # more pieces than this of one read are joined: a copy costs less than so many buffers (a guess)
+CHANGED_CONFIRMS: Final = BytesWriter()  # in a client's own tags; one buffer for all connections, empty between two frames
+JOIN_ABOVE_PIECES: Final = 16  # of one read; more are joined, because a copy costs less than so many buffers: a guess
 
 
 class BrokerStream:
@@ -74,34 +74,34 @@ class BrokerStream:
         self.frame_size: i64 = 0  # payload bytes of the body frame of which more is to come, whether it flows or is collected
         self.frame_channel: AmqpChannel | None = None  # whose content it counts for
 
-    # ---- what the gateway says -------------------------------------------------------------------------------------
+    # ---- the gateway's own frames ----------------------------------------------------------------------------------
 
     def close(self, channel: AmqpChannel, frame: bytes) -> None:
-        """The gateway closes `channel`: `frame` is what the client is told, behind everything else, and the last it hears of it."""
-        if channel.client_state != CLIENT_CLOSED:  # else the client has said so itself
+        """The gateway closes `channel`: the client is sent `frame`, behind everything else and as the last of that channel."""
+        if channel.client_state != CLIENT_CLOSED:  # else the client has closed it itself
             self.deliveries.consumers.ask(CHANNEL_CLOSE, channel.number, b"")
         kept = self.deliveries.ends.lose(channel, by_client=False)
         self.replies.close(channel, kept + frame)
 
     def take_replies(self) -> bytes:
-        """What may be said now; b"" within a frame."""
-        if self.frame_left > 0 or not self._may_speak():
+        """What may be sent now; b"" within a frame."""
+        if self.frame_left > 0 or not self._any_waiting():
             return b""
         pieces: list[bytes] = []
-        self._speak(pieces)
+        self._write_waiting(pieces)
         return b"".join(pieces)
 
-    def _may_speak(self) -> bool:
-        """Whether anything of the gateway's own, or any delivery, waits for a frame boundary."""
-        return self.replies.may_speak() or self.lot.may_speak()
+    def _any_waiting(self) -> bool:
+        """Whether a reply or a parked delivery waits for a frame boundary."""
+        return self.replies.any_waiting() or self.lot.any_free()
 
-    def _speak(self, out: list[bytes]) -> None:
-        """Say what may be said. Called at frame boundaries only; where a delivery leaves that is not whole, it is none any more."""
-        self.replies.speak(out)
-        if self.lot.may_speak():
-            self.frame_left = self.lot.speak(out)
+    def _write_waiting(self, out: list[bytes]) -> None:
+        """Append what may be sent. Called at frame boundaries only; after a delivery that is not whole it is none any more."""
+        self.replies.write_to(out)
+        if self.lot.any_free():
+            self.frame_left = self.lot.release(out)
 
-    # ---- what the broker says --------------------------------------------------------------------------------------
+    # ---- the broker's bytes ----------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
         """Append to `out` what goes to the client. When ProtocolError is raised, `out` holds everything before the wrong frame."""
@@ -137,14 +137,14 @@ class BrokerStream:
         lot = self.lot
         number: i64 = -1  # of `channel`; -1: to be looked up again
         channel: AmqpChannel | None = None
-        unsaid = True  # whether there may be something to say at this boundary
+        may_wait = True  # whether anything may wait for this boundary
         pos: i64 = self._finish_frame(passthrough, end)
         while self.frame_left == 0 and lot.frame_left == 0:
-            if unsaid:
-                unsaid = self._may_speak()
-                if unsaid:
+            if may_wait:
+                may_wait = self._any_waiting()
+                if may_wait:
                     passthrough.pass_up_to(pos)
-                    self._speak(passthrough.out)
+                    self._write_waiting(passthrough.out)
             if end - pos < 7:
                 self.rest_need = MIN_FRAME_BYTES
                 break
@@ -160,13 +160,13 @@ class BrokerStream:
                 self.rest_need = stop - pos
                 break
             if stop <= end and data[stop - 1] != END:
-                raise passthrough.wrong(pos, "a frame that does not end with 0xCE")
+                raise passthrough.broken(pos, "a frame that does not end with 0xCE")
             if channel_id != number:
                 number = channel_id
                 channel = self.channels.get(channel_id)
             if kind == HEARTBEAT:
                 if channel_id != 0 or size != 0:
-                    raise passthrough.wrong(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
+                    raise passthrough.broken(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
             elif channel is not None and channel.gateway_close == CLOSE_SENT:
                 stop = self._skip_muted(passthrough, pos, stop, channel)
                 number = -1
@@ -175,13 +175,13 @@ class BrokerStream:
             elif kind == HEADER:
                 if channel is not None:
                     if size < 12:
-                        raise passthrough.wrong(pos, f"a content header of {size} bytes")
+                        raise passthrough.broken(pos, f"a content header of {size} bytes")
                     channel.broker_left = max(u64(data, pos + 11), 0)
                     if self.intake.header(channel, data, pos, stop, channel.broker_left):
                         passthrough.take_out(pos, stop)
             else:
                 if size < 4:
-                    raise passthrough.wrong(pos, f"a method of {size} bytes")
+                    raise passthrough.broken(pos, f"a method of {size} bytes")
                 method: i64 = u32(data, pos + 7)
                 if channel is None:
                     if channel_id == 0:
@@ -190,14 +190,14 @@ class BrokerStream:
                     if channel.confirms is not None:
                         self._confirm(passthrough, pos, stop, channel.confirms)
                     pos = stop
-                    continue  # no word waited for this
+                    continue  # nothing waited for this boundary
                 elif method == BASIC_DELIVER:
                     stop = self._deliver(passthrough, pos, stop, limit, channel)
                 else:
                     self.methods.on_channel(method, passthrough, pos, stop, channel)
                     number = -1
             pos = stop
-            unsaid = True
+            may_wait = True
         passthrough.pass_up_to(pos)
         return pos
 
@@ -242,8 +242,8 @@ class BrokerStream:
             return
         limit = self.handshake.broker_limit
         if size > limit:
-            raise passthrough.wrong(pos, f"a frame of {size} bytes, at most {limit} were agreed on")
-        raise passthrough.wrong(pos, f"a frame of unknown type {passthrough.data[pos]}")
+            raise passthrough.broken(pos, f"a frame of {size} bytes, at most {limit} were agreed on")
+        raise passthrough.broken(pos, f"a frame of unknown type {passthrough.data[pos]}")
 
     def _skip_muted(self, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> i64:
         """A frame that is not for the client any more; returns where it ends, or the read."""
@@ -293,9 +293,9 @@ class BrokerStream:
         return stop
 
     def _confirm(self, passthrough: Passthrough, pos: i64, stop: i64, confirms: Confirms) -> None:
-        """basic.ack or basic.nack of publishes: passes, or is said otherwise where the client's tags are other ones."""
+        """basic.ack or basic.nack of publishes: passes, or is written anew where the client's tags are other ones."""
         if stop - pos != OVERHEAD + 13:
-            raise passthrough.wrong(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
+            raise passthrough.broken(pos, f"a confirm of {stop - pos - OVERHEAD} bytes")
         data = passthrough.data
         method: i64 = u32(data, pos + 7)
         tag = u64(data, pos + 11)
@@ -303,15 +303,15 @@ class BrokerStream:
         if confirms.slots is not None:
             confirms.slots.confirm(tag, confirms.forwarded, multiple=multiple, acked=method == BASIC_ACK)
         try:
-            stands = confirms.confirm(tag, multiple, SAID, u16(data, pos + 1), method)
+            stands = confirms.confirm(tag, multiple, CHANGED_CONFIRMS, u16(data, pos + 1), method)
         except ProtocolError:
             passthrough.pass_up_to(pos)
             raise
         if not stands:
             passthrough.take_out(pos, stop)
-            if len(SAID) > 0:
-                passthrough.out.append(SAID.getvalue())
-                SAID.truncate(0)
+            if len(CHANGED_CONFIRMS) > 0:
+                passthrough.out.append(CHANGED_CONFIRMS.getvalue())
+                CHANGED_CONFIRMS.truncate(0)
 
     def __repr__(self) -> str:
         place = "within a frame" if self.frame_left else "at a boundary"

@@ -7,7 +7,7 @@
        ├────────────────────────────────────►│ refused, action close                 │
        │            channel.close 506        │        channel.close 506              │
        │◄────────────────────────────────────┼──────────────────────────────────────►│
-       │ what it had still to say: discarded │ what it had still to say: discarded   │
+       │ what it still sends: discarded      │ what it still sends: discarded        │
        ├────────────────────────────────────►│◄──────────────────────────────────────┤
        │ channel.close-ok                    │                      channel.close-ok │
        ├────────────────────────────────────►│◄──────────────────────────────────────┤
@@ -19,12 +19,12 @@ The naive way tells only the client. Then the broker's channel lives on: the nex
 both sides are told, and neither's close-ok reaches the other.
 
 When the broker is told, its channel stands between two messages: a request is settled only after everything before it on its channel
-has gone whole. The client may stand within a message, in either direction. In what it sends it is interrupted, as by a broker's close;
-in what it receives it is not: the close is said when the delivery under way is complete.
+has gone whole. The client may stand within a message, in either direction. What it sends is interrupted, as by a broker's close. What it
+receives is not: the close is sent when the delivery under way is complete.
 
 Either side may have closed the channel at the same moment. A close of the client's own is answered here with close-ok, and the client's
-close-ok still comes, because whoever is told channel.close answers it. Likewise the broker's: it gets a close-ok, and its own close-ok
-to our close still comes (RabbitMQ answers a close on a channel it is closing: rabbit_channel.erl, `handle_method(#'channel.close'{}, _,
+close-ok still comes, because every channel.close is answered. Likewise the broker's: it gets a close-ok, and its own close-ok to our close
+still comes (RabbitMQ answers a close on a channel it is closing: rabbit_channel.erl, `handle_method(#'channel.close'{}, _,
 State = #ch{state = closing})`). Its reason is not passed on: the client has one already.
 """
 
@@ -50,7 +50,7 @@ from gateway.protocols.amqp.refusal import over_limit
 
 
 class ChannelCloses:
-    """The channels of one connection that the gateway has closed. `cut`: the client's close-ok is to come; `closing`: the broker's."""
+    """The channels of one connection that the gateway has closed."""
 
     def __init__(
         self, conversation: Conversation, channels: dict[int, AmqpChannel], held_parts: HeldParts, broker_stream: BrokerStream
@@ -66,17 +66,17 @@ class ChannelCloses:
         channel.close_by_gateway()
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)
-        for waiting in self.held_parts.forget(channel):
-            self.hear(channel, waiting)
+        for held in self.held_parts.forget(channel):
+            self.discard(channel, held)
 
-    def hear(self, channel: AmqpChannel, part: Part) -> None:
-        """What the client says on a channel that is cut: nothing of it goes on."""
+    def discard(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` comes from the client on a channel that the gateway has closed: nothing of it goes on."""
         if part.kind == REQUEST:
             self.conversation.reports.give_up(part)
             return
         method = method_of(part)
         if method == CHANNEL_CLOSE:
-            self.broker_stream.replies.say_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
+            self.broker_stream.replies.reply_behind_close(channel, method_frame(channel.number, CHANNEL_CLOSE_OK, b""))
         elif method == CHANNEL_CLOSE_OK:
             channel.begin()
             self._forget(channel)
@@ -86,12 +86,12 @@ class ChannelCloses:
     def cross(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` at the same time: it gets its close-ok."""
         frame = method_frame(channel.number, CHANNEL_CLOSE_OK, b"")
-        self.held_parts.loosen(Part(PLAIN, 0, frame, 0, len(frame)))  # on channel 0, where it waits for no channel
+        self.held_parts.add_ready(Part(PLAIN, 0, frame, 0, len(frame)))  # on channel 0, where it waits for no channel
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""
         if channel.held:
-            self.held_parts.release(channel)
+            self.held_parts.make_due(channel)
         else:
             self._forget(channel)
 

@@ -1,6 +1,6 @@
 """What a client's methods change outside of open channels: the handshake, and the opening of channels.
 
-They pass in any case; the broker answers what is wrong with them, except where it would confuse the gateway.
+They pass in any case. The broker answers what is wrong with them, except where that would confuse the gateway.
 """
 
 from __future__ import annotations

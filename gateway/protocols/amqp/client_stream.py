@@ -52,11 +52,11 @@ from gateway.protocols.amqp.publishes import Publishes, too_large
 from gateway.protocols.octets import u16, u32
 
 WHOLE_FRAME_BYTES: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
-MAX_FRAMES_PER_CALL: Final = 8192  # fairness: a read full of 8-byte frames is not decoded in one go (interpreted, about 8 ms)
+MAX_FRAMES_PER_CALL: Final = 8192  # for fairness; interpreted, a read full of 8-byte frames would take about 8 ms
 WATCHED: Final = frozenset(
     {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, BASIC_CANCEL, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
-)  # settling looks at them: each is a part of its own, so that it is found at a part's beginning
-HEARD: Final = ASKS | WATCHED  # one look tells that a method (an ack, as a rule) is neither
+)  # settling looks at them; each is a part of its own, so that it is found at a part's beginning
+LOOKED_AT: Final = ASKS | WATCHED  # most methods (acks) are in neither, and one look tells
 
 
 class ClientStream:
@@ -74,7 +74,7 @@ class ClientStream:
         self.need = 1
         self.greeted = False
         self.opaque = False  # another version of AMQP, which passes as it is
-        self.closing = False  # connection.close was said by either side: nothing is judged any more
+        self.closing = False  # either side has sent connection.close: nothing is judged any more
         self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
         self.frame_channel_id = 0
         self.frame_ends_content = False
@@ -147,7 +147,7 @@ class ClientStream:
                     if pos == before:
                         break
                     continue
-                if method in HEARD:
+                if method in LOOKED_AT:
                     if method in ASKS:
                         self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
                     if method == CHANNEL_CLOSE:

@@ -11,7 +11,7 @@ from typing import Final
 
 from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
 
-MAX_PUBLISHES_COUNTED: Final = 65_536  # publishes of one channel, 100 bytes each, to a broker that confirms nothing (a guess)
+MAX_PUBLISHES_COUNTED: Final = 65_536  # of one channel, 100 bytes each, with a broker that confirms nothing: a guess
 
 
 class ConfirmSlots:
@@ -34,7 +34,7 @@ class ConfirmSlots:
     def confirm(self, tag: int, forwarded: int, *, multiple: bool, acked: bool) -> None:
         """The broker confirms `tag`, of `forwarded` publishes."""
         if tag > forwarded:
-            return  # which is wrong: it will be told
+            return  # the broker's fault: `Confirms` raises
         outcome = ANSWERED if acked else FAILED
         if not multiple:
             self._end(tag, outcome)
@@ -49,18 +49,18 @@ class ConfirmSlots:
             end(self._endings, flight, 1, outcome)
 
     def lose(self) -> None:
-        """The channel is closed: nobody will confirm anything."""
+        """The channel is closed: nothing will be confirmed."""
         for flight in self._by_tag.values():
             end(self._endings, flight, 1, GIVEN_UP)
         self._by_tag.clear()
 
-    def tell_busy(self) -> None:
+    def report_busy(self) -> None:
         """The broker takes no more publishes for now."""
-        told: list[Flight] = []
+        met: list[Flight] = []
         for flight in self._by_tag.values():
-            if not told or told[-1] is not flight:
-                told.append(flight)
-        self._endings.extend([Ending(flight, 0, BUSY) for flight in told])
+            if not met or met[-1] is not flight:
+                met.append(flight)
+        self._endings.extend([Ending(flight, 0, BUSY) for flight in met])
 
     def __repr__(self) -> str:
         return f"<ConfirmSlots {len(self._by_tag)}>"

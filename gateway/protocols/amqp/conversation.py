@@ -1,10 +1,10 @@
 """The AMQP 0-9-1 conversation: what each of its parts does, in the order in which the session asks for it.
 
-What comes from the client is cut into parts by `ClientStream`; what becomes of a part is `Settling`'s; what comes from the broker passes
-through `BrokerStream`, deliveries that a rule limits by way of `Deliveries`. All of them know the channels (`AmqpChannel`). Here is what
-concerns the connection as a whole: its handshake, its heartbeats, its end, and what operators see of it.
+`ClientStream` cuts the client's bytes into parts, and `Settling` decides what becomes of a part. The broker's bytes pass through
+`BrokerStream`, deliveries that a rule limits by way of `Deliveries`. All of them know the channels (`AmqpChannel`). Here is what concerns
+the connection as a whole: its handshake, its heartbeats, its end, and what operators see of it.
 
-The gateway's own words go out at frame boundaries only, on either side.
+Frames of the gateway's own go out at frame boundaries only, on either side.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class AmqpConversation(Conversation):
         super().__init__(context)
         self.channels: dict[int, AmqpChannel] = {}
         self.handshake = Handshake(context.max_frame, context.certificate_user, lends_certificate=context.lends_certificate)
-        self.deliveries = Deliveries(self)
+        self.deliveries = Deliveries(context.judge, self.budget, self.reports)
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
         self.held_parts = HeldParts(self)
         self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts)
         self._over = False
         self._counted = False  # for its user
-        self._broker_heard = False  # it has answered as a broker does
+        self._broker_started = False  # it has answered as a broker that speaks 0-9-1 does
         self._rejection: Rejection | None = None
 
     # ---- client to broker ------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class AmqpConversation(Conversation):
             position = stream.decode(data, start, room, parts)
             if not self.handshake_done:
                 self._notice_handshake()
-                _spare(parts)
+                _pass_unjudged(parts)
         except ProtocolError as error:
             if self.broker_stream.frame_left > 0:
                 error.farewell = b""
@@ -148,7 +148,7 @@ class AmqpConversation(Conversation):
     # ---- broker to client ------------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
-        if self.draining or (not self._broker_heard and self._rebuffs(data)):
+        if self.draining or (not self._broker_started and self._is_version_answer(data)):
             return
         stream = self.broker_stream
         try:
@@ -156,7 +156,7 @@ class AmqpConversation(Conversation):
             if not self.handshake_done:
                 self._notice_handshake()
                 if self.handshake_done:
-                    self.held_parts.wake()
+                    self.held_parts.make_all_due()
         except ProtocolError as error:
             error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
             out.clear()
@@ -164,53 +164,53 @@ class AmqpConversation(Conversation):
         if stream.methods.blocked != self.reports.broker_blocked:
             self.reports.set_blocked(blocked=stream.methods.blocked)
             if self.reports.broker_blocked:
-                self._tell_busy()
+                self._report_busy()
         if self.reports.sample == SAMPLED:
             self.reports.set_sample(self.settling.sampler.look())
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished:
             self._end_channels(methods)
 
-    def _tell_busy(self) -> None:
-        """The broker takes no more publishes for now: whose publishes it has not confirmed is told."""
+    def _report_busy(self) -> None:
+        """The broker takes no more publishes for now: those it has not confirmed are reported as met by a busy broker."""
         for channel in self.channels.values():
             confirms = channel.confirms
             if confirms is not None and confirms.slots is not None:
-                confirms.slots.tell_busy()
+                confirms.slots.report_busy()
 
     def release_all_slots(self) -> None:
         for channel in self.channels.values():
             channel.release_all_slots()
 
-    def _end_channels(self, said: BrokerMethods) -> None:
-        """Channels have ended by what the broker has said."""
-        if said.connection_closed:
+    def _end_channels(self, methods: BrokerMethods) -> None:
+        """Channels that the broker has closed, or agreed to close."""
+        if methods.connection_closed:
             self.client_stream.closing = True
-        for channel in said.closed:
+        for channel in methods.closed:
             self.settling.lose(channel)
-        for channel in said.crossed:
+        for channel in methods.crossed:
             self.settling.channel_closes.cross(channel)
-        for channel in said.finished:
+        for channel in methods.finished:
             self.settling.channel_closes.finish(channel)
-        said.closed = []
-        said.crossed = []
-        said.finished = []
+        methods.closed = []
+        methods.crossed = []
+        methods.finished = []
 
-    def _rebuffs(self, data: bytes) -> bool:
-        """Whether the broker's first word is that it did not understand ours, although it speaks the same: RabbitMQ's answer to a PROXY
-        header it does not expect. It closes after that."""
+    def _is_version_answer(self, data: bytes) -> bool:
+        """Whether the broker answers with its protocol header, as if it spoke another version: RabbitMQ's answer to a PROXY header it does
+        not expect. It closes after that."""
         if data == PROTOCOL_HEADER and not self.client_stream.opaque:
             return True
-        self._broker_heard = True
+        self._broker_started = True
         return False
 
     def needs_ticks(self) -> bool:
-        return self.broker_stream.replies.notices.gateway
+        return self.broker_stream.replies.notices.gateway_blocks
 
     def tick(self) -> bool:
         notices = self.broker_stream.replies.notices
         notices.tick(blocked=self.budget.blocking > 0 or self.memory_starved)
-        return notices.news
+        return notices.pending
 
     def take_replies(self) -> bytes:
         if self.draining:
@@ -227,13 +227,13 @@ class AmqpConversation(Conversation):
         return not self.client_stream.opaque
 
     def settled(self) -> bool:
-        if self.broker_stream.replies.speaking or self.held_parts.waiting():
+        if self.broker_stream.replies.channels or self.held_parts.waiting():
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
             if confirms is None or channel.settled_state != PASSING:
                 continue
-            half_in = 1 if channel.awaits == AWAITS_BODY and not channel.discarding else 0  # nobody can confirm that one
+            half_in = 1 if channel.awaits == AWAITS_BODY and not channel.discarding else 0  # which cannot be confirmed
             if confirms.outstanding() > half_in:
                 return False
         return True
@@ -248,18 +248,18 @@ class AmqpConversation(Conversation):
         return self.held_parts.waiting()
 
     def broker_lost(self, reason: str) -> bytes:
-        """For an open connection, and where the broker has not even begun: in between, clients read a bare end as the broker's answer
-        to wrong credentials.
+        """Something for an open connection, and where the broker has not even begun. In between, clients read a bare end as the broker's
+        answer to wrong credentials.
         """
         stream = self.broker_stream
-        if not self._broker_heard and not self.client_stream.opaque:
+        if not self._broker_started and not self.client_stream.opaque:
             return self._reject()
         if not self.handshake.opened or stream.frame_left or stream.methods.connection_closed or self.client_stream.closing:
             return b""
         return self.deliveries.ends.lose_all(by_client=False) + connection_close(CONNECTION_FORCED, reason)
 
     def _reject(self) -> bytes:
-        """Take the broker's part until the client has been told."""
+        """Reject the client in the broker's place."""
         sent = "v2" if self.context.sends_proxy else "none"
         self.rejection_reason = (
             f"the broker closed before connection.start; does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?"
@@ -301,13 +301,13 @@ class AmqpConversation(Conversation):
         self._over = True
 
     def waits_for(self) -> Part | None:
-        for channel in self.held_parts.held.values():
+        for channel in self.held_parts.channels.values():
             if channel.held and channel.held[0].part.rule is not None:
                 return channel.held[0].part
         for channel in self.deliveries.parked.values():
-            for parcel in () if channel.parking is None else channel.parking.parcels:
-                if parcel.part.rule is not None and not parcel.part.paid:
-                    return parcel.part
+            for parked_part in () if channel.parking is None else channel.parking.parked_parts:
+                if parked_part.part.rule is not None and not parked_part.part.paid:
+                    return parked_part.part
         return None
 
     def describe(self) -> dict[str, object]:
@@ -319,7 +319,7 @@ class AmqpConversation(Conversation):
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
-            "held_channels": len(self.held_parts.held),
+            "held_channels": len(self.held_parts.channels),
             "consumers": self.deliveries.consumers.count(),
             "frame_max": handshake.frame_max,
             "heartbeat": handshake.heartbeat,
@@ -329,8 +329,8 @@ class AmqpConversation(Conversation):
         return f"<AmqpConversation {self.handshake.vhost!r} channels={len(self.channels)} {self.budget}>"
 
 
-def _spare(parts: list[Part]) -> None:
-    """Send publishes past the judge: those pipelined before the broker said open-ok wait in their lines, or anybody could spend a limit."""
+def _pass_unjudged(parts: list[Part]) -> None:
+    """Send publishes past the judge: those pipelined before the broker's open-ok are held first, or anybody could spend a limit."""
     for part in parts:
         if part.kind == REQUEST:
             part.paid = True  # with `passed` still 0, by which `admit` knows them

@@ -111,6 +111,14 @@ def short_string(text: bytes) -> bytes:
     return b"%c%b" % (len(text), text)
 
 
+def read_short_string(data: bytes, at: int) -> tuple[bytes, int]:
+    """The short string at `at`, cut off where `data` ends, and where the next argument begins; `at` where there is none."""
+    if at >= len(data):
+        return b"", at
+    end = at + 1 + data[at]
+    return data[at + 1 : end], end
+
+
 def method_of(part: Part) -> int:
     """The method a part begins with; 0 where it begins with another frame, or in the middle of one (no method lies there)."""
     return u32(part.data, part.start + 7) if part.kind == PLAIN and part.data[part.start] == METHOD else 0

@@ -15,7 +15,7 @@ from typing import Final
 import pamqp.decode
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error
+from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTAX_ERROR, client_error, read_short_string
 from gateway.protocols.amqp.sasl import user_of
 from limiter.limits import NEVER
 
@@ -59,7 +59,6 @@ class Handshake:
         self.certificate_user = certificate_user  # whom SASL's EXTERNAL means
         self.lends_certificate = lends_certificate  # the broker has been shown a certificate, the gateway's
         self.user: str | None = None
-        self.mechanism = ""
         self.vhost: bytes | None = None
         self.properties: dict[str, str] = {}
         self.takes_blocked = False  # the client declared the capability connection.blocked
@@ -79,11 +78,10 @@ class Handshake:
         Raises ProtocolError where they do not fit, and where it cannot be told who the client would be at the broker.
         """
         table_end = 4 + int.from_bytes(arguments[:4], "big")
-        mechanism, at = _short(arguments, table_end)
+        mechanism, at = _whole_short_string(arguments, table_end)
         response_end = at + 4 + int.from_bytes(arguments[at : at + 4], "big")
         if response_end >= len(arguments):
             raise client_error(SYNTAX_ERROR, "connection.start-ok is shorter than it says")
-        self.mechanism = mechanism.decode("ascii", "replace")
         if mechanism == b"EXTERNAL":
             self._external()
         else:
@@ -118,7 +116,7 @@ class Handshake:
 
     def open(self, arguments: bytes) -> bytes:
         """virtual-host shortstr: returns it."""
-        self.vhost, _ = _short(arguments, 0)
+        self.vhost, _ = _whole_short_string(arguments, 0)
         return self.vhost
 
     def most_channels(self) -> int:
@@ -178,12 +176,12 @@ def greeting(data: bytes) -> bool:
     raise ProtocolError(f"not AMQP 0-9-1: {hint}", cause=f"wrong_protocol_{name}", farewell=PROTOCOL_HEADER)
 
 
-def _short(data: bytes, at: int) -> tuple[bytes, int]:
-    """The shortstr at `at`, and where the next argument begins."""
-    if at >= len(data) or at + 1 + data[at] > len(data):
+def _whole_short_string(data: bytes, at: int) -> tuple[bytes, int]:
+    """`read_short_string`, which raises ProtocolError where the string is not all there."""
+    text, end = read_short_string(data, at)
+    if end == at or end > len(data):
         raise client_error(SYNTAX_ERROR, "a short string is longer than its method")
-    end = at + 1 + data[at]
-    return data[at + 1 : end], end
+    return text, end
 
 
 def _table(table: bytes) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""The lines of a connection: which channels wait, how much, and until when.
+"""The held parts of a connection: which channels wait, how much, and until when.
 
-Each channel has a line of its own (`AmqpChannel.parked`); here they are kept together. `connection.close` waits for all of them, with
-everything the client says after it, at the `gate`. While the upstream stands within a frame that flows through (`frame_left`), nothing
+Each channel holds its own parts in order (`AmqpChannel.held`); here they are kept together. `connection.close` waits for all of them, with
+everything the client sends after it (`behind_close`). While the upstream stands within a frame that flows through (`frame_left`), nothing
 is let go: another channel's frame would land in the middle of it.
 
 Writes `held_bytes`, `held_messages` and `next_due` of the conversation's budget, which the session goes by.
@@ -16,26 +16,26 @@ from limiter.limits import NEVER
 
 
 class HeldParts:
-    """All lines of one connection. Parts that went to the judge again are `taken` until each is settled (`settle`) or parked anew."""
+    """Those of one connection. Parts that went to the judge again are `taken` until each is settled (`settle`) or held anew."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.budget = conversation.budget
-        self.held: dict[int, AmqpChannel] = {}  # channels with a line, or with parts of it away with the judge
-        self.gate: list[Part] = []  # connection.close and what follows it, until `held` is empty
-        self.loose: list[Part] = []  # parts that wait for nothing but the next take
+        self.channels: dict[int, AmqpChannel] = {}  # those with held parts, or with parts away with the judge
+        self.behind_close: list[Part] = []  # connection.close and what follows it, until `channels` is empty
+        self.ready: list[Part] = []  # parts that wait for nothing but the next take
         self.taken = 0  # parts away with the judge, of all channels
         self.frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
 
-    def stand(self, frame_left: int) -> None:
+    def set_frame_left(self, frame_left: int) -> None:
         """The upstream now stands within a frame that lacks `frame_left` bytes; 0: between frames."""
         if frame_left != self.frame_left:
             self.frame_left = frame_left
             self.conversation.frame_left = frame_left
-            self.reckon_due()
+            self.update_due()
 
-    def park(self, channel: AmqpChannel, part: Part, due: int) -> list[Part]:
-        """Put `part` into the line of its channel: at the end, or, when it came from the line, back to its place. See `settle`."""
+    def hold(self, channel: AmqpChannel, part: Part, due: int) -> list[Part]:
+        """Hold `part` behind the others of its channel, or, where it was taken from there, in its old place. Returns what `settle` does."""
         if channel.taken:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
                 part.copy_out()
@@ -48,46 +48,46 @@ class HeldParts:
             budget.held_messages += part.count * part.messages
         channel.held.append(HeldPart(part, due))
         if len(channel.held) == 1:
-            self.held[channel.number] = channel
+            self.channels[channel.number] = channel
             if due < budget.next_due and not self.frame_left:
                 budget.next_due = due
         return []
 
-    def park_at_gate(self, part: Part) -> None:
+    def hold_behind_close(self, part: Part) -> None:
         part.copy_out()
-        self.gate.append(part)
+        self.behind_close.append(part)
         self.budget.held_bytes += held_cost(part)
 
-    def loosen(self, part: Part) -> None:
-        """`part`, already unparked, goes on with the next take."""
-        self.loose.append(part)
-        self.reckon_due()
+    def add_ready(self, part: Part) -> None:
+        """`part`, already counted out, goes on with the next take."""
+        self.ready.append(part)
+        self.update_due()
 
-    def wake(self) -> None:
+    def make_all_due(self) -> None:
         """The connection is open: publishes that came before it may be judged."""
-        for channel in self.held.values():
+        for channel in self.channels.values():
             if channel.held and channel.held[0].due == NEVER:
                 channel.held[0].due = 0
-        self.reckon_due()
+        self.update_due()
 
-    def take_loose(self, channel_id: int) -> list[Part]:
-        """The loose parts of a channel, now: what follows them goes on at once."""
-        taken = [part for part in self.loose if part.ordering_key == channel_id]
+    def take_ready(self, channel_id: int) -> list[Part]:
+        """The ready parts of a channel, now: what follows them goes on at once."""
+        taken = [part for part in self.ready if part.ordering_key == channel_id]
         if taken:
-            self.loose = [part for part in self.loose if part.ordering_key != channel_id]
-            self.reckon_due()
+            self.ready = [part for part in self.ready if part.ordering_key != channel_id]
+            self.update_due()
         return taken
 
-    def release(self, channel: AmqpChannel) -> None:
-        """The first part in the line of `channel` waits for nothing any more."""
+    def make_due(self, channel: AmqpChannel) -> None:
+        """The first held part of `channel` waits for nothing any more."""
         channel.held[0].due = 1  # long past
-        self.reckon_due()
+        self.update_due()
 
     def waiting(self) -> bool:
         """Whether anything is still to go to the broker."""
-        return len(self.held) > 0 or len(self.gate) > 0 or len(self.loose) > 0
+        return len(self.channels) > 0 or len(self.behind_close) > 0 or len(self.ready) > 0
 
-    def unpark(self, part: Part) -> None:
+    def count_out(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
         self.budget.held_bytes -= held_cost(part)
         self.unblock(part)
@@ -95,7 +95,7 @@ class HeldParts:
             self.budget.held_messages -= part.count * part.messages
 
     def block(self, part: Part) -> None:
-        """The client is not read until `part`, which is parked, is settled."""
+        """The client is not read until `part`, which is held, is settled."""
         if not part.blocking:
             part.blocking = True
             self.budget.blocking += 1
@@ -112,37 +112,37 @@ class HeldParts:
         self.budget.held_bytes += PART_OVERHEAD
 
     def take_due(self, now: int, room: int, flowing: int) -> list[Part]:
-        """Requests whose time has come, of all lines in turn, and what waits for nothing any more.
+        """Requests whose time has come, of all channels in turn, and what waits for nothing any more.
 
         `flowing`: the channel whose frame is still coming in, or -1.
         """
         parts: list[Part] = []
         if self.frame_left or self.taken:
             return parts
-        if self.held:
-            due = [channel for channel in self.held.values() if channel.number != flowing and channel.due() <= now]
-            last = self.held.get(flowing)  # because it leaves the upstream within a frame
+        if self.channels:
+            due = [channel for channel in self.channels.values() if channel.number != flowing and channel.due() <= now]
+            last = self.channels.get(flowing)  # because it leaves the upstream within a frame
             if last is not None and last.due() <= now:
                 due.append(last)
             for channel in due:
                 if room <= 0:
                     break
                 room = channel.take(now, room, parts)
-                self.held[channel.number] = self.held.pop(channel.number)  # next time the others come first
+                self.channels[channel.number] = self.channels.pop(channel.number)  # next time the others come first
             self.taken = len(parts)
         else:
-            parts = self.gate
-            self.gate = []
+            parts = self.behind_close
+            self.behind_close = []
             for part in parts:
-                self.unpark(part)
-        if self.loose:
-            parts = self.loose + parts
-            self.loose = []
-        self.reckon_due()
+                self.count_out(part)
+        if self.ready:
+            parts = self.ready + parts
+            self.ready = []
+        self.update_due()
         return parts
 
     def settle(self, channel: AmqpChannel) -> list[Part]:
-        """One of the parts taken from the line is settled. After the last: the parts that no longer wait for anything, to be passed on."""
+        """One of the parts taken is settled. After the last: the parts that no longer wait for anything, to be passed on."""
         channel.taken -= 1
         self.taken -= 1
         free: list[Part] = []
@@ -153,33 +153,33 @@ class HeldParts:
                 channel.returned = []
             while held and (held[0].part.kind != REQUEST or held[0].part.paid):
                 part = held.popleft().part
-                self.unpark(part)
+                self.count_out(part)
                 free.append(part)
             if not held:
-                self.held.pop(channel.number, None)
+                self.channels.pop(channel.number, None)
         if self.taken == 0:
-            self.reckon_due()
+            self.update_due()
         return free
 
     def forget(self, channel: AmqpChannel) -> list[Part]:
-        """Give up the line of `channel`; what is away with the judge stays taken."""
+        """Give up the held parts of `channel`; what is away with the judge stays taken."""
         parts = channel.forget_held()
         for part in parts:
-            self.unpark(part)
+            self.count_out(part)
         if channel.taken == 0:
-            self.held.pop(channel.number, None)
-        self.reckon_due()
+            self.channels.pop(channel.number, None)
+        self.update_due()
         return parts
 
     def forget_all(self) -> list[Part]:
-        """Give up every line and the gate."""
+        """Give up everything held."""
         parts: list[Part] = []
-        for channel in self.held.values():
+        for channel in self.channels.values():
             parts.extend(channel.forget_held())
-        parts.extend(self.gate)
-        self.gate = []
-        self.loose = []
-        self.held.clear()
+        parts.extend(self.behind_close)
+        self.behind_close = []
+        self.ready = []
+        self.channels.clear()
         self.taken = 0
         self.budget.held_bytes = 0
         self.budget.held_messages = 0
@@ -187,15 +187,16 @@ class HeldParts:
         self.budget.next_due = NEVER
         return parts
 
-    def reckon_due(self) -> None:
+    def update_due(self) -> None:
         """When `take_due` has something to give next."""
         due = NEVER
         if self.frame_left == 0 and self.taken == 0:
-            for channel in self.held.values():
+            for channel in self.channels.values():
                 due = min(due, channel.due())
-            if self.loose or (self.gate and not self.held):
+            if self.ready or (self.behind_close and not self.channels):
                 due = 0
         self.budget.next_due = due
 
     def __repr__(self) -> str:
-        return f"<HeldParts held={list(self.held)} gate={len(self.gate)} taken={self.taken} frame_left={self.frame_left}>"
+        behind = f" behind_close={len(self.behind_close)}"
+        return f"<HeldParts channels={list(self.channels)}{behind} taken={self.taken} frame_left={self.frame_left}>"

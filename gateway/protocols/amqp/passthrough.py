@@ -44,13 +44,13 @@ class Passthrough:
         self.pass_up_to(pos)
         self.done = stop
 
-    def insert(self, pos: i64, words: bytes) -> None:
-        """`words` go to the client before `data[pos]`, a frame boundary."""
+    def insert(self, pos: i64, frames: bytes) -> None:
+        """`frames` go to the client before `data[pos]`, a frame boundary."""
         self.pass_up_to(pos)
-        self.out.append(words)
+        self.out.append(frames)
 
-    def wrong(self, pos: i64, what: str) -> ProtocolError:
-        """The broker's fault at `pos`. What it said before that goes to the client."""
+    def broken(self, pos: i64, what: str) -> ProtocolError:
+        """The broker's fault at `pos`. What it sent before that goes to the client."""
         self.pass_up_to(pos)
         return broker_error(what)
 

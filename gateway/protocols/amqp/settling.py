@@ -1,21 +1,21 @@
 """What becomes of a part, channel by channel.
 
-    admit   ─►  its channel's line is empty ─►  outbox (publishes counted for the confirms)
-            ─►  somebody waits before it    ─►  into the line; a publish with its verdict, paid
+    admit   ─►  nothing of its channel held ─►  outbox (publishes counted for the confirms)
+            ─►  something is held before it ─►  held, too; a publish with its verdict, paid
     refuse  ─►  channel with confirms       ─►  basic.nack with the client's own tag (basic.return before it if mandatory)
             ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
                                                 a transaction would break it. The rule's fallback says what happens instead
-            ─►  somebody waits before it    ─►  LATER: an answer must not overtake
-    hold    ─►  into the line; block: and the client is not read meanwhile
+            ─►  something is held before it ─►  LATER: an answer must not overtake
+    hold    ─►  held; block: and the client is not read meanwhile
     close   ─►  channel.close to both sides (`channel_close.py`)
-    drop    ─►  nowhere, where nobody was promised an answer
+    drop    ─►  nowhere, where no answer was promised
 
-Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it, until every
-line is empty (`held_parts.py`). A held publish that its broker never gets, because its channel was closed, is on `abandoned`.
+Other channels, and channel 0, go on while one is held. `connection.close` does not: it waits, with all that follows it, until nothing is
+held any more (`held_parts.py`). A held publish that never reaches its broker, because its channel was closed, is reported as abandoned.
 
-Rules that keep the upstream whole: parts of one frame that flows through are never separated by anything (while the upstream stands
-within a frame, nothing held is let go); once the broker has closed a channel, what the client still sends on it is passed on unjudged
-(the broker discards it) or, where held parts before it were abandoned, discarded here.
+Two rules keep the upstream whole. Nothing comes between the parts of one frame that flows through: while the upstream stands within a
+frame, nothing held is let go. And once the broker has closed a channel, what the client still sends on it is passed on unjudged (the broker
+discards it) or, where parts held before it were abandoned, discarded here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from limiter.limits import NEVER
 
 
 class Settling:
-    """Settles the parts of one connection. Holds what its refusals still need; everything else stands with the channels and their lines."""
+    """Settles the parts of one connection. Keeps what its refusals still need; all else is with the channels and their held parts."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class Settling:
         if channel is None:
             self._admit_to_connection(part)
         elif channel.settled_state >= CLOSED_WHILE_HELD:
-            self._bury(channel, part)
+            self._discard_part(channel, part)
         elif channel.waits():
             waits = part.requeue_without_slots(self.reports.endings)
             part.paid = part.kind == REQUEST and part.passed > 0 and not waits
-            self._park(channel, part, 0)
+            self._hold(channel, part, 0)
         elif part.paid and part.passed == 0:  # early, see `_spare`
             part.paid = False
-            self._park(channel, part, 0 if self.handshake.opened else NEVER)
+            self._hold(channel, part, 0 if self.handshake.opened else NEVER)
         elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
-            self._park(channel, part, NEVER)
+            self._hold(channel, part, NEVER)
         elif channel.taken:
-            self.held_parts.unpark(part)
+            self.held_parts.count_out(part)
             self._pass(channel, part)
             self._settle(channel)
         else:
@@ -139,7 +139,7 @@ class Settling:
         if channel is None or channel.settled_state != PASSING:
             return False
         self.held_parts.unblock(part)
-        self._park(channel, part, due)
+        self._hold(channel, part, due)
         return True
 
     def block(self, part: Part, due: int) -> bool:
@@ -147,7 +147,7 @@ class Settling:
             return False
         self.held_parts.block(part)
         notices = self.replies.notices
-        notices.block(notices.reason if notices.gateway else over_limit(part))
+        notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
         return True
 
     def close(self, part: Part) -> int:
@@ -178,18 +178,18 @@ class Settling:
             if part.kind == REQUEST:
                 self.reports.give_up(part)
             elif method_of(part) == CHANNEL_CLOSE:
-                self.held_parts.loosen(part)  # the client waits for its own close-ok, even when both sides close at once
+                self.held_parts.add_ready(part)  # the client waits for its own close-ok, also when both sides close at once
 
     # ---- one part --------------------------------------------------------------------------------------------------
 
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
         held_parts = self.held_parts
-        if held_parts.gate or (held_parts.held and method_of(part) == CONNECTION_CLOSE):
-            held_parts.park_at_gate(part)
+        if held_parts.behind_close or (held_parts.channels and method_of(part) == CONNECTION_CLOSE):
+            held_parts.hold_behind_close(part)
             return
         if part.kind == BODY:
-            held_parts.stand(part.size)
+            held_parts.set_frame_left(part.size)
         part.release_slots(self.reports.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.outbox.append(part)
 
@@ -198,7 +198,7 @@ class Settling:
         if part.kind == REQUEST:
             confirms = channel.confirms
             if part.flight is not None:
-                self._launch(channel, part, confirms)
+                self._take_slots(channel, part, confirms)
             if confirms is not None:
                 confirms.forward(part.count)
                 if self.reports.sample == NOT_SAMPLED:
@@ -207,14 +207,14 @@ class Settling:
                 channel.discarding = False
         elif part.kind == BODY:
             if channel.discarding:
-                self._discard(channel, part)
+                self._discard_content(channel, part)
                 return
-            self.held_parts.stand(part.size)
+            self.held_parts.set_frame_left(part.size)
         elif part.data[part.start] == METHOD:
-            self._notice(channel, part)
+            self._look_at_method(channel, part)
         self.conversation.outbox.append(part)
 
-    def _launch(self, channel: AmqpChannel, part: Part, confirms: Confirms | None) -> None:
+    def _take_slots(self, channel: AmqpChannel, part: Part, confirms: Confirms | None) -> None:
         """Publishes that hold slots go on: until they are confirmed, or at once where they will not be."""
         flight = part.flight
         if flight is None or confirms is None or channel.is_closed_by_broker() or channel.gateway_close != NO_CLOSE:
@@ -224,7 +224,7 @@ class Settling:
             confirms.slots = ConfirmSlots(self.reports.endings)
         confirms.slots.forward(flight, confirms.forwarded + 1)
 
-    def _notice(self, channel: AmqpChannel, part: Part) -> None:
+    def _look_at_method(self, channel: AmqpChannel, part: Part) -> None:
         """A method goes on to the broker: what it changes for the parts behind it, and for deliveries."""
         method = method_of(part)
         if method == CONFIRM_SELECT:
@@ -243,16 +243,16 @@ class Settling:
             if channel.over():
                 del self.channels[channel.number]
 
-    def _park(self, channel: AmqpChannel, part: Part, due: int) -> None:
-        for free in self.held_parts.park(channel, part, due):
+    def _hold(self, channel: AmqpChannel, part: Part, due: int) -> None:
+        for free in self.held_parts.hold(channel, part, due):
             self._pass(channel, free)
 
     def _settle(self, channel: AmqpChannel) -> None:
-        """A part taken from the line is settled: what it alone kept waiting goes on."""
+        """A held part that was taken is settled: what it alone kept waiting goes on."""
         for free in self.held_parts.settle(channel):
             self._pass(channel, free)
 
-    def _discard(self, channel: AmqpChannel, part: Part) -> None:
+    def _discard_content(self, channel: AmqpChannel, part: Part) -> None:
         """`part` continues a content that was refused or dropped."""
         unanswered = channel.unanswered
         if unanswered is not None and unanswered.reserved:
@@ -276,20 +276,20 @@ class Settling:
         if not part.complete:
             channel.discarding = True
         if channel.taken:
-            self.held_parts.unpark(part)
+            self.held_parts.count_out(part)
             self._settle(channel)
 
-    def _bury(self, channel: AmqpChannel, part: Part) -> None:
-        """A part of a channel that is dead. Where its broker has closed it while parts were held, only close and close-ok go on."""
+    def _discard_part(self, channel: AmqpChannel, part: Part) -> None:
+        """A part of a channel on which nothing goes on. Where the broker has closed it while parts were held, close and close-ok do."""
         taken = channel.taken > 0
         if taken:
-            self.held_parts.unpark(part)
+            self.held_parts.count_out(part)
         method = method_of(part)
         if channel.is_closed_by_gateway():
-            self.channel_closes.hear(channel, part)
+            self.channel_closes.discard(channel, part)
         elif method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
-            self.conversation.outbox.extend(self.held_parts.take_loose(channel.number))  # the client's own close, said before this
-            self._notice(channel, part)
+            self.conversation.outbox.extend(self.held_parts.take_ready(channel.number))  # the client's own close, sent before this
+            self._look_at_method(channel, part)
             self.conversation.outbox.append(part)
         elif part.kind == REQUEST:
             self.reports.give_up(part)

@@ -35,6 +35,7 @@ from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE_OK,
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
+    read_short_string,
 )
 from limiter.keys import amqp_topic
 
@@ -87,16 +88,16 @@ class Consumers:
         if method == BASIC_CONSUME:
             self._ask_consume(channel, arguments)
         elif method == BASIC_GET:
-            queue, at = short(arguments, 2)
+            queue, at = read_short_string(arguments, 2)
             channel.gets.put(PendingRequest(channel.queue(queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
         elif method == QUEUE_DECLARE:
-            queue, at = short(arguments, 2)
+            queue, at = read_short_string(arguments, 2)
             declared = Declared(queue or None)
             channel.declared = declared
             if not octet(arguments, at) & DECLARE_NO_WAIT:
                 channel.declares.append(declared)
         else:
-            tag, at = short(arguments, 0)
+            tag, at = read_short_string(arguments, 0)
             consumer = channel.tags.get(tag)
             if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
                 self._fade(channel, tag)
@@ -105,8 +106,8 @@ class Consumers:
         self.kept += channel.size() - before
 
     def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:
-        queue, at = short(arguments, 2)
-        tag, at = short(arguments, at)
+        queue, at = read_short_string(arguments, 2)
+        tag, at = read_short_string(arguments, at)
         bits = octet(arguments, at)
         asked = PendingRequest(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
         if bits & NO_WAIT:
@@ -154,18 +155,18 @@ class Consumers:
             if channel.size() == 0 and channel.declared is None:
                 del self.channels[channel_id]
         elif method == BASIC_CONSUME_OK:
-            tag, _ = short(arguments, 0)
+            tag, _ = read_short_string(arguments, 0)
             asked = channel.consumes.answer()
             if asked is not None and asked.tag in {b"", tag}:
                 self._begin(channel, tag, asked)
         elif method == QUEUE_DECLARE_OK:
             declared = channel.declares.popleft() if channel.declares else None
             if declared is not None:
-                declared.name, _ = short(arguments, 0)
+                declared.name, _ = read_short_string(arguments, 0)
         elif method == BASIC_GET_EMPTY:
             channel.gets.answer()
         else:  # cancel-ok, or the broker's own cancel, because the queue is gone
-            tag, _ = short(arguments, 0)
+            tag, _ = read_short_string(arguments, 0)
             channel.tags.pop(tag, None)
         self.kept += channel.size() - before
 
@@ -180,7 +181,7 @@ class Consumers:
         if channel is None:
             return None
         if method == BASIC_DELIVER:
-            tag, _ = short(arguments, 0)
+            tag, _ = read_short_string(arguments, 0)
             return channel.tags.get(tag)
         before = len(channel.gets.kept)
         asked = channel.gets.answer()
@@ -224,14 +225,6 @@ class Consumers:
 
     def __repr__(self) -> str:
         return f"<Consumers channels={len(self.channels)} kept={self.kept}>"
-
-
-def short(data: bytes, at: int) -> tuple[bytes, int]:
-    """The short string at `at`, cut off where `data` ends, and where the next argument begins."""
-    if at >= len(data):
-        return b"", at
-    end = at + 1 + data[at]
-    return data[at + 1 : end], end
 
 
 def octet(data: bytes, at: int) -> int:

@@ -37,16 +37,17 @@ from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 from gateway.protocols.amqp.frames import BASIC_CANCEL, CHANNEL_CLOSE
 
 if TYPE_CHECKING:
-    from gateway.pipeline.conversation import Conversation
+    from gateway.pipeline.held_budget import HeldBudget
+    from gateway.pipeline.reports import Reports
+    from limiter.judge import Judge
 
 
 class Deliveries:
     """All that has to do with the deliveries of one connection, put together."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        judge = conversation.context.judge
+    def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports) -> None:
         self.consumers = Consumers(judge)
-        self.lot = ParkingLot(conversation)
+        self.lot = ParkingLot(budget, reports)
         self.verdicts = DeliveryVerdicts(self.lot)
         self.ends = DeliveryEnds(self.lot, self.verdicts)
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends)

@@ -38,14 +38,14 @@ class DeliveryEnds:
         lot = self.lot
         self.verdicts.forget(channel.number)
         lot.free.pop(channel.number, None)
-        self._give_up_half(channel, parking)
+        self._give_up_half(parking)
         pieces: list[bytes] = []
         passes = False  # whether the last delivery does; its body follows it
-        for parcel in parking.parcels:
-            part = parcel.part
+        for parked_part in parking.parked_parts:
+            part = parked_part.part
             lot.unpark(part)
             if part.kind == REQUEST:
-                passes = not by_client and (parcel.consumer is None or parcel.consumer.no_ack)
+                passes = not by_client and (parked_part.consumer is None or parked_part.consumer.no_ack)
                 if not passes:
                     lot.give_up(part)
                     continue
@@ -53,25 +53,25 @@ class DeliveryEnds:
             elif part.kind == BODY and not passes:
                 continue
             pieces.append(part.data[part.start : part.end])
-        parking.parcels.clear()
+        parking.parked_parts.clear()
         parking.due = NEVER
         if not parking.passing:
             parking.swallows = True
         collecting = lot.frame_left > 0 and lot.frame_channel_id == channel.number
         lot.leave_if_empty(channel, parking, within=channel.broker_left != 0 or collecting)
-        self.verdicts.reckon_due()
+        self.verdicts.update_due()
         return b"".join(pieces)
 
-    def _give_up_half(self, channel: AmqpChannel, parking: Parking) -> None:
+    def _give_up_half(self, parking: Parking) -> None:
         """The last delivery is not whole yet, and nothing of it may pass: the client would take what follows for the rest of it."""
-        parcels = parking.parcels
-        if not parcels or parcels[-1].part.kind == PLAIN or parcels[-1].part.complete:
+        parked_parts = parking.parked_parts
+        if not parked_parts or parked_parts[-1].part.kind == PLAIN or parked_parts[-1].part.complete:
             return
-        while parcels:
-            parcel = parcels.pop()
-            part = parcel.part
+        while parked_parts:
+            parked_part = parked_parts.pop()
+            part = parked_part.part
             if part.kind == REQUEST and part.count > 1:
-                parcels.append(ParkedPart(self.verdicts.split(part, part.count - 1), parcel.consumer))
+                parked_parts.append(ParkedPart(self.verdicts.split(part, part.count - 1), parked_part.consumer))
             self.lot.unpark(part)
             if part.kind == REQUEST:
                 self.lot.give_up(part)
@@ -81,10 +81,10 @@ class DeliveryEnds:
         """The connection is closed, or about to be: give up what is parked; what still goes to the client."""
         self.over = True
         lot = self.lot
-        if not lot.parked and not lot.loose:
+        if not lot.parked and not lot.remainders:
             return b""
-        pieces = list(lot.loose)
-        lot.loose.clear()
+        pieces = list(lot.remainders)
+        lot.remainders.clear()
         parked = list(lot.parked.values())
         pieces.extend([self.lose(channel, by_client=by_client or channel.within_message()) for channel in parked])
         return b"".join(pieces)
@@ -93,13 +93,13 @@ class DeliveryEnds:
         """The client closes the connection, or is gone."""
         words = self.lose_all(by_client=True)
         if words:
-            self.lot.loose.append(words)
+            self.lot.remainders.append(words)
 
     def close_by_client(self, channel: AmqpChannel) -> None:
         """The client closes `channel`."""
         words = self.lose(channel, by_client=True)
         if words:
-            self.lot.loose.append(words)
+            self.lot.remainders.append(words)
 
     def let_go(self, channel: AmqpChannel) -> None:
         """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it passes now."""

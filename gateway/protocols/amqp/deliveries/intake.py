@@ -181,7 +181,7 @@ class DeliveryIntake:
         """Park the delivery whose method and header are `data[start:stop]`, as one more of the last run where it is like that."""
         key = None if consumer is None else consumer.key
         self.lot.count(key, 1, 0, 0)
-        last = parking.parcels[-1] if consumer is not None and parking.parcels else None
+        last = parking.parked_parts[-1] if consumer is not None and parking.parked_parts else None
         if last is not None and key is not None and last.consumer is consumer and extends(last.part, key, size, data, start):
             last.part.complete = size == 0
             self.lot.extend(last.part, stop, 1)
@@ -201,7 +201,7 @@ class DeliveryIntake:
         if parking.swallows:
             self.lot.leave_if_empty(channel, parking, within=not complete)
             return True
-        last = parking.parcels[-1].part if parking.parcels else None
+        last = parking.parked_parts[-1].part if parking.parked_parts else None
         if last is not None and last.kind != PLAIN and not last.complete and last.data is data and last.end == pos:
             last.complete = complete
             self.lot.extend(last, stop, 0)
@@ -223,7 +223,7 @@ class DeliveryIntake:
             return False
         self._flush_method(channel, parking)
         parking.passing = False
-        if not parking.parcels:
+        if not parking.parked_parts:
             self.lot.leave_if_empty(channel, parking, within=False)
             return False
         self.lot.park(channel, parking, Part(PLAIN, channel.number, data, pos, stop), None)

@@ -26,10 +26,10 @@ class ParkedPart:
 class Parking:
     """What one channel keeps back. REQUEST parts are runs of deliveries, BODY parts continue the last one, PLAIN parts are methods."""
 
-    __slots__ = ("consumer", "due", "method", "method_end", "parcels", "passing", "read", "swallows")
+    __slots__ = ("consumer", "due", "method", "method_end", "parked_parts", "passing", "read", "swallows")
 
     def __init__(self) -> None:
-        self.parcels: deque[ParkedPart] = deque()
+        self.parked_parts: deque[ParkedPart] = deque()
         self.due = NEVER  # monotonic ns when to ask the judge for what has no verdict
         self.consumer: Consumer | None = None  # of the delivery whose header is to come
         self.method = b""  # its method frame
@@ -39,14 +39,14 @@ class Parking:
         self.swallows = False  # nobody wants the content that is coming in: it is taken out of the stream, and not kept
 
     def stands_free(self) -> bool:
-        """Whether the first parcel may leave."""
-        return len(self.parcels) > 0 and (self.parcels[0].part.kind != REQUEST or self.parcels[0].part.paid)
+        """Whether the first parked_part may leave."""
+        return len(self.parked_parts) > 0 and (self.parked_parts[0].part.kind != REQUEST or self.parked_parts[0].part.paid)
 
     def unjudged(self, room: int) -> list[Part]:
         """The runs that need a verdict, in order: about `room` deliveries."""
         parts: list[Part] = []
-        for parcel in self.parcels:
-            part = parcel.part
+        for parked_part in self.parked_parts:
+            part = parked_part.part
             if part.kind == REQUEST and not part.paid:
                 parts.append(part)
                 room -= part.count
@@ -56,14 +56,14 @@ class Parking:
 
     def joinable(self, consumer: Consumer | None, data: bytes, pos: int) -> Part | None:
         """The run, parked last, which whole deliveries for `consumer` at `data[pos]` may join if their bodies are of its size."""
-        if consumer is None or self.method or not self.parcels:
+        if consumer is None or self.method or not self.parked_parts:
             return None
-        last = self.parcels[-1]
+        last = self.parked_parts[-1]
         part = last.part
         return part if last.consumer is consumer and extends(part, consumer.key, part.size, data, pos) else None
 
     def __repr__(self) -> str:
-        return f"<Parking {[parcel.part for parcel in self.parcels]}>"
+        return f"<Parking {[parked_part.part for parked_part in self.parked_parts]}>"
 
 
 def extends(last: Part, key: Key, size: int, data: bytes, start: int) -> bool:

@@ -1,7 +1,7 @@
 """All that one connection keeps from its client: which channels have a parking, what of it may leave, and the sums.
 
-A parking is **free** when its first parcel may leave: it is a delivery with its verdict (`paid`), or no delivery at all. It leaves at the
-next frame boundary of the client's stream, unless the client is within a message on that channel.
+A parking is **free** when its first parked_part may leave: it is a delivery with its verdict (`paid`), or no delivery at all. It leaves at
+the next frame boundary of the client's stream, unless the client is within a message on that channel.
 
 Writes `parked_bytes`, `parked_messages` and `ask_due` of the conversation's budget, which the session goes by. Reports what was
 `delivered`.
@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.pipeline.reports import Delivered
+from gateway.pipeline.reports import Delivered, Reports
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
-    from gateway.pipeline.conversation import Conversation
+    from gateway.pipeline.held_budget import HeldBudget
     from gateway.protocols.amqp.deliveries.pending_requests import Consumer
     from limiter.keys import Key
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class ParkingLot:
     """The parkings of one connection."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        self.budget = conversation.budget
-        self.reports = conversation.reports
+    def __init__(self, budget: HeldBudget, reports: Reports) -> None:
+        self.budget = budget
+        self.reports = reports
         self.parked: dict[int, AmqpChannel] = {}  # channels with a parking
-        self.free: dict[int, AmqpChannel] = {}  # those whose first parcel may leave
-        self.loose: list[bytes] = []  # methods of channels given up, which still go to the client
+        self.free: dict[int, AmqpChannel] = {}  # those whose first parked_part may leave
+        self.remainders: list[bytes] = []  # methods of channels given up, which still go to the client
         self.fresh: list[Part] = []  # parked since the read began that is looked at
         self.frame_left = 0  # bytes to come of a body frame that is taken out of the stream, its end octet included
         self.frame_channel_id = 0  # its channel
@@ -53,9 +53,9 @@ class ParkingLot:
             if not part.paid and parking.due == NEVER:
                 parking.due = 0
                 budget.ask_due = 0
-        parking.parcels.append(ParkedPart(part, consumer))
+        parking.parked_parts.append(ParkedPart(part, consumer))
         self.fresh.append(part)
-        if len(parking.parcels) == 1:
+        if len(parking.parked_parts) == 1:
             self.set_free(channel, parking)
 
     def extend(self, part: Part, stop: int, count: int) -> None:
@@ -72,20 +72,20 @@ class ParkingLot:
         self.fresh.clear()
 
     def set_free(self, channel: AmqpChannel, parking: Parking) -> None:
-        """Notice whether the first parcel may leave."""
+        """Notice whether the first parked_part may leave."""
         if parking.stands_free():
             self.free[channel.number] = channel
 
     # ---- out -------------------------------------------------------------------------------------------------------
 
-    def may_speak(self) -> bool:
+    def any_free(self) -> bool:
         """Whether `speak` may have something to say."""
-        return len(self.free) > 0 or len(self.loose) > 0
+        return len(self.free) > 0 or len(self.remainders) > 0
 
-    def speak(self, out: list[bytes]) -> int:
+    def release(self, out: list[bytes]) -> int:
         """Append what may leave; called where the client's stream stands between frames. Returns what it then lacks of a frame (or 0)."""
-        out.extend(self.loose)
-        self.loose.clear()
+        out.extend(self.remainders)
+        self.remainders.clear()
         collecting = self.free.get(self.frame_channel_id) if self.frame_left else None
         for channel in list(self.free.values()):
             if channel is not collecting and not channel.within_message():
@@ -98,14 +98,14 @@ class ParkingLot:
         return 0
 
     def _release(self, channel: AmqpChannel, out: list[bytes]) -> None:
-        """Append the parcels that may leave, as few pieces as they lie in."""
+        """Append the parked_parts that may leave, as few pieces as they lie in."""
         parking = channel.parking
         assert parking is not None
         del self.free[channel.number]
         data = b""
         start = end = 0
         while parking.stands_free():
-            part = parking.parcels.popleft().part
+            part = parking.parked_parts.popleft().part
             self.unpark(part)
             if part.kind == REQUEST:
                 self.count(part.key, 0, part.count, part.count * part.size)
@@ -126,7 +126,7 @@ class ParkingLot:
 
     def leave_if_empty(self, channel: AmqpChannel, parking: Parking, *, within: bool) -> None:
         """The channel goes on without a parking, unless `within` a content that must still be taken out of the stream."""
-        if not within and not parking.parcels:
+        if not within and not parking.parked_parts:
             channel.parking = None
             del self.parked[channel.number]
 
@@ -134,8 +134,8 @@ class ParkingLot:
         """Whether a delivery is parked that the broker has forgotten: lost, if its client does not get it."""
         for channel in self.parked.values():
             assert channel.parking is not None
-            for parcel in channel.parking.parcels:
-                if parcel.part.kind == REQUEST and (parcel.consumer is None or parcel.consumer.no_ack):
+            for parked_part in channel.parking.parked_parts:
+                if parked_part.part.kind == REQUEST and (parked_part.consumer is None or parked_part.consumer.no_ack):
                     return True
         return False
 

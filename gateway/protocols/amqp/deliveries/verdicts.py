@@ -44,7 +44,7 @@ class DeliveryVerdicts:
                 found.extend(parts)
                 room -= sum([part.count for part in parts])
         self.asking = len(found) > 0
-        self.reckon_due()
+        self.update_due()
         return found
 
     def settle(self, now: int) -> None:
@@ -57,31 +57,31 @@ class DeliveryVerdicts:
             self._settle_channel(parking, parts, now)
             self.lot.set_free(channel, parking)
         self.asked = {}
-        self.reckon_due()
+        self.update_due()
 
     def acquit(self, channel: AmqpChannel, parking: Parking) -> None:
         """A consumer of `channel` is cancelled: what is parked for it passes without a verdict, or whatever the verdict under way is."""
         with_judge = len(self.asked.get(channel.number, ()))  # the first without a verdict
         unjudged = False
-        for parcel in parking.parcels:
-            if parcel.part.kind != REQUEST or parcel.part.paid:
+        for parked_part in parking.parked_parts:
+            if parked_part.part.kind != REQUEST or parked_part.part.paid:
                 continue
             if with_judge > 0:
                 with_judge -= 1
-            elif parcel.consumer is not None and parcel.consumer.leaving:
-                parcel.part.paid = True
+            elif parked_part.consumer is not None and parked_part.consumer.leaving:
+                parked_part.part.paid = True
             else:
                 unjudged = True
         if not unjudged:
             parking.due = NEVER
-            self.reckon_due()
+            self.update_due()
         self.lot.set_free(channel, parking)
 
     def forget(self, channel_id: int) -> None:
         """Channel `channel_id` is closed: its verdicts will change nothing."""
         self.asked.pop(channel_id, None)
 
-    def reckon_due(self) -> None:
+    def update_due(self) -> None:
         """When `ask` has something to ask next."""
         earliest = NEVER
         if not self.asking:
@@ -92,33 +92,33 @@ class DeliveryVerdicts:
 
     def _settle_channel(self, parking: Parking, parts: list[Part], now: int) -> None:
         """Mark what passes as paid, cut where a run passes in part, and set when to ask again."""
-        parcels = parking.parcels
+        parked_parts = parking.parked_parts
         settled: list[ParkedPart] = []
         waits = NEVER
         for part in parts:
             while True:
-                parcel = parcels.popleft()
-                if parcel.part is part:
+                parked_part = parked_parts.popleft()
+                if parked_part.part is part:
                     break
-                settled.append(parcel)
+                settled.append(parked_part)
             count_shadow_and_bypass(part)
             self.lot.count(part.key, 0, 0, 0)  # so that the session notes the key
-            cancelled = parcel.consumer is not None and parcel.consumer.leaving
+            cancelled = parked_part.consumer is not None and parked_part.consumer.leaving
             if cancelled or part.passed >= part.count:
                 part.paid = True
-                settled.append(parcel)
+                settled.append(parked_part)
                 continue
             if part.passed > 0:
-                settled.append(ParkedPart(self.split(part, part.passed), parcel.consumer))
+                settled.append(ParkedPart(self.split(part, part.passed), parked_part.consumer))
             release_read_buffer(part)
-            settled.append(parcel)
+            settled.append(parked_part)
             waits = min(waits, due(now, part.wait_ns))
             refuse(part)
-        for parcel in parcels:
-            if waits == NEVER and parcel.part.kind == REQUEST and not parcel.part.paid:
+        for parked_part in parked_parts:
+            if waits == NEVER and parked_part.part.kind == REQUEST and not parked_part.part.paid:
                 waits = now  # there was no room to ask for that one
-            release_read_buffer(parcel.part)
-        parcels.extendleft(reversed(settled))
+            release_read_buffer(parked_part.part)
+        parked_parts.extendleft(reversed(settled))
         parking.due = waits
 
     def split(self, part: Part, count: int) -> Part:

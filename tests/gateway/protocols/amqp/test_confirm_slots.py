@@ -48,7 +48,7 @@ def test_a_blocked_broker_is_told_once_for_each_flight_and_ends_none() -> None:
     slots = ConfirmSlots(endings)
     for first, flight in ((1, Flight([], 3)), (4, Flight([], 2))):
         slots.forward(flight, first)
-    slots.tell_busy()
+    slots.report_busy()
     assert ended(endings) == [(0, BUSY), (0, BUSY)]
 
 

@@ -330,7 +330,7 @@ def test_small_ones_that_wait_do_not_keep_the_large_reads_they_came_in() -> None
     for tag in range(1, 40, 2):
         talk.broker(mail(2, tag, size=LARGE) + jobs(1, tag, tag + 1) + said(commands.Basic.QosOk()) + mail(2, tag + 1, size=LARGE))
     parking = talk.conversation.deliveries.parked[1].parking  # type: ignore[attr-defined]
-    reads = {id(parcel.part.data): len(parcel.part.data) for parcel in parking.parcels}
+    reads = {id(one.part.data): len(one.part.data) for one in parking.parked_parts}
     assert talk.conversation.budget.parked_messages == 40
     assert sum(reads.values()) <= 2 * talk.conversation.budget.parked_bytes
 

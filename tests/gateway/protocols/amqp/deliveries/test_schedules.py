@@ -100,7 +100,7 @@ class Schedule:
         conversation = self.talk.conversation
         assert isinstance(conversation, AmqpConversation)
         parked = [channel.parking for channel in conversation.deliveries.parked.values()]
-        parts = [parcel.part for parking in parked if parking is not None for parcel in parking.parcels]
+        parts = [one.part for parking in parked if parking is not None for one in parking.parked_parts]
         assert conversation.budget.parked_messages == sum(part.count for part in parts if part.kind == 1)
         assert conversation.budget.parked_bytes == sum(part.end - part.start + 400 for part in parts)
         assert sum(part.end - part.start for part in parts) <= len(self.said)
