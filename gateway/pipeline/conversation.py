@@ -121,6 +121,7 @@ class ConversationContext:
         self.routes = routes  # of a name server's listener
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # what is tried, or tested, as a protocol need not be compiled
 class Conversation:
     """One client, one broker. Subclassed once per protocol; see the module's docstring for the order of calls."""
 

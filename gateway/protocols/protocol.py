@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.pipeline.conversation import Conversation, ConversationContext
+from limiter.protocols import ProtocolNames
 
 BLOCKED: Final = "blocked"  # the broker has said that it takes no more publishes for now (`Reports.broker_blocked`)
 SLOW_CONFIRMS: Final = "slow_confirms"  # it confirms publishes much more slowly than in the long run
@@ -48,6 +49,7 @@ class Protocol:
     """One protocol. Each stands in `gateway/protocols/<package>/__init__.py` and is named in `gateway.protocols.RECORDS`."""
 
     name: str  # `protocol` of a listener, in its configuration and wherever operators see it
+    names: ProtocolNames  # what rules, quotas and the API call its topics; a name server's: those of its brokers' protocol
     conversation: Callable[[ConversationContext], Conversation]  # the subclass of Conversation
     opening: Opening
     close_causes: Mapping[str, str] = field(default_factory=dict)  # those that not every protocol has, with their meanings
@@ -56,5 +58,5 @@ class Protocol:
     busy_reasons: tuple[str, ...] = ()  # labels of sluice_broker_busy_total; () where brokers do not say that they are busy
     confirms: bool = False  # publishes are confirmed: their latency is measured
     backlogs: int = NO_BACKLOGS  # how the broker is asked for what waits for consumers
-    retry_prefix: str = ""  # how topics for a consumer group's retries begin; its name follows
+    retry_prefix: str = ""  # how topics for a consumer group's retries begin; the group's name follows
     brokers_speak: str = ""  # for a name server: the protocol of the listeners opened for its brokers

@@ -1,4 +1,4 @@
-"""What every protocol promises, whatever it is called: runs over each member of PROTOCOLS.
+"""What every protocol promises, whatever it is called: runs over each member of PROTOCOLS, and over a toy that registers itself here.
 
 A protocol brings a script: what client and broker say to each other, turn by turn, publishes included. To add a protocol, add its script.
 """
@@ -6,7 +6,8 @@ A protocol brings a script: what client and broker say to each other, turn by tu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,14 +16,18 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 import limiter.rules.rule
+from gateway.close_causes import by_cause
+from gateway.listeners.protocol_detection import check_protocol
 from gateway.pipeline.actions.table import ACTIONS
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.limits import NEVER
-from support import amqp, rocketmq
+from support import amqp, rocketmq, toy_protocol
 from support.conversations import SECOND, Talk, bytewise, randomly, rule
+from support.toy_protocol import TOY
+from support.wires import Wires
 
 Step = tuple[str, bytes]  # who speaks ("client" or "broker"), and what
 Chunks = Callable[[bytes], Iterable[bytes]]
@@ -80,8 +85,13 @@ def nameserver_script() -> list[Step]:
     ]
 
 
-SCRIPTS: dict[str, list[Step]] = {"amqp": amqp_script(), "rocketmq": rocketmq_script(), "rocketmq-nameserver": nameserver_script()}
-PUBLISHES = {"amqp": 18, "rocketmq": 22, "rocketmq-nameserver": 0}  # messages in each script; 0: nothing is limited there
+SCRIPTS: dict[str, list[Step]] = {
+    "amqp": amqp_script(),
+    "rocketmq": rocketmq_script(),
+    "rocketmq-nameserver": nameserver_script(),
+    TOY.name: toy_protocol.SCRIPT,
+}
+PUBLISHES = {"amqp": 18, "rocketmq": 22, "rocketmq-nameserver": 0, TOY.name: 18}  # messages in each script; 0: nothing is limited there
 
 CHUNKINGS: dict[str, Chunks] = {
     "whole": lambda data: [data],
@@ -89,9 +99,17 @@ CHUNKINGS: dict[str, Chunks] = {
     **{f"random {seed}": (lambda data, seed=seed: randomly(data, seed)) for seed in range(3)},  # type: ignore[misc]
 }
 
-each_protocol = pytest.mark.parametrize("protocol", list(PROTOCOLS))
-each_limited = pytest.mark.parametrize("protocol", [protocol for protocol in PROTOCOLS if PUBLISHES[protocol]])
+each_protocol = pytest.mark.parametrize("protocol", [*PROTOCOLS, TOY.name])
+each_limited = pytest.mark.parametrize("protocol", [protocol for protocol in (*PROTOCOLS, TOY.name) if PUBLISHES[protocol]])
 each_action = pytest.mark.parametrize("action", list(ACTIONS))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def toy() -> Iterator[None]:
+    """The toy is a protocol of the gateway while this module runs: one line registers it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROTOCOLS, TOY.name, TOY)
+        yield
 
 
 def play(talk: Talk, script: list[Step], chunk: Chunks) -> Talk:
@@ -283,3 +301,38 @@ def test_it_describes_itself_in_json_and_on_one_line(protocol: str) -> None:
     client, broker = talk.conversation.farewell("maintenance")
     assert isinstance(client, bytes)
     assert isinstance(broker, bytes)
+
+
+# ---- a protocol that the product does not have -------------------------------------------------------------------------
+
+
+def test_a_session_speaks_what_its_record_names_and_nothing_else_of_the_gateway_knows_it() -> None:
+    with Wires(rule(messages=2)) as wires:
+        client, broker = wires.connect(TOY.name)
+        client.sendall(b"PING\n" + b"".join(toy_protocol.publish(number, "orders", b"x") for number in range(4)))
+        broker.sendall(b"PONG\n")
+        wires.run()
+        assert wires.received(broker) == b"PING\n" + toy_protocol.publish(0, "orders", b"x") + toy_protocol.publish(1, "orders", b"x")
+        pong, *busy = wires.received(client).splitlines()
+        assert (pong, [line.split()[:2] for line in busy]) == (b"PONG", [[b"BUSY", b"2"], [b"BUSY", b"3"]])
+        assert wires.session().reads_broker()
+        wires.enforce(Talk(TOY.name).judge.rules)
+        client.sendall(toy_protocol.publish(4, "orders"))
+        wires.run()
+        assert wires.received(broker) == toy_protocol.publish(4, "orders")
+    totals = wires.accounts.totals(TOY.name, "orders")
+    wires.accounts.fold(wires.now())
+    assert (totals.received, totals.forwarded, totals.refused) == (5, 3, 2)
+
+
+def test_the_close_causes_of_a_protocol_are_shown_from_the_start() -> None:
+    assert by_cause(TOY.name, {})["wrong_protocol"] == 0
+
+
+async def test_another_protocol_is_recognised_by_its_opening() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.sendall(b"AMQP\0\0\x09\x01")
+        with pytest.raises(ProtocolError, match="began with b'AMQP'"):
+            await check_protocol(ours, TOY.name, 1 << 20, others=False)

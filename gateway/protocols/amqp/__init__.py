@@ -8,6 +8,7 @@ from gateway.protocols.amqp import handshake
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.protocol import BACKLOGS_OF_QUEUES, BLOCKED, SLOW_CONFIRMS, Opening, Protocol
+from limiter import protocols
 
 CLOSE_CAUSES: Final = {
     "access_refused": "The client logs in with a certificate (EXTERNAL) but has shown none to the gateway.",
@@ -26,7 +27,8 @@ CLOSE_CAUSES: Final = {
 }
 
 AMQP: Final = Protocol(
-    name="amqp",
+    name=protocols.AMQP.name,
+    names=protocols.AMQP,
     conversation=AmqpConversation,
     opening=Opening(8, handshake.opening),
     close_causes=CLOSE_CAUSES,

@@ -6,12 +6,14 @@ from typing import Final
 
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.protocol import Opening, Protocol
-from gateway.protocols.rocketmq import ROCKETMQ, protocol_detection
+from gateway.protocols.rocketmq import protocol_detection
+from limiter import protocols
 
 NAMESERVER: Final = Protocol(
-    name="rocketmq-nameserver",
+    name=protocols.ROCKETMQ.name_server,
+    names=protocols.ROCKETMQ,
     conversation=NameserverConversation,
     opening=Opening(4, protocol_detection.opening),
     close_causes=protocol_detection.CLOSE_CAUSES,
-    brokers_speak=ROCKETMQ.name,
+    brokers_speak=protocols.ROCKETMQ.name,
 )

@@ -7,15 +7,16 @@ from typing import Final
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, Opening, Protocol
 from gateway.protocols.rocketmq import busy, protocol_detection
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
-from limiter.protocols import RETRY_PREFIX
+from limiter import protocols
 
 ROCKETMQ: Final = Protocol(
-    name="rocketmq",
+    name=protocols.ROCKETMQ.name,
+    names=protocols.ROCKETMQ,
     conversation=RocketmqConversation,
     opening=Opening(4, protocol_detection.opening),
     close_causes=protocol_detection.CLOSE_CAUSES,
     adapt_reasons=tuple(reason for reason in busy.REASONS if reason != busy.COLD_DATA),  # fewer sends do not help consumers that read it
     busy_reasons=busy.REASONS,
     backlogs=BACKLOGS_OF_GROUPS,
-    retry_prefix=RETRY_PREFIX,
+    retry_prefix=protocols.RETRY_PREFIX,
 )

@@ -1,0 +1,256 @@
+"""A third protocol, as small as one can be that has everything: lines, matched by a number, answered in any order.
+
+    client: PUB 7 orders 5\\n, then 5 bytes     broker: OK 7\\n           gateway, over a limit: BUSY 7 250\\n (milliseconds)
+            PING\\n                                      PONG\\n
+
+It stands for the protocol somebody else will write (`docs/writing-a-protocol.md`): the contract suites run over it as over the product's
+own, once its record is in PROTOCOLS. Parts keep their order on the connection: while one is held, those behind it wait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final
+
+from gateway.pipeline.conversation import REFUSED, Conversation, ConversationContext
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.protocols.protocol import Opening, Protocol
+from limiter.keys import Key, Origin, TopicName
+from limiter.limits import NEVER
+from limiter.protocols import ProtocolNames, TopicPart
+
+MAX_LINE_BYTES: Final = 200
+PUBLISH: Final = re.compile(rb"PUB (\d{1,9}) ([!-~]{1,100}) (\d{1,9})")
+PING: Final = b"PING"
+
+
+def publish(number: int, topic: str, body: bytes = b"") -> bytes:
+    return b"PUB %d %b %d\n%b" % (number, topic.encode(), len(body), body)
+
+
+def opening(head: bytes, max_frame: int, others_pass: bool) -> None:
+    if not (b"PUB ".startswith(head) or PING.startswith(head)):
+        raise ProtocolError(f"the connection began with {head!r}", cause="wrong_protocol")
+
+
+class ToyConversation(Conversation):
+    """One client and its broker."""
+
+    def __init__(self, context: ConversationContext) -> None:
+        super().__init__(context)
+        self.origin: Origin | None = None
+        self.held: deque[tuple[Part, int]] = deque()  # parts that wait, each with the time to judge it again; 0: only for those before it
+        self.taken: Part | None = None  # the first of them, while it is with the judge
+        self.replies: list[bytes] = []
+        self.at_boundary = True  # of the broker's stream
+        self.unanswered = 0
+
+    # ---- client to broker ------------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
+        requests = 0
+        while requests < room and start < len(data):
+            line_end = data.find(b"\n", start, start + MAX_LINE_BYTES)
+            if line_end < 0:
+                if len(data) - start >= MAX_LINE_BYTES:
+                    raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes", cause="frame_too_large")
+                self.need = len(data) - start + 1
+                return start
+            line = data[start:line_end]
+            found = PUBLISH.fullmatch(line)
+            if found is None and line != PING:
+                raise ProtocolError(f"no request begins with {line[:20]!r}")
+            stop = line_end + 1 + (0 if found is None else int(found[3]))
+            if stop - start > self.context.max_frame:
+                raise ProtocolError(f"a request of {stop - start} bytes", cause="frame_too_large")
+            if stop > len(data):
+                self.need = stop - start
+                return start
+            if found is None:
+                parts.append(Part(PLAIN, 0, data, start, stop))
+            else:
+                parts.append(Part(REQUEST, 0, data, start, stop, self._key(found[2]), 1, 1, int(found[3])))
+                requests += 1
+            self.handshake_done = True
+            start = stop
+        self.need = 1
+        return start
+
+    def _key(self, topic: bytes) -> Key:
+        context = self.context
+        if self.origin is None:
+            self.origin = context.judge.origin(TOY.name, context.listener, context.client, None, connection=context.connection)
+        key = self.origin.keys.get(topic)
+        return key or context.judge.key(self.origin, topic, TopicName(TOY.name, b"", b"", topic))
+
+    def admit(self, part: Part) -> None:
+        first = self._settle(part)
+        if self.close_reason:
+            if part.kind == REQUEST:
+                self.reports.give_up(part)
+        elif self.held and not first:
+            part.paid = not part.requeue_without_slots(self.reports.endings)
+            self._queue(part, 0)
+        else:
+            self._send(part)
+        self._go_on()
+
+    def _send(self, part: Part) -> None:
+        part.release_slots(self.reports.endings)  # a slot for as long as the request is unanswered would be a protocol's next step
+        self.unanswered += 1
+        self.outbox.append(part)
+
+    def split(self, part: Part, count: int) -> Part:
+        raise AssertionError("each request is a part of its own")
+
+    def refuse(self, part: Part) -> int:
+        self._settle(part)
+        self.replies.append(b"BUSY %b %d\n" % (number_of(part), part.wait_ns // 1_000_000))
+        self.budget.reply_bytes += len(self.replies[-1])
+        self._go_on()
+        return REFUSED
+
+    def close(self, part: Part) -> int:
+        self._settle(part)
+        self.close_reason = self.close_reason or "over the limit"
+        self._go_on()
+        return REFUSED
+
+    def drop(self, part: Part) -> bool:
+        self._settle(part)
+        self._go_on()
+        return True
+
+    # ---- what is held ----------------------------------------------------------------------------------------------
+
+    def hold(self, part: Part, due: int) -> bool:
+        if self.close_reason:
+            return False
+        if self._settle(part):
+            self._queue(part, due, first=True)
+        else:
+            self._queue(part, due)
+        self._reckon()
+        return True
+
+    def block(self, part: Part, due: int) -> bool:
+        if not self.hold(part, due):
+            return False
+        part.blocking = True
+        self.budget.blocking += 1
+        return True
+
+    def _queue(self, part: Part, due: int, *, first: bool = False) -> None:
+        part.copy_out()
+        self.budget.held_bytes += part.end - part.start
+        self.budget.held_messages += part.count
+        (self.held.appendleft if first else self.held.append)((part, due))
+
+    def _unqueue(self, part: Part) -> None:
+        self.budget.held_bytes -= part.end - part.start
+        self.budget.held_messages -= part.count
+        if part.blocking:
+            part.blocking = False
+            self.budget.blocking -= 1
+
+    def _settle(self, part: Part) -> bool:
+        """Whether `part` was the first of those held, which the judge has looked at again."""
+        if part is not self.taken:
+            return False
+        self.taken = None
+        self._unqueue(part)
+        return True
+
+    def _go_on(self) -> None:
+        """What waited for nothing but those before it follows them."""
+        while self.held and self.taken is None and (self.held[0][0].paid or self.held[0][0].kind == PLAIN or self.close_reason):
+            part, _ = self.held.popleft()
+            self._unqueue(part)
+            if not self.close_reason:
+                self._send(part)
+            elif part.kind == REQUEST:
+                self.reports.give_up(part)
+        self._reckon()
+
+    def _reckon(self) -> None:
+        self.budget.next_due = self.held[0][1] if self.held and self.taken is None else NEVER
+
+    def take_due(self, now: int, room: int) -> list[Part]:
+        if self.budget.next_due > now:
+            return []
+        self.taken, _ = self.held.popleft()
+        self._reckon()
+        return [self.taken]
+
+    def abandon(self) -> list[Part]:
+        parts = [part for part, _ in self.held]
+        if self.taken is not None:
+            self._unqueue(self.taken)
+        for part in parts:
+            self._unqueue(part)
+        self.held.clear()
+        self.taken = None
+        self._reckon()
+        return parts
+
+    # ---- broker to client ------------------------------------------------------------------------------------------
+
+    def relay(self, data: bytes, out: list[bytes]) -> None:
+        out.append(data)
+        self.unanswered -= data.count(b"\n")
+        self.at_boundary = data.endswith(b"\n")
+
+    def take_replies(self) -> bytes:
+        if not self.at_boundary:
+            return b""
+        taken = b"".join(self.replies)
+        self.replies = []
+        self.budget.reply_bytes = 0
+        return taken
+
+    # ---- the rest --------------------------------------------------------------------------------------------------
+
+    def knows_answers(self) -> bool:
+        return True
+
+    def settled(self) -> bool:
+        return self.unanswered <= 0
+
+    def rules_changed(self) -> None:
+        if self.origin is not None:
+            self.origin = self.context.judge.own(self.origin, self.context.connection)
+
+    def ended(self) -> None:
+        if self.origin is not None:
+            self.context.judge.release(self.origin)
+            self.origin = None
+
+    def describe(self) -> dict[str, object]:
+        return {"held": len(self.held), "unanswered": self.unanswered}
+
+    def __repr__(self) -> str:
+        return f"<ToyConversation {self.budget}>"
+
+
+def number_of(part: Part) -> bytes:
+    """The number by which the answer is matched with the request."""
+    return part.data[part.start : part.end].split(b" ", 2)[1]
+
+
+TOY: Final = Protocol(
+    name="toy",
+    names=ProtocolNames("toy", "Toy", (TopicPart("topic", "topic"),), ("orders",), ("topic",)),
+    conversation=ToyConversation,
+    opening=Opening(4, opening),
+    close_causes={"frame_too_large": "A request too long.", "wrong_protocol": "Something else was spoken."},
+)
+SCRIPT: Final = [  # who speaks, and what; 18 publishes
+    ("client", b"PING\n"),
+    ("broker", b"PONG\n"),
+    ("client", b"".join(publish(number, f"topic-{number % 3}", b"x" * (number % 4)) for number in range(9))),
+    ("broker", b"".join(b"OK %d\n" % number for number in range(9))),
+    ("client", b"".join(publish(number, f"topic-{number % 3}", b"\n" * (number % 4)) for number in range(9, 18)) + b"PING\n"),
+    ("broker", b"".join(b"OK %d\n" % number for number in range(17, 8, -1)) + b"PONG\n"),
+]
