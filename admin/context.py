@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from admin.routing import Request
     from admin.store import EditNow, Store
     from limiter.judge import Judge
-    from limiter.keys import TopicName
     from limiter.limit_state import LimitState
     from limiter.rules.rule_set import RuleSet
+    from limiter.topics import TopicName
 
 TOPICS_COMPARED: Final = 2000  # topics in use that a dry run looks at (a guess: some 20 ms)
 TOPICS_SHOWN: Final = 100

@@ -13,7 +13,7 @@ from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.units import format_byte_rate, format_duration, format_rate
 
 if TYPE_CHECKING:
-    from limiter.decisions.candidate import CandidateCounts
+    from limiter.buckets.candidate import CandidateCounts
     from limiter.limit_state import LimitState
     from limiter.limits import Limit
     from limiter.rules.explanation import Explanation

@@ -25,10 +25,10 @@ from admin.context import limits_in_use
 from admin.endpoints.limits import MAX_NAME_BYTES
 from admin.problems import ProblemError
 from admin.state import StoredOverride, key_of, key_target, parse_time
-from limiter.keys import TopicName, rocketmq_topic
 from limiter.limits import per_second
 from limiter.protocols import ROCKETMQ
 from limiter.rules.rule import RuleError
+from limiter.topics import TopicName, rocketmq_topic
 from limiter.units import format_rate
 
 if TYPE_CHECKING:

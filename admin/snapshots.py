@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from admin.files import FileSystem, replace
 from admin.state import StateError
-from limiter.keys import parse_topic
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from limiter.rules.rule_set import RuleError
+from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
-    from limiter.keys import TopicName
     from limiter.quota_snapshot import Quota
+    from limiter.topics import TopicName
 
 FOLDER: Final = "quotas"
 KEEP: Final = 8  # a guess: a week of nightly runs and one more

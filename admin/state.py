@@ -18,9 +18,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from admin.journal import Change
-from limiter.keys import TopicName, topic_of_parts
 from limiter.limits import LimitChange
 from limiter.rules.rule import Override, RuleError
+from limiter.topics import TopicName, topic_of_parts
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
 VERSION: Final = 1

@@ -44,9 +44,9 @@ from limiter.rules.rule import TRIED_BY, fitting
 from limiter.rules.rule_set import RuleError, RuleSet
 
 if TYPE_CHECKING:
-    from limiter.keys import TopicName
     from limiter.quota_snapshot import Quota
     from limiter.rules.rule_set import Override, Rule
+    from limiter.topics import TopicName
 
 __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
 

@@ -30,10 +30,10 @@ from pathlib import Path
 
 from gateway.build import build
 from limiter.judge import Judge
-from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
+from limiter.topics import rocketmq_topic
 
 HERE = Path(__file__).resolve().parent
 BATCH = 1000

@@ -19,57 +19,12 @@ bucket may hold slots for fewer requests than pass; those are given back with th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from limiter.algorithms.slots import ANSWERED, GIVEN_UP, Slots
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
-
-# How requests of a flight end:
-ANSWERED: Final = 0  # the broker has done what was asked: how long it took tells about its load
-FAILED: Final = 1  # it has answered something else: it is there, but an error's latency tells nothing
-BUSY: Final = 2  # it has said that it is overloaded
-GIVEN_UP: Final = 3  # never forwarded, or nobody will hear of it any more
-
-LEAST_WAIT_NS: Final = 1_000_000  # 1 ms: what a client is told to wait at least, and while no latency is known
-MOST_WAIT_NS: Final = 1_000_000_000  # 1 s: and at most; a broker that takes longer may be another one by then (a guess)
-SMOOTHING: Final = 0.1  # of `latency_ns`: about the last twenty answers (a guess)
-
-
-class Slots:
-    """The slots of one bucket: `taken` of `most`. Outlives a change of the algorithm, so that nothing is lost count of."""
-
-    __slots__ = ("heard_at", "latency_ns", "most", "passing", "peak", "prepaid", "taken")
-
-    def __init__(self, most: int, now: int) -> None:
-        self.most = most  # requests that may be in flight now; where it was lowered more may be
-        self.taken = 0
-        self.peak = 0  # most that were taken since whoever looks at it looked last
-        self.passing = False  # the request being judged is never answered: it takes no slot and needs none
-        self.prepaid = False  # it has been charged what stands beside the slots
-        self.latency_ns = 0.0  # smoothed; an estimate, so it may be a float
-        self.heard_at = now  # monotonic ns of the last answer, or since when one is waited for
-
-    def free(self) -> int:
-        return max(self.most - self.taken, 0)
-
-    def take(self, count: int, now: int) -> None:
-        if self.taken == 0:
-            self.heard_at = now
-        self.taken += count
-        self.peak = max(self.peak, self.taken)
-
-    def wait_ns(self) -> int:
-        """An estimate: as long as an answer has taken lately. When a slot is given back is the broker's to say."""
-        return max(LEAST_WAIT_NS, min(int(self.latency_ns), MOST_WAIT_NS))
-
-    def hear(self, latency_ns: int) -> None:
-        if self.latency_ns == 0.0:
-            self.latency_ns = float(latency_ns)
-        else:
-            self.latency_ns += (latency_ns - self.latency_ns) * SMOOTHING
-
-    def __repr__(self) -> str:
-        return f"<Slots {self.taken}/{self.most} latency={self.latency_ns / 1e6:.1f}ms>"
 
 
 class Hold:

@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.lag import LagControlledBucket
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
+from limiter.buckets.candidate import CandidateCounts
 from limiter.buckets.factory import BucketFactory
+from limiter.buckets.leased_bucket_ref import LeasedBucketRef
 from limiter.buckets.ledger import at_hand
 from limiter.decisions.batches import Decisions
-from limiter.decisions.candidate import CandidateCounts
 from limiter.decisions.caps import CapState, observe_broker_load, states_of
 from limiter.decisions.in_force import InForce
 from limiter.decisions.origins import Origins
 from limiter.in_flight import Ending
-from limiter.keys import Key, Origin, TopicName
+from limiter.keys import Key, Origin
 from limiter.leases.leased_bucket import LeasedBucket
-from limiter.leases.owner import LeasedBucketRef, LeaseOwner
+from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
+from limiter.topics import TopicName
 
 if TYPE_CHECKING:
     from array import array
@@ -160,7 +162,7 @@ class Judge:
         found: list[tuple[Bucket, int, int]] = []
         with self._lock:
             for leased, messages, size in lease.asks(now):
-                bucket = leased.whose
+                bucket = leased.bucket
                 assert isinstance(bucket, Bucket)
                 found.append((bucket, messages, size))
         return found

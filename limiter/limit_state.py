@@ -11,9 +11,9 @@ from limiter.protocols import protocol_of_level
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
-    from limiter.keys import TopicName
-    from limiter.rules.matching import Subject
     from limiter.rules.rule_set import Effective
+    from limiter.rules.subject import Subject
+    from limiter.topics import TopicName
 
 
 def changeable(effective: Effective, subject: Subject) -> TopicName | None:

@@ -25,7 +25,7 @@ class TopicPart:
     """One part of a topic's name."""
 
     word: str  # in the paths of the API and on the command line
-    field: str  # of `limiter.keys.TopicName`
+    field: str  # of `limiter.topics.TopicName`
     empty: str | None = None  # how an empty one is written; None: it is never empty
 
 

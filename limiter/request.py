@@ -14,9 +14,9 @@ from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
-    from limiter.decisions.reservation import Reservation
     from limiter.in_flight import Flight
     from limiter.keys import Key
+    from limiter.reservation import Reservation
     from limiter.rules.rule_set import Rule
 
 

@@ -21,12 +21,12 @@ from admin.problems import Fault, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.state import StoredOverride, key_of, key_target
 from admin.views import Preview
-from limiter.keys import TopicName, topic_of_parts
 from limiter.protocols import PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
-from limiter.rules.matching import Subject
 from limiter.rules.rule import OPERATIONS, PROTOCOLS
 from limiter.rules.rule_set import UNRULED, Effective
+from limiter.rules.subject import Subject
+from limiter.topics import TopicName, topic_of_parts
 
 MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)
 RULES_ON_LOOP: Final = 200  # that are explained on the loop's thread: some 5 ms at most

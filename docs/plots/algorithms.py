@@ -25,12 +25,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from limiter.algorithms.lag_controller import LagController  # noqa: E402  -- run as a script, the repository is not on the path before
-from limiter.in_flight import ANSWERED, Ending, Flight, end  # noqa: E402
+from limiter.algorithms.slots import ANSWERED  # noqa: E402
+from limiter.in_flight import Ending, Flight, end  # noqa: E402
 from limiter.judge import Judge  # noqa: E402
-from limiter.keys import rocketmq_topic  # noqa: E402
 from limiter.limits import SECOND, Lag, Limit, Rate  # noqa: E402
 from limiter.request import Request  # noqa: E402
 from limiter.rules.rule_set import Match, Rule, RuleSet  # noqa: E402
+from limiter.topics import rocketmq_topic  # noqa: E402
 
 LIMIT: Final = 100  # messages per second, in all pictures
 LENGTH: Final = 40  # seconds

@@ -18,10 +18,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from limiter.judge import Judge  # noqa: E402  -- run as a script, the repository is not on the path before
-from limiter.keys import rocketmq_topic  # noqa: E402
 from limiter.limits import SECOND, Limit, Rate  # noqa: E402
 from limiter.request import Request  # noqa: E402
 from limiter.rules.rule_set import Match, Rule, RuleSet  # noqa: E402
+from limiter.topics import rocketmq_topic  # noqa: E402
 
 CAP: Final = 100  # messages per second
 LENGTH: Final = 36  # seconds

@@ -34,7 +34,7 @@ from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
 from limiter.buckets.factory import BucketFactory
-from limiter.leases.leased_bucket import Lease
+from limiter.leases.lease import Lease
 from limiter.limits import SECOND
 
 if TYPE_CHECKING:

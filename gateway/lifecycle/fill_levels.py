@@ -4,8 +4,8 @@
 Kept in the state directory, written about once a second and at the end, read at the start. The file is a cache, not a record: it is
 replaced as a whole without fsync, at most a second or so old after SIGKILL, and one that cannot be read is left aside with a warning.
 
-There may be a million buckets that are not full, so it is rows of 32 bytes (`limiter.packed_buckets`), written page by page: a line of JSON
-that says when they were true and the secret that tells whose they are, the rows, and four bytes of CRC over them.
+There may be a million buckets that are not full, so it is rows of 32 bytes (`limiter.buckets.packed_buckets`), written page by page: a line
+of JSON that says when they were true and the secret that tells whose they are, the rows, and four bytes of CRC over them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway import log
 from gateway.clock import now_ns
-from limiter.packed_buckets import ROW_BYTES, SECRET_BYTES
+from limiter.buckets.packed_buckets import ROW_BYTES, SECRET_BYTES
 
 if TYPE_CHECKING:
     from limiter.judge import Judge

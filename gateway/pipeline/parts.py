@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from limiter.in_flight import GIVEN_UP, Ending, end
+from limiter.algorithms.slots import GIVEN_UP
+from limiter.in_flight import Ending, end
 from limiter.keys import Key
 from limiter.request import Request
 

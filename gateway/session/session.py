@@ -27,7 +27,7 @@ from gateway.session.heartbeats import Heartbeats
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.shared import Shared
 from gateway.transport.channel import Channel
-from limiter.in_flight import GIVEN_UP
+from limiter.algorithms.slots import GIVEN_UP
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:

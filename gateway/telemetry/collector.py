@@ -24,7 +24,7 @@ from gateway.transport.tls.context import CLIENT, REASONS, UPSTREAM
 
 if TYPE_CHECKING:
     from gateway.telemetry.ports import Gateway
-    from limiter.decisions.candidate import CandidateCounts
+    from limiter.buckets.candidate import CandidateCounts
     from limiter.limits import Limit
     from limiter.rules.rule_set import RuleSet
 

@@ -32,9 +32,10 @@ from gateway.workers.wire import (
     Told,
     listen,
 )  # fmt: skip
-from limiter.keys import TopicName
-from limiter.leases.owner import LeasedBucketRef, LeaseOwner
-from limiter.rules.matching import Subject
+from limiter.buckets.leased_bucket_ref import LeasedBucketRef
+from limiter.leases.owner import LeaseOwner
+from limiter.rules.subject import Subject
+from limiter.topics import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from limiter.keys import TopicName
 from limiter.limits import Adapt, Lag, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import TopicName
 
 TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Override, Quota)}
 TUPLE: Final = ""  # what a tuple is called

@@ -56,7 +56,7 @@ from gateway.workers.wire import (
 from limiter.buckets.bucket import Bucket
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
-from limiter.leases.leased_bucket import Lease
+from limiter.leases.lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

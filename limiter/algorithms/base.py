@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from limiter.algorithms.fills import UNIT, bytes_of, messages_of, pack
 from limiter.limits import NEVER
-from limiter.packed_buckets import UNIT, bytes_of, messages_of, pack
 
 if TYPE_CHECKING:
-    from limiter.in_flight import Slots
+    from limiter.algorithms.slots import Slots
     from limiter.limits import Limit
 
 JITTER_NS: Final = 1_000_000_000  # limiter threads stamp `now` some microseconds apart; 1 s is far above that, far below a real step
@@ -84,8 +84,8 @@ class Algorithm:
     def heard(self, outcome: int, count: int, since: int, now: int) -> None:
         """The broker has answered `count` requests that were forwarded at `since`, `outcome` says how; their slots are given back."""
 
-    # What follows is for buckets that nobody uses now (`limiter.packed_buckets`). Where an algorithm says nothing, one is at hand until it
-    # is full.
+    # What follows is for buckets that nobody uses now (`limiter.buckets.packed_buckets`). Where an algorithm says nothing, one is at hand
+    # until it is full.
 
     def full_after_ns(self, now: int) -> int:
         """In how long `is_full` will hold if nobody asks; NEVER: not by time alone, so that it is not packed. Changes nothing."""

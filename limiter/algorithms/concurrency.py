@@ -24,11 +24,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.algorithms.base import Algorithm
+from limiter.algorithms.slots import Slots, most_in_flight
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.in_flight import Slots
 
 if TYPE_CHECKING:
-    from limiter.algorithms.adaptive import Gradient
+    from limiter.algorithms.gradient import Gradient
     from limiter.limits import Limit
 
 __all__ = ["Concurrency"]
@@ -41,7 +41,7 @@ class Concurrency(Algorithm):
 
     def __init__(self, limit: Limit, now: int, gradient: Gradient | None = None) -> None:
         self._gradient = gradient
-        self._slots = Slots(most(limit) if gradient is None else gradient.most(), now)
+        self._slots = Slots(most_in_flight(limit) if gradient is None else gradient.most(), now)
         self._rates = rates_of(limit, now)
         self._asked_at = now
 
@@ -106,7 +106,7 @@ class Concurrency(Algorithm):
 
     def change(self, limit: Limit, now: int) -> None:
         if self._gradient is None:
-            self._slots.most = most(limit)
+            self._slots.most = most_in_flight(limit)
         else:
             self._gradient.change(self._slots, limit)
         if self._rates is not None and (limit.messages is not None or limit.bytes is not None):
@@ -116,12 +116,6 @@ class Concurrency(Algorithm):
 
     def __repr__(self) -> str:
         return f"<Concurrency {self._slots} gradient={self._gradient} rates={self._rates}>"
-
-
-def most(limit: Limit) -> int:
-    concurrent = limit.concurrent
-    assert concurrent is not None, "a rule that counts requests in flight says how many"
-    return concurrent
 
 
 def rates_of(limit: Limit, now: int) -> TokenBucket | None:

@@ -26,8 +26,8 @@ from typing import Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.algorithms.dimensions import BYTES, Dimension, Dimensions, rate_of
+from limiter.algorithms.fills import LEAST, UNIT
 from limiter.limits import NEVER, Limit
-from limiter.packed_buckets import LEAST, UNIT
 
 TOLERANCE_NS: Final = 10_000_000  # 10 ms: above a turn of the loop (8 ms at worst) and the 2 ms after which it asks again for what is held
 

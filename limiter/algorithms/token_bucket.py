@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
+from limiter.algorithms.fills import LEAST, UNIT, bytes_of, messages_of, pack
 from limiter.limits import NEVER, Limit
-from limiter.packed_buckets import LEAST, UNIT, bytes_of, messages_of, pack
 
 if TYPE_CHECKING:
     from limiter.limits import Rate

@@ -35,8 +35,8 @@ from typing import Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.algorithms.dimensions import Dimension, Dimensions, capacity_of, rate_of
+from limiter.algorithms.fills import UNIT
 from limiter.limits import NEVER, SECOND, Limit
-from limiter.packed_buckets import UNIT
 
 DEFAULT_OVER_NS: Final = 10 * SECOND  # as Sentinel's warmUpPeriodSec
 

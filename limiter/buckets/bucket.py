@@ -9,21 +9,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.buckets.breaker import Breaker
+from limiter.buckets.candidate import Candidate, next_candidate
 from limiter.buckets.factory import ALONE, BucketFactory
-from limiter.decisions.candidate import Candidate, next_candidate
 from limiter.leases.leased_bucket import LeasedBucket
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
-    from limiter.decisions.reservation import Reservation
-    from limiter.rules.matching import Subject
     from limiter.rules.rule import Rule
     from limiter.rules.rule_set import Effective
+    from limiter.rules.subject import Subject
 
 IN_USE: Final = 0
 EVICTED: Final = 1  # no longer in the ledger: whoever holds it must match again
 OVERFLOW: Final = 2  # shared by those that found no room; they try again later
 GONE: Final = 3  # as FORGOTTEN, and nothing will ask for it again: a connection that has ended, the overflow of a rule that is gone
+
+
+class Waiter:
+    """What waits in line for a bucket, as the bucket knows it: a reservation (`limiter.reservation`)."""
+
+    __slots__ = ("asked_at", "messages", "since", "size")
+
+    def __init__(self, messages: int, size: int, since: int) -> None:
+        self.messages = messages  # expected, then taken
+        self.size = size  # bytes, likewise
+        self.since = since  # monotonic ns since when messages of its queue are waited for; 0: it was not kept waiting
+        self.asked_at = 0  # monotonic ns of the last time that it asked
 
 
 class Bucket:
@@ -78,7 +89,7 @@ class Bucket:
         self.reported_held = 0  # of `held`, what `take_unreported` has told
         self.reported_refused = 0
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
-        self.first: Reservation | None = None  # who has waited for it longest; nobody younger passes before it
+        self.first: Waiter | None = None  # who has waited for it longest; nobody younger passes before it
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:
@@ -88,7 +99,7 @@ class Bucket:
             before = self.algorithm
             fill = before.fill(since)
             if isinstance(before, LeasedBucket):
-                before.left = True
+                before.replaced = True
             self.algorithm = self._made(new, since, apart=self.state == OVERFLOW)
             self.algorithm.set_fill(fill, since)
             if self.slots is None:
@@ -111,7 +122,7 @@ class Bucket:
     def _made(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
         algorithm = self.factory.algorithm(rule, now, apart=apart)
         if isinstance(algorithm, LeasedBucket):
-            algorithm.whose = self
+            algorithm.bucket = self
         return algorithm
 
     def available(self, count: int, messages: int, size: int, now: int) -> int:

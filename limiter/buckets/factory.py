@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
 from limiter.fair_share.shared_bucket import SharedBucket
-from limiter.leases.leased_bucket import Lease, LeasedBucket
+from limiter.leases.lease import Lease
+from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import owner_limit
 from limiter.limits import Limit, Rate
 

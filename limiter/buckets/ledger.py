@@ -4,8 +4,8 @@ Names come from clients. A ledger without a bound is a way to fill memory; one t
 up names until yours is forgotten. So
 
 * At most `live` buckets are at hand, those used last. When one more is needed the longest idle is evicted. If it is full by now it is
-  dropped, for that gives nobody anything. Else it is **packed** (`limiter.packed_buckets`): 32 bytes say how full it is until it is full,
-  and the next message for it goes on from there. Its counters begin again.
+  dropped, for that gives nobody anything. Else it is **packed** (`limiter.buckets.packed_buckets`): 32 bytes say how full it is until it is
+  full, and the next message for it goes on from there. Its counters begin again.
 * When it can neither be dropped nor packed, new names share one **overflow** bucket per rule and level until there is room, and that
   is counted.
 
@@ -27,14 +27,15 @@ from array import array
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from limiter.algorithms.fills import fills_at
 from limiter.buckets.bucket import EVICTED, GONE, IN_USE, OVERFLOW, Bucket
 from limiter.buckets.factory import ALONE
+from limiter.buckets.packed_buckets import PackedBuckets
 from limiter.limits import NEVER
-from limiter.packed_buckets import PackedBuckets, fills_at
 
 if TYPE_CHECKING:
-    from limiter.rules.matching import Subject
     from limiter.rules.rule_set import Effective, Identity, RuleSet
+    from limiter.rules.subject import Subject
 
 TOUCH_NS: Final = 1_000_000_000  # how exactly the order of idleness is kept
 PROBES: Final = 8  # a guess: enough to get past some slow buckets, few enough for the hot path

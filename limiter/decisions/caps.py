@@ -1,7 +1,7 @@
 """Caps: the buckets that topics share (`limiter.fair_share.shared_bucket`), as the judge finds them and operators see them.
 
 A cap is a rule with `per: listener` for what is published, kept as a token bucket. What consumers get (`operation: consume`) waits in line
-anyway, first come first served (`limiter.decisions.reservation`); other algorithms hold nothing that could be shared out.
+anyway, first come first served (`limiter.reservation`); other algorithms hold nothing that could be shared out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from limiter.fair_share.shared_bucket import SharedBucket
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
-    from limiter.fair_share.max_min import Share
+    from limiter.fair_share.shared_bucket import TopicShare
     from limiter.limits import Limit
     from limiter.rules.rule_set import Identity, RuleSet
 
@@ -22,7 +22,7 @@ def is_cap(bucket: Bucket) -> bool:
     return isinstance(bucket.algorithm, SharedBucket)
 
 
-def share_of_cap(buckets: list[Bucket], text: str, now: int) -> Share | None:
+def share_of_cap(buckets: list[Bucket], text: str, now: int) -> TopicShare | None:
     """The share of topic `text` in the cap among `buckets`, which is put last: it looks at what the others let pass. None: there is no cap.
 
     Topics that found no room in the ledger have one share together: a name made up buys nothing.

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 from limiter.algorithms.lag import LagControlledBucket
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
+from limiter.buckets.candidate import RuleCandidates
 from limiter.buckets.ledger import TOUCH_NS, Ledger, at_hand
-from limiter.decisions.candidate import RuleCandidates
 from limiter.decisions.caps import cap_identities, share_of_cap
 from limiter.decisions.origins import subject_of
 from limiter.limits import SECOND
 
 if TYPE_CHECKING:
-    from limiter.fair_share.max_min import Share
+    from limiter.buckets.leased_bucket_ref import LeasedBucketRef
+    from limiter.fair_share.shared_bucket import TopicShare
     from limiter.keys import Key
-    from limiter.leases.owner import LeasedBucketRef
     from limiter.rules.rule_set import Effective, Identity, RuleSet
 
 MOST_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one (a guess: 0.1 ms)
@@ -182,7 +182,7 @@ class InForce:
         return f"<InForce revision={self.latest.revision} {self.ledger}>"
 
 
-def goes_in_runs(buckets: list[Bucket], share: Share | None) -> bool:
+def goes_in_runs(buckets: list[Bucket], share: TopicShare | None) -> bool:
     """Whether `limiter.decisions.runs` may judge by these: token buckets, one of them perhaps the cap of `share`, none of them in shadow
     mode."""
     for bucket in buckets:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from limiter.keys import Key, Origin, TopicName
-from limiter.rules.matching import Subject
+from limiter.keys import Key, Origin
+from limiter.rules.subject import Subject
+from limiter.topics import TopicName
 
 if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet

@@ -1,7 +1,7 @@
 """Verdicts: one request at the buckets of its key, look at all, then take from all.
 
 A bucket in shadow mode is judged like any other, from what the enforced buckets let pass, and only counted. A request that reserves
-(`limiter.decisions.reservation`) and one that counts in flight (`limiter.in_flight`) are told apart by the judge. What many requests have
+(`limiter.reservation`) and one that counts in flight (`limiter.in_flight`) are told apart by the judge. What many requests have
 in common is judged together by `limiter.decisions.runs`, with the same result.
 
 All of it is for whoever has the judge's lock.
@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.buckets.bucket import EVICTED, Bucket
-from limiter.decisions.reservation import Reservation, reserve, settle
+from limiter.decisions.reserve_and_settle import reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
+from limiter.reservation import Reservation
 
 if TYPE_CHECKING:
     from limiter.decisions.in_force import InForce
@@ -139,7 +140,7 @@ class Verdicts:
             self._try_candidates(request, buckets, 1, messages, now)
 
     def _try_candidates(self, request: Request, buckets: list[Bucket], count: int, messages: int, now: int) -> None:
-        """Let the candidates of `buckets` judge what has arrived, whatever became of it: see `limiter.decisions.candidate`."""
+        """Let the candidates of `buckets` judge what has arrived, whatever became of it: see `limiter.buckets.candidate`."""
         key = request.key
         assert key is not None
         client = key.origin.client

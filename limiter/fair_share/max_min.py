@@ -26,10 +26,7 @@ Integers: amounts are nanoseconds of the cap's rate (a message of a cap of 1,000
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from limiter.fair_share.shared_bucket import SharedBucket
+from typing import Final
 
 HEIGHTS: Final = 64  # powers of two of nanoseconds: up to 292 years of the rate
 ONE: Final = 1000  # a weight of 1
@@ -42,7 +39,6 @@ class Share:
     """One topic's part in a cap: what it may take in this window and has taken. Written to by its `Tier` alone."""
 
     __slots__ = (
-        "cap",
         "era",
         "gone",
         "height",
@@ -58,8 +54,7 @@ class Share:
         "window",
     )
 
-    def __init__(self, cap: SharedBucket, tier: Tier, text: str, weight: int, *, protected: bool) -> None:
-        self.cap = cap
+    def __init__(self, tier: Tier, text: str, weight: int, *, protected: bool) -> None:
         self.tier = tier
         self.text = text  # the topic; "" for all that found no room
         self.weight = weight  # thousandths; in this window

@@ -49,6 +49,16 @@ IDLE_NS: Final = 1_000_000_000  # ten windows: neither credit nor debt is worth 
 MOST_DECAYS: Final = 64  # 7/8 to the power of 64 is 0.02 %
 
 
+class TopicShare(Share):
+    """One topic's share, and the cap that it is a share of."""
+
+    __slots__ = ("cap",)
+
+    def __init__(self, cap: SharedBucket, tier: Tier, text: str, weight: int, *, protected: bool) -> None:
+        super().__init__(tier, text, weight, protected=protected)
+        self.cap = cap
+
+
 class SharedBucket(Algorithm):
     """A cap's bucket, shared among topics. The judge says whose turn it is (`turn`); without one it is the bucket itself."""
 
@@ -61,9 +71,9 @@ class SharedBucket(Algorithm):
         self.limit = limit  # as the rule has it
         self.adaptive_cap = AdaptiveCap(limit)
         self.bucket = TokenBucket(limit, now)
-        self.turn: Share | None = None
-        self.others: Share | None = None  # for topics that found no room
-        self._shares: OrderedDict[str, Share] = OrderedDict()  # oldest first
+        self.turn: TopicShare | None = None
+        self.others: TopicShare | None = None  # for topics that found no room
+        self._shares: OrderedDict[str, TopicShare] = OrderedDict()  # oldest first
         self._protected = Tier()
         self._rest = Tier()
         self._expected = 0  # what protected topics are expected to take in this window
@@ -82,7 +92,7 @@ class SharedBucket(Algorithm):
 
     # ---- whose turn ------------------------------------------------------------------------------------------------
 
-    def share(self, text: str, rule: Rule | None, now: int) -> Share:
+    def share(self, text: str, rule: Rule | None, now: int) -> TopicShare:
         """The share of a topic under the rule of its own level; None: it has none."""
         weight = ONE if rule is None else rule.weight_in_thousandths()
         protected = rule is not None and rule.protected
@@ -91,7 +101,7 @@ class SharedBucket(Algorithm):
             self._make_room(now)
             if len(self._shares) >= MOST_SHARES:
                 return self.share_of_others()
-            share = self._shares[text] = Share(self, self._tier(protected=protected), text, weight, protected=protected)
+            share = self._shares[text] = TopicShare(self, self._tier(protected=protected), text, weight, protected=protected)
             share.seen = now
         share.wanted = weight
         if share.protected != protected:  # what it did in this window stays where it was counted
@@ -104,11 +114,11 @@ class SharedBucket(Algorithm):
     def _tier(self, *, protected: bool) -> Tier:
         return self._protected if protected else self._rest
 
-    def share_of_others(self) -> Share:
+    def share_of_others(self) -> TopicShare:
         """The one share of all topics that found no room."""
         others = self.others
         if others is None:
-            others = self.others = Share(self, self._rest, "", ONE, protected=False)
+            others = self.others = TopicShare(self, self._rest, "", ONE, protected=False)
         return others
 
     def _make_room(self, now: int) -> None:
@@ -197,7 +207,7 @@ class SharedBucket(Algorithm):
 
     # ---- for requests that are judged together (`limiter.decisions.runs`) ------------------------------------------------------
 
-    def room(self, share: Share, messages: int, size: int, now: int) -> tuple[int, int]:
+    def room(self, share: TopicShare, messages: int, size: int, now: int) -> tuple[int, int]:
         """The messages and bytes that `share` may take now in any parts, the first request being of this cost; below 0: ask for each.
 
         While its tier is not free what passes depends on each cost.
@@ -212,7 +222,7 @@ class SharedBucket(Algorithm):
         """What one such request is charged as."""
         return self.bucket.cost_ns(messages, size)
 
-    def take_run(self, share: Share, cost_ns: int, largest_ns: int, messages: int, size: int) -> None:
+    def take_run(self, share: TopicShare, cost_ns: int, largest_ns: int, messages: int, size: int) -> None:
         """Spend what `room` has promised: so much together, charged as `cost_ns` and the dearest of it as `largest_ns`."""
         self._largest = max(self._largest, largest_ns)
         share.tier.take(share, cost_ns)

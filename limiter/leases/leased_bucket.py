@@ -37,7 +37,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from limiter.algorithms.base import JITTER_NS, Algorithm
+from limiter.algorithms.base import JITTER_NS
+from limiter.leases.lease import Lease, Lessee
 from limiter.leases.leased_tokens import LeasedTokens, changed
 from limiter.limits import NEVER, SECOND
 
@@ -50,62 +51,16 @@ MOST_ACTIVE: Final = 16_384  # buckets of a member that may have something to as
 LOST_NS: Final = SECOND  # an ask without an answer for so long is asked again
 
 
-class Lease:
-    """The terms all buckets of one member share: of how many it is one, whether the owner is there; and which have something to ask."""
-
-    __slots__ = ("active", "gone_at", "members", "parted")
-
-    def __init__(self, members: int, *, parted: bool = False) -> None:
-        """`parted`: some members may lose the owner while others have it, as machines do; then none goes on with more than its share."""
-        if members < 1:
-            raise ValueError(f"{members} members is less than 1")
-        self.members = members  # may change: gateways come and go
-        self.parted = parted
-        self.gone_at = 0  # monotonic ns since when there is no owner; 0: it is there
-        self.active: list[LeasedBucket] = []  # used since they were settled, or in debt
-
-    def asks(self, now: int) -> list[tuple[LeasedBucket, int, int]]:
-        """What to ask the owner for now: bucket, messages, bytes (negative: given back). Call it every few milliseconds."""
-        found: list[tuple[LeasedBucket, int, int]] = []
-        kept: list[LeasedBucket] = []
-        for leased in self.active:
-            if leased.left:
-                continue
-            messages, size = leased.wish(now)
-            if messages != 0 or size != 0:
-                found.append((leased, messages, size))
-            if leased.listed:
-                kept.append(leased)
-        self.active = kept
-        return found
-
-    def orphan(self, now: int) -> None:
-        """The owner is gone: go on alone."""
-        if self.gone_at == 0:
-            self.gone_at = now
-
-    def adopt(self) -> None:
-        """The owner is back."""
-        self.gone_at = 0
-
-    def __repr__(self) -> str:
-        state = "orphaned" if self.gone_at else "held"
-        return f"<Lease {state} by 1 of {self.members}, {len(self.active)} active>"
-
-
-class LeasedBucket(Algorithm):
+class LeasedBucket(Lessee):
     """What one member has of a bucket of messages and bytes; decides without its owner."""
 
     __slots__ = (
-        "_asked_at", "_bytes", "_lease", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "left", "limit",
-        "listed", "whose",
+        "_asked_at", "_bytes", "_lease", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "limit",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: int, lease: Lease) -> None:
+        super().__init__()
         self.limit = limit
-        self.whose: object = None  # whatever its member knows it by
-        self.listed = False  # in `lease.active`
-        self.left = False  # another bucket has taken its place, and its debt: it asks for nothing any more
         self._lease = lease
         self._members = lease.members
         self._used_at = now

@@ -11,7 +11,7 @@ from limiter.algorithms.base import JITTER_NS
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
-    from limiter.leases.leased_bucket import Lease
+    from limiter.leases.lease import Lease
     from limiter.limits import Rate
 
 HORIZON_NS: Final = 75_000_000  # docs/design/limiter.md 7: tokens for the next 50 to 100 ms

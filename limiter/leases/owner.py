@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from limiter.algorithms.base import Algorithm
-    from limiter.buckets.bucket import Bucket
     from limiter.limits import Limit
-    from limiter.rules.matching import Subject
-    from limiter.rules.rule_set import Identity
 
 SHORT_NS: Final = 250_000_000  # who got less than it wanted counts for so long when others ask (a guess: some rounds)
 MANY: Final = 1 << 40  # more tokens than any bucket has
@@ -31,21 +28,6 @@ def owner_limit(limit: Limit, members: int) -> Limit:
         bytes_burst=max(1, size - members * line_of(size, members)) if size else None,
         burst_ns=None,
     )
-
-
-class LeasedBucketRef:
-    """What the owner knows of a bucket whose parts it hands out: whose it is, and where it is."""
-
-    __slots__ = ("bucket", "identity", "overflow", "subject")
-
-    def __init__(self, identity: Identity, subject: Subject, *, overflow: bool = False) -> None:
-        self.identity = identity
-        self.overflow = overflow  # of those that found no room in a member's ledger
-        self.subject = subject  # whoever asked first
-        self.bucket: Bucket | None = None  # the owner's, where it was last found
-
-    def __repr__(self) -> str:
-        return f"<LeasedBucketRef {self.identity}>"
 
 
 class LeaseOwner:

@@ -25,12 +25,12 @@ from limiter.rules.rule import Rule, quota_over
 from limiter.rules.shadowed import literal
 
 if TYPE_CHECKING:
-    from limiter.keys import TopicName
     from limiter.limits import Limit
     from limiter.quota_snapshot import Quota
-    from limiter.rules.matching import Subject
     from limiter.rules.rule import Match, Override
     from limiter.rules.rule_set import Effective, RuleSet
+    from limiter.rules.subject import Subject
+    from limiter.topics import TopicName
 
 MAX_SHOWN: Final = 20  # losses, and misses, listed per level; the rest is counted; one screen (guess)
 

@@ -1,32 +1,25 @@
-"""Matching: a rule's `match`, compiled, and what it is compared with.
-
-A `Subject` is everything a rule may look at. It is built once per key and never per message.
-"""
+"""Matching: a rule's `match`, compiled. It is compared with a `Subject`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES, protocol_of_level
-from limiter.rules.index import NETWORK, Anchor, anchors_of, network_text
-from limiter.rules.namespaces import namespace_of
+from limiter.rules.anchors import NETWORK, Anchor, anchors_of, network_text
 from limiter.rules.patterns import (
     EXACT,
     Addresses,
     Pattern,
     client_network,
     name_pattern,
-    name_text,
     plain_address,
     routing_key_pattern,
-    split_words,
 )
-from limiter.rules.system_topics import is_system_topic
+from limiter.rules.subject import Subject, encoded
 
 if TYPE_CHECKING:
-    from limiter.keys import TopicName
     from limiter.rules.rule import Match
+    from limiter.topics import TopicName
 
 # What a level's bucket is for, in terms of `match`: a rule that looks at nothing else gives every one of these things one limit.
 SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -38,113 +31,14 @@ SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
     "rule": (),
     **{per: ("protocol", *fields) for names in PROTOCOL_NAMES.values() for per, fields in names.levels.items()},
 }
-NAMESPACED: Final = frozenset(names.name for names in PROTOCOL_NAMES.values() if "namespace" in names.match_fields)
-
-
-class Subject:
-    """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
-
-    __slots__ = (
-        "client", "connection", "exchange", "group", "listener", "name", "namespace", "operation", "system", "text", "topic", "user",
-        "vhost",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        name: TopicName,
-        text: str,
-        listener: str | None,
-        client: str | None,
-        user: str | None,
-        group: bytes | None,
-        operation: str,
-        connection: int = 0,
-    ) -> None:
-        self.name = name
-        self.text = text  # of the topic, docs/design/contract.md 4
-        self.listener = listener
-        self.client = None if client is None else plain_address(client)
-        self.user = user
-        self.group = None if group is None else name_text(group)
-        self.operation = operation
-        self.connection = connection  # its number; 0: not known
-        self.vhost = name_text(name.vhost)
-        self.exchange = name_text(name.exchange)
-        topic = name_text(name.topic)
-        self.topic = text if topic == text else topic  # once in memory
-        self.namespace = namespace_of(self.topic) if name.protocol in NAMESPACED else None
-        self.system = is_system_topic(name.protocol, self.topic)
-
-    def thing(self, per: str) -> str:
-        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user;
-        so are all without a group or a namespace.
-        """
-        if per == "topic":
-            return self.text
-        if per == "exchange":
-            return f"{encoded(self.vhost)}/{encoded(self.exchange or DEFAULT_EXCHANGE)}"
-        if per == "vhost":
-            return encoded(self.vhost)
-        if per == "listener":
-            return self.listener or ""
-        if per == "client":
-            return self.client or ""
-        if per == "connection":
-            return str(self.connection) if self.connection else ""
-        if per == "group":
-            return self.group or ""
-        if per == "namespace":
-            return self.namespace or ""
-        return self.user or "" if per == "user" else ""
-
-    def field(self, name: str) -> str | None:
-        """What is known of it, by the field of `Match` that is compared with it; the topic is also the routing key and the queue."""
-        if name == "topic":
-            return self.topic
-        if name == "exchange":
-            return self.exchange
-        if name == "vhost":
-            return self.vhost
-        if name == "user":
-            return self.user
-        if name == "group":
-            return self.group
-        if name == "namespace":
-            return self.namespace
-        return self.client if name == "client" else None
-
-    def group_of_topics(self, words: int) -> TopicName | None:
-        """The name of all topics that agree in exchange and the first `words` words of the routing key: those, and a last word `#`.
-
-        A shorter key is in no group (None). A key whose own last word is `#` may bear the name of its group.
-        """
-        first = split_words(self.topic)
-        if len(first) < words:
-            return None
-        return self.name._replace(topic=".".join([*first[:words], "#"]).encode("utf-8", "surrogateescape"))
-
-    def __repr__(self) -> str:
-        return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"
 
 
 class Matcher:
     """One rule's match, compiled."""
 
     __slots__ = (
-        "_client",
-        "_exchange",
-        "_group",
-        "_listener",
-        "_namespace",
-        "_operation",
-        "_protocol",
-        "_topic",
-        "_user",
-        "_vhost",
-        "bare",
-        "exact_thing",
-        "exact_topic",
-        "narrows",
+        "_client", "_exchange", "_group", "_listener", "_namespace", "_operation", "_protocol", "_topic", "_user", "_vhost", "bare",
+        "exact_thing", "exact_topic", "narrows",
     )  # fmt: skip
 
     def __init__(self, match: Match, per: str) -> None:
@@ -249,10 +143,6 @@ class Matcher:
 def group_text(group: TopicName) -> str:
     """A group's name as text: its last word stays `#`, which no topic's text has (it would be %23)."""
     return group.text().removesuffix("%23") + "#"
-
-
-def encoded(text: str) -> str:
-    return quote(text, safe="", errors="surrogateescape")
 
 
 def optional_pattern(text: str | None) -> Pattern | None:

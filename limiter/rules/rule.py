@@ -152,7 +152,7 @@ class Rule:
     `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
     What consumers get (`operation: consume`) is held whatever the action, with no breaker by default. `fallback` is what happens
     where `reject` has no words (AMQP without confirms). `candidate` is judged beside the limit and only counted
-    (`limiter.decisions.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
+    (`limiter.buckets.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
     part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
     whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
     (`limits.yaml:7`). Raises RuleError.

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from limiter.limits import Limit, as_change
 from limiter.rules.index import RuleIndex
-from limiter.rules.matching import Matcher, Subject, group_text
+from limiter.rules.matching import Matcher, group_text
 from limiter.rules.rule import (
     LEAST_PATIENT,
     TRIED_BY,
@@ -48,10 +48,11 @@ from limiter.rules.rule import (
     quota_over,
     reply_of,
 )
+from limiter.rules.subject import Subject
 
 if TYPE_CHECKING:
-    from limiter.keys import TopicName
     from limiter.quota_snapshot import Quota
+    from limiter.topics import TopicName
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule
+from limiter.topics import rocketmq_topic
 from support.admin_client import Control, control
 
 SECOND = 10**9

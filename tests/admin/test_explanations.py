@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule
+from limiter.topics import rocketmq_topic
 from support.admin_client import Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
+from limiter.topics import rocketmq_topic
 from support.admin_client import control
 
 RULES = (

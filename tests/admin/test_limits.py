@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
+from limiter.topics import amqp_topic, rocketmq_topic
 from support.admin_client import Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"

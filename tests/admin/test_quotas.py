@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from admin.snapshots import KEEP
-from limiter.keys import rocketmq_topic
+from limiter.topics import rocketmq_topic
 from support.admin_client import Control, control
 
 

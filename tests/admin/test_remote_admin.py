@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from admin.remote_admin import TELL_EVERY_NS, LimitRequestService
-from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
+from limiter.topics import amqp_topic, rocketmq_topic
 from support.admin_client import Control
 
 WHO = ("10.0.0.7", "", "17/3")  # client, access key, request

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from limiter.keys import rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
+from limiter.topics import rocketmq_topic
 from support.admin_client import RULES, Control, control
 
 RULE = "/v1/rules/rocketmq-topics"

@@ -14,9 +14,9 @@ from admin.journal import Journal, JournalError
 from admin.snapshots import publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, StoredOverride, decode_state, encode_state, key_of, key_target
 from admin.store import MAX_KEYS, Store
-from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleError
+from limiter.topics import amqp_topic, rocketmq_topic
 from support.admin_client import RULES, Clock
 
 WHO = Author("tester", "admin", "127.0.0.1", "r1")

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms import ALGORITHMS
+from limiter.algorithms.fills import LEAST, bytes_of, messages_of
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.packed_buckets import LEAST, bytes_of, messages_of
 from support.algorithms import NO_RATES, RATES
 from support.bucket_moves import Moves, limits_of, play, steps
 

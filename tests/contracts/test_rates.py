@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms import ALGORITHMS
+from limiter.algorithms.fills import UNIT, messages_of
 from limiter.algorithms.fit import RATE_ALGORITHMS
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.packed_buckets import UNIT, messages_of
 from limiter.rules.rule import Rule
 from support.algorithms import RATES, tokens
 from support.asking import ask, judge_of, key_of

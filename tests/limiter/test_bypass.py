@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from limiter.bypass import PARTS, SLOTS, Bypass, BypassBound
 from limiter.judge import Judge
-from limiter.keys import rocketmq_topic
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from limiter.topics import rocketmq_topic
 
 WINDOW = 10 * SECOND
 SLOT = WINDOW // SLOTS

@@ -26,9 +26,10 @@ from limiter.executor import (
     Executor,
     Submission,
 )
-from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.keys import Key, Origin
 from limiter.limits import SECOND
 from limiter.request import Request
+from limiter.topics import rocketmq_topic
 
 PATIENCE_S = 10.0  # a test that waits longer has failed
 

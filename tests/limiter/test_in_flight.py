@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP, LEAST_WAIT_NS, MOST_WAIT_NS
 from limiter.executor import Executor, Submission
-from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, LEAST_WAIT_NS, MOST_WAIT_NS, Ending, Flight, end
+from limiter.in_flight import Ending, Flight, end
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limit_state import LimitState

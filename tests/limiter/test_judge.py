@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from limiter.decisions.origins import KEYS_PER_ORIGIN
 from limiter.judge import Judge
-from limiter.keys import rocketmq_topic
 from limiter.limits import NEVER
 from limiter.request import Request
 from limiter.rules.rule_set import Override
+from limiter.topics import rocketmq_topic
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders, per_topic
 from support.limiter_model import ModelJudge, ModelLevel
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from limiter.judge import Judge
-from limiter.keys import Key, TopicName, amqp_topic, rocketmq_topic
+from limiter.keys import Key
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 SECOND = 1_000_000_000
 

@@ -8,9 +8,10 @@ from itertools import chain
 from admin.ports import ReloadFailedError
 from gateway.telemetry import exposition
 from limiter.judge import Judge
-from limiter.keys import Origin, TopicName
+from limiter.keys import Origin
 from limiter.request import Request
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import TopicName
 
 
 class FakeGateway:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from limiter.algorithms.base import Algorithm
-from limiter.in_flight import ANSWERED, BUSY
+from limiter.algorithms.slots import ANSWERED, BUSY
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000

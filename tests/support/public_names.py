@@ -31,7 +31,8 @@ from gateway.settings import load
 from gateway.settings.schema import rules_schema, schema
 from gateway.standalone import Standalone
 from gateway.telemetry.metrics import METRICS
-from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.keys import Key, Origin
+from limiter.topics import rocketmq_topic
 from support.wires import Wires
 
 ROOT: Final = Path(__file__).parents[2]

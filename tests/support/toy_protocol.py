@@ -17,9 +17,10 @@ from gateway.pipeline.conversation import REFUSED, Conversation, ConversationCon
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.protocol import Opening, Protocol
-from limiter.keys import Key, Origin, TopicName
+from limiter.keys import Key, Origin
 from limiter.limits import NEVER
 from limiter.protocols import ProtocolNames, TopicPart
+from limiter.topics import TopicName
 
 MAX_LINE_BYTES: Final = 200
 PUBLISH: Final = re.compile(rb"PUB (\d{1,9}) ([!-~]{1,100}) (\d{1,9})")

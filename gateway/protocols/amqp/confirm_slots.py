@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP
+from limiter.in_flight import Ending, Flight, end
 
 MAX_PUBLISHES_COUNTED: Final = 65_536  # of one channel, 100 bytes each, with a broker that confirms nothing: a guess
 

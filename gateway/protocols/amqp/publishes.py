@@ -37,7 +37,8 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.octets import alike, begins, u16, u32, u64
-from limiter.keys import Key, Origin, amqp_topic
+from limiter.keys import Key, Origin
+from limiter.topics import amqp_topic
 
 SMALL_BODY_BYTES: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
 

@@ -38,7 +38,8 @@ from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
 from gateway.protocols.rocketmq.size_checks import check_header, check_length
 from gateway.protocols.rocketmq.template_cache import TemplateCache
-from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.keys import Key, Origin
+from limiter.topics import rocketmq_topic
 
 PREFIX: Final = 8  # bytes before the header
 WHOLE_FRAME_BYTES: Final = 1 << 20  # bytes; a guess: above it a frame is not worth keeping. The broker's own limit of a message is 4 MiB

@@ -18,7 +18,8 @@ from gateway.pipeline.reports import BusySignal
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.busy import busy_signal
 from gateway.protocols.rocketmq.headers import RESPONSE, signed32
-from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight, end
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP
+from limiter.in_flight import Ending, Flight, end
 
 SUCCESS: Final = b'{"code":0,'  # how a broker's JSON begins that says so (fastjson sorts the names); the broker asks nothing with code 0
 OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # within a JSON string the first quote would have a backslash before it

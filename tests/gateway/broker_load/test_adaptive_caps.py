@@ -20,9 +20,9 @@ from gateway.protocols import PROTOCOLS
 from gateway.session.broker_flow import BrokerFlow
 from gateway.settings import load
 from gateway.standalone import Standalone
-from limiter.keys import rocketmq_topic
 from limiter.limits import Adapt
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import rocketmq_topic
 from support.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND

@@ -10,11 +10,11 @@ import pytest
 
 from gateway.broker_load.lag_watch import NO_LOGIN, LagWatch
 from limiter.judge import Judge
-from limiter.keys import amqp_topic
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import amqp_topic
 from support.queue_broker import Broker, declared
 
 NOW = 5 * SECOND

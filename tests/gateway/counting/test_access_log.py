@@ -16,7 +16,8 @@ from gateway.counting import access_log_lines
 from gateway.counting.access_log import HURRIED, QUEUE_KEYS, AccessLog, LogWriter, Rolling, free_bytes
 from gateway.counting.access_log_lines import SLICE
 from gateway.counting.accounts import Accounts
-from limiter.keys import Key, Origin, Tally, amqp_topic, rocketmq_topic
+from limiter.keys import Key, Origin, Tally
+from limiter.topics import amqp_topic, rocketmq_topic
 
 ROLLING = Rolling(300, 1 << 20, 0)
 NOON = 1_795_262_400  # 2026-11-21T12:00:00Z

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.counting.access_log_lines import REST_S, SLICE, Gathering, Second, text_of
-from limiter.keys import Key, Origin, Tally, rocketmq_topic
+from limiter.keys import Key, Origin, Tally
+from limiter.topics import rocketmq_topic
 
 NOON = 1_795_262_400
 WORDS = ["orders", "", 'a"b\\c/', "\u00e4\u4e2d\U0001f600", "\n\t\x00\x1f\x7f", "\ud800", "%RETRY%g\\xff"]

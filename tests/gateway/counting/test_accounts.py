@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gateway.counting.accounts import SLICE, Accounts
-from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.keys import Key, Origin
+from limiter.topics import rocketmq_topic
 
 ORIGIN = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
 MANY = 2 * SLICE + 1

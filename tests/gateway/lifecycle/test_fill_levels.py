@@ -11,10 +11,10 @@ from gateway.clock import now_ns
 from gateway.lifecycle.fill_levels import FillLevelsFile, parse
 from limiter.algorithms.fit import RATE_ALGORITHMS
 from limiter.judge import Judge
-from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
+from limiter.topics import amqp_topic, rocketmq_topic
 
 S = 1_000_000_000
 RULES = RuleSet((Rule("topics", limit=Limit(messages=Rate(100)), open_for_ns=0),))

@@ -37,9 +37,9 @@ from gateway.settings import load
 from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
-from limiter.keys import rocketmq_topic
 from limiter.request import Request
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import rocketmq_topic
 from support.admin_client import Clock
 from support.tls import Authority
 

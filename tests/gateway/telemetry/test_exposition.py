@@ -7,8 +7,9 @@ from gateway.counting.histogram import Histogram
 from gateway.telemetry import exposition
 from gateway.telemetry.collector import candidate_samples
 from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN, topic_lines
-from limiter.decisions.candidate import CandidateCounts
-from limiter.keys import Key, Origin, rocketmq_topic
+from limiter.buckets.candidate import CandidateCounts
+from limiter.keys import Key, Origin
+from limiter.topics import rocketmq_topic
 from support.expositions import series
 
 

@@ -12,9 +12,10 @@ from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.telemetry.limit_events import EPISODES, RECOVERED_NS, LimitEvents
 from limiter.judge import Judge
-from limiter.keys import Key, Tally, amqp_topic, rocketmq_topic
+from limiter.keys import Key, Tally
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from limiter.topics import amqp_topic, rocketmq_topic
 
 LIMIT = Limit(messages=Rate(500), bytes=Rate(10 << 20))
 PER_TOPIC = Rule("orders", Match(protocol="amqp"), limit=LIMIT, open_for_ns=0, place="limits.yaml:7")

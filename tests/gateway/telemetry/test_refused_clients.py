@@ -7,7 +7,8 @@ import pytest
 from gateway.counting.accounts import OTHER, Accounts
 from gateway.telemetry import exposition
 from gateway.telemetry.refused_clients import CLIENTS_KEPT, GROUPS_SHOWN, TOPICS, RefusedClients, consumer_group, retry_samples
-from limiter.keys import Key, Origin, amqp_topic, rocketmq_topic
+from limiter.keys import Key, Origin
+from limiter.topics import amqp_topic, rocketmq_topic
 from support.expositions import series
 
 WORKERS = ("rocketmq", "%RETRY%workers", "produce")

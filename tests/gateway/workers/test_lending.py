@@ -8,15 +8,16 @@ from gateway.workers.child import Child
 from gateway.workers.numbers import Numbers
 from gateway.workers.wire import Asks, Grants, Message, Told
 from limiter.buckets.factory import BucketFactory
-from limiter.decisions.reservation import Reservation
 from limiter.judge import Judge
-from limiter.keys import Key, rocketmq_topic
-from limiter.leases.leased_bucket import Lease
+from limiter.keys import Key
+from limiter.leases.lease import Lease
 from limiter.leases.owner import LeaseOwner
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
+from limiter.reservation import Reservation
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import rocketmq_topic
 
 MS = 1_000_000
 BEGIN = 10**12

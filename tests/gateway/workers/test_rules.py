@@ -8,11 +8,11 @@ from typing import get_args, get_type_hints
 import pytest
 
 from gateway.workers.rules import TYPES, decode, encode, plain
-from limiter.keys import amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.topics import amqp_topic, rocketmq_topic
 
 RULES = (
     Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1, 3_000_000_000), burst_ns=2_000_000_000), place="limits.yaml:2"),

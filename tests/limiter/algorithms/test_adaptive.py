@@ -7,16 +7,8 @@ from math import sqrt
 import pytest
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.adaptive import (
-    BUSY_FACTOR,
-    LEAST_GRADIENT,
-    PROBE_NS,
-    SILENCE_NS,
-    SMOOTHING,
-    STALE_NS,
-    TOLERANCE,
-)
-from limiter.in_flight import ANSWERED, BUSY, FAILED
+from limiter.algorithms.gradient import BUSY_FACTOR, LEAST_GRADIENT, PROBE_NS, SILENCE_NS, SMOOTHING, STALE_NS, TOLERANCE
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED
 from limiter.limits import Limit
 from support.model_broker import MS, SECOND, ModelBroker
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.buckets.ledger import PROBES, at_hand
-from limiter.decisions.reservation import Reservation
 from limiter.judge import Judge
-from limiter.keys import Key, rocketmq_topic
+from limiter.keys import Key
 from limiter.request import Request
+from limiter.reservation import Reservation
+from limiter.topics import rocketmq_topic
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
 
 BEGIN = 100 * SECOND

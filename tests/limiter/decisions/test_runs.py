@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from limiter.decisions.reservation import Reservation
 from limiter.decisions.runs import WIDE
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.request import Request
+from limiter.reservation import Reservation
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, key_of
 
 BEGIN = 50 * SECOND

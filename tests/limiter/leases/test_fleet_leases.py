@@ -6,7 +6,8 @@ import pytest
 
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
-from limiter.leases.leased_bucket import IDLE_NS, Lease, LeasedBucket
+from limiter.leases.lease import Lease
+from limiter.leases.leased_bucket import IDLE_NS, LeasedBucket
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule import Match, Rule, RuleError
 from limiter.rules.rule_set import RuleSet

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.buckets.factory import BucketFactory, fraction
-from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, Lease, LeasedBucket
+from limiter.leases.lease import Lease, Lessee
+from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, LeasedBucket
 from limiter.leases.leased_tokens import SLICE_NS, line_of
 from limiter.leases.owner import LeaseOwner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
@@ -32,7 +33,7 @@ class World:
         self.leases = [Lease(members) for _ in range(members)]
         self.leased = [LeasedBucket(limit, self.now, lease) for lease in self.leases]
         self.admitted = [0] * members
-        self.post: list[tuple[int, int, LeasedBucket, int, int]] = []  # due, member, whose, messages, bytes
+        self.post: list[tuple[int, int, Lessee, int, int]] = []  # due, member, whose, messages, bytes
         self.cut = False  # nothing reaches the owner
 
     def step(self, offers: list[int], size: int = 0) -> None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.keys import TopicName, amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.explanation import MAX_SHOWN, Explanation, explain
-from limiter.rules.matching import Subject
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
+from limiter.rules.subject import Subject
+from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 ORDERS = rocketmq_topic(b"orders")
 

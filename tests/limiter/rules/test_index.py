@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.keys import TopicName, amqp_topic, rocketmq_topic
-from limiter.rules.index import RuleIndex, anchors_of
-from limiter.rules.matching import Matcher, Subject
+from limiter.rules.anchors import anchors_of
+from limiter.rules.index import RuleIndex
+from limiter.rules.matching import Matcher
 from limiter.rules.patterns import Pattern, name_pattern, routing_key_pattern
 from limiter.rules.rule import Match
+from limiter.rules.subject import Subject
+from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 letters = st.text("ab.*?#[]!-", max_size=9)
 words = st.lists(st.sampled_from(["a", "b", "ab", "", "*", "#", "a*", "?b", "[ab]"]), max_size=5).map(".".join)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from limiter.keys import TopicName, amqp_topic, rocketmq_topic
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
+from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 ORDERS = amqp_topic(b"/shop", b"events", b"order.eu.1")
 JOBS = amqp_topic(b"/shop", b"", b"jobs")

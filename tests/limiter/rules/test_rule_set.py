@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.keys import TopicName, amqp_topic, parse_topic
 from limiter.limits import SECOND
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import Effective
+from limiter.topics import TopicName, amqp_topic, parse_topic
 from support.asking import Limit, Match, Rate, Rule, RuleSet, orders, rocketmq_topic
 
 from limiter.rules.rule_set import Override, RuleError  # isort: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from limiter.judge import Judge
-from limiter.keys import TopicName, rocketmq_topic
 from limiter.rules.rule_set import Effective, Match, Override, Rule, RuleSet
+from limiter.topics import TopicName, rocketmq_topic
 from support.asking import Limit, Rate, ask, key_of, orders
 
 LIMIT = Limit(messages=Rate(5))

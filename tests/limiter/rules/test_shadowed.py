@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.keys import amqp_topic, rocketmq_topic
-from limiter.rules.matching import Matcher, Subject
+from limiter.rules.matching import Matcher
 from limiter.rules.rule import Match
 from limiter.rules.shadowed import contradiction, covers
+from limiter.rules.subject import Subject
+from limiter.topics import amqp_topic, rocketmq_topic
 
 names = st.sampled_from(["a", "ab", "a*", "*", "?b", "[a]b", "abc*", "b"])
 words = st.sampled_from(["a", "a.b", "a.*", "a.#", "#", "*", "a.*.c", "#.c", "a*", "a.b.#", "a.b*"])

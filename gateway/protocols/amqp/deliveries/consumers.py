@@ -37,7 +37,7 @@ from gateway.protocols.amqp.frames import (
     QUEUE_DECLARE_OK,
     read_short_string,
 )
-from limiter.keys import amqp_topic
+from limiter.topics import amqp_topic
 
 if TYPE_CHECKING:
     from limiter.judge import Judge

@@ -13,7 +13,7 @@ turn comes::
 
 * A poll whose topic no rule looks at passes at once, and is only known by its opaque; its answer's messages are counted all the same.
 * A reservation that the broker has kept for PARKED_NS without an answer is given back: idle consumers cost nothing.
-* An answer is never delayed or altered. What it brings beyond the reservation goes into debt (`limiter/decisions/reservation.py`).
+* An answer is never delayed or altered. What it brings beyond the reservation goes into debt (`limiter/reservation.py`).
 * When the connection ends, what its polls had reserved stays taken, at most what they asked for in the last PARKED_NS.
 """
 
@@ -33,16 +33,16 @@ from gateway.protocols.rocketmq.polls.queues import PARKED_NS, PollQueue, PollQu
 from gateway.protocols.rocketmq.polls.stored_messages import StoredMessages
 from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, PollTerms
 from gateway.protocols.rocketmq.requests import Poll
-from limiter.decisions.reservation import Reservation
 from limiter.keys import Key
 from limiter.limits import NEVER
+from limiter.reservation import Reservation
 
 FOUND: Final = 0
 OFFSETS: Final = (b'"minOffset":"', b'"maxOffset":"', b'"suggestWhichBrokerId":"')
 
 
 class Settlement(Part):
-    """What the judge is told about a reservation; see `limiter.decisions.reservation.settle`."""
+    """What the judge is told about a reservation; see `limiter.reservation.settle`."""
 
     def __init__(self, key: Key, reservation: Reservation, answers: int, messages: int, size: int) -> None:
         super().__init__(PLAIN, 0, b"", 0, 0, key, answers, messages, size)

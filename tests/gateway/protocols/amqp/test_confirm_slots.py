@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.protocols.amqp.confirm_slots import MAX_PUBLISHES_COUNTED, ConfirmSlots
-from limiter.in_flight import ANSWERED, BUSY, FAILED, GIVEN_UP, Ending, Flight
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP
+from limiter.in_flight import Ending, Flight
 
 
 def ended(endings: list[Ending]) -> list[tuple[int, int]]:

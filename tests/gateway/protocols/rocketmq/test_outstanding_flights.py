@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gateway.protocols.rocketmq.outstanding import LATE_NS, MAX_SENDS_COUNTED, Outstanding
-from limiter.in_flight import GIVEN_UP, Flight
+from limiter.algorithms.slots import GIVEN_UP
+from limiter.in_flight import Flight
 
 
 def flying(count: int, since: int) -> Flight:

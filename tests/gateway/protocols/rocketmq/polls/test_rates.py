@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from limiter.decisions.reservation import DEBT_NS
+from limiter.decisions.reserve_and_settle import DEBT_NS
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.consuming import Consuming

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.decisions.reservation import BEHIND_NS, DEBT_NS, GONE_NS, Reservation
+from limiter.decisions.reserve_and_settle import BEHIND_NS, DEBT_NS, GONE_NS
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.request import Request
+from limiter.reservation import Reservation
 from support import asking
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 

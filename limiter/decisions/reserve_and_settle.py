@@ -1,20 +1,4 @@
-"""Reservations: for requests whose cost is known only when the answer has come.
-
-A consumer asks for messages, and how many come is the broker's to say. Charging only afterwards lets every queue of a topic ask at once
-and fall so deep into debt that nothing comes for minutes (5/s, 16 queues, 32 messages each: 100 s). So a request **reserves** what its
-answer is expected to bring, and the difference is **settled** when it is known::
-
-    Reservation ── reserve ──► taken from all buckets, or kept waiting ── settle ──► the true cost is charged, or the rest given back
-
-* Settling asks nobody, so it can go into debt; no deeper than DEBT_NS of the rate, for a broker that brings a hundred times what
-  was expected must not stop a topic for an hour. What is beyond that is forgiven. A debt made by reserving (an answer of 32 messages
-  from a bucket of 5) is never forgiven, or the rate would not hold.
-* It never opens a breaker.
-* **First come, first served**, because there is no other way to be sure that nobody starves: whoever has waited longest for a bucket is
-  its `first`, and while it goes on asking nobody younger passes. Who was answered empty-handed and asks again for the same queue has
-  waited since it asked first (`since`).
-* Messages are counted (`admitted`, `over_limit`, the judge's own) when they have come, each once.
-"""
+"""How a reservation is taken and settled (`limiter.reservation`)."""
 
 from __future__ import annotations
 
@@ -25,29 +9,11 @@ from limiter.limits import NEVER
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.request import Request
+    from limiter.reservation import Reservation
 
 DEBT_NS: Final = 10_000_000_000  # 10 s: about as long as a consumer is kept waiting before it is answered (a guess of what is bearable)
 GONE_NS: Final = 500_000_000  # who has not asked for so long, before or after, has gone; what is held asks every 100 ms (`actions/wait.py`)
 BEHIND_NS: Final = 10_000_000  # when to ask again, at the earliest, where only somebody older is in the way
-
-
-class Reservation:
-    """What one request is expected to cost, and what became of it. Only the judge writes to it after it was asked."""
-
-    __slots__ = ("asked_at", "buckets", "held_by", "messages", "shadows", "since", "size", "taken")
-
-    def __init__(self, messages: int, size: int, since: int = 0) -> None:
-        self.messages = messages  # expected, then taken
-        self.size = size  # bytes, likewise
-        self.since = since  # monotonic ns since when messages of its queue are waited for; 0: it was not kept waiting
-        self.asked_at = 0  # monotonic ns of the last time that it asked
-        self.taken = False  # it has passed: there is something to settle
-        self.buckets: list[Bucket] = []  # from which it has taken
-        self.shadows: list[Bucket] = []  # in shadow mode, that would have kept it waiting
-        self.held_by: Bucket | None = None  # the first that has kept it waiting
-
-    def __repr__(self) -> str:
-        return f"<Reservation {'of' if self.taken else 'for'} {self.messages} messages, {self.size} bytes, since {self.since}>"
 
 
 def reserve(request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limiter.packed_buckets import LEAST, PAGE, UNIT, WINDOW, PackedBuckets, bytes_of, fills_at, messages_of, pack
+from limiter.algorithms.fills import LEAST, UNIT, bytes_of, fills_at, messages_of, pack
+from limiter.buckets.packed_buckets import PAGE, WINDOW, PackedBuckets
 
 fills = st.integers(LEAST, UNIT)
 

@@ -26,38 +26,17 @@ from array import array
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from limiter.algorithms.fills import UNIT, bytes_of, messages_of
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from limiter.rules.rule_set import Identity
 
-UNIT: Final = 1 << 24  # of a fill: 1.0
-LEAST: Final = -(1 << 31)  # a debt of 128 bursts: what is deeper cannot be packed
 COLUMNS: Final = 4
 SECRET_BYTES: Final = 16
 WINDOW: Final = 16  # a guess: with three rows in four taken, one window in a hundred has no place; 16 rows are 8 cache lines
 PAGE: Final = 4096  # rows that memory is taken for at once: 128 KiB
 ROW_BYTES: Final = 32  # of a saved row, as of one in the table
-
-
-def pack(messages: int, size: int) -> int:
-    """Two fills in units of 1 / UNIT, each at least LEAST, as one integer of 64 bits."""
-    return (messages << 32) + size - LEAST
-
-
-def messages_of(fills: int) -> int:
-    return fills >> 32
-
-
-def bytes_of(fills: int) -> int:
-    return (fills & 0xFFFFFFFF) + LEAST
-
-
-def fills_at(fills: int, at: int, full_at: int, to: int) -> int:
-    """`fills`, true at `at`, of a bucket that is full at `full_at`, as they are at `to`. The one that is full first counts as no faster."""
-    messages, size = messages_of(fills), bytes_of(fills)
-    gone, whole = to - at, full_at - at
-    return pack(messages + (UNIT - messages) * gone // whole, size + (UNIT - size) * gone // whole)
 
 
 class PackedBuckets:

@@ -8,7 +8,7 @@ bucket and a breaker of its own, which are of the rule's algorithm and times.
 
 * whatever the enforced limit, the other levels or shadows do with it: it is not told;
 * not again when it was held and is judged again (`Request.again`), nor when a client sends again: that is a new message;
-* where the cost is known only later (`limiter.decisions.reservation`: what a pull brings) at the moment when it is known, as one request;
+* where the cost is known only later (`limiter.reservation`: what a pull brings) at the moment when it is known, as one request;
 * not while the rule is in `mode: off`, and not what bypassed the judge.
 
 **Over what it stands**: the rule's limit with the candidate's rates and bursts in place. A published quota or a live change of a key holds

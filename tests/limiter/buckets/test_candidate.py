@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.decisions.candidate import CLIENTS_KEPT, CandidateCounts
-from limiter.decisions.reservation import Reservation
+from limiter.buckets.candidate import CLIENTS_KEPT, CandidateCounts
 from limiter.judge import Judge
-from limiter.keys import rocketmq_topic
 from limiter.limits import LimitChange, as_change
 from limiter.quota_snapshot import Quota
 from limiter.request import Request
+from limiter.reservation import Reservation
 from limiter.rules.rule_set import Override
+from limiter.topics import rocketmq_topic
 from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
 
 BEGIN = 5 * SECOND

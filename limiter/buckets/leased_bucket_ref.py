@@ -1,0 +1,25 @@
+"""What an owner knows of a bucket whose parts its members have (`limiter.leases.owner`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from limiter.buckets.bucket import Bucket
+    from limiter.rules.rule_set import Identity
+    from limiter.rules.subject import Subject
+
+
+class LeasedBucketRef:
+    """What the owner knows of a bucket whose parts it hands out: whose it is, and where it is."""
+
+    __slots__ = ("bucket", "identity", "overflow", "subject")
+
+    def __init__(self, identity: Identity, subject: Subject, *, overflow: bool = False) -> None:
+        self.identity = identity
+        self.overflow = overflow  # of those that found no room in a member's ledger
+        self.subject = subject  # whoever asked first
+        self.bucket: Bucket | None = None  # the owner's, where it was last found
+
+    def __repr__(self) -> str:
+        return f"<LeasedBucketRef {self.identity}>"

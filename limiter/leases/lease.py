@@ -1,0 +1,67 @@
+"""The lease: what all leased buckets of one member have in common (`limiter.leases.leased_bucket`)."""
+
+from __future__ import annotations
+
+from limiter.algorithms.base import Algorithm
+
+
+class Lessee(Algorithm):
+    """A bucket of which this member has a part."""
+
+    __slots__ = ("bucket", "listed", "replaced")
+
+    def __init__(self) -> None:
+        self.bucket: object = None  # whatever its member knows it by
+        self.listed = False  # in `lease.active`
+        self.replaced = False  # another has taken its place, and its debt: it asks for nothing any more
+
+    def wish(self, now: int) -> tuple[int, int]:
+        """Messages and bytes to ask the owner for now; negative: given back. (0, 0): nothing."""
+        raise NotImplementedError
+
+    def grant(self, messages: int, size: int, now: int) -> None:
+        """The owner's answer to what was wished for."""
+        raise NotImplementedError
+
+
+class Lease:
+    """The terms all buckets of one member share: of how many it is one, whether the owner is there; and which have something to ask."""
+
+    __slots__ = ("active", "gone_at", "members", "parted")
+
+    def __init__(self, members: int, *, parted: bool = False) -> None:
+        """`parted`: some members may lose the owner while others have it, as machines do; then none goes on with more than its share."""
+        if members < 1:
+            raise ValueError(f"{members} members is less than 1")
+        self.members = members  # may change: gateways come and go
+        self.parted = parted
+        self.gone_at = 0  # monotonic ns since when there is no owner; 0: it is there
+        self.active: list[Lessee] = []  # used since they were settled, or in debt
+
+    def asks(self, now: int) -> list[tuple[Lessee, int, int]]:
+        """What to ask the owner for now: bucket, messages, bytes (negative: given back). Call it every few milliseconds."""
+        found: list[tuple[Lessee, int, int]] = []
+        kept: list[Lessee] = []
+        for leased in self.active:
+            if leased.replaced:
+                continue
+            messages, size = leased.wish(now)
+            if messages != 0 or size != 0:
+                found.append((leased, messages, size))
+            if leased.listed:
+                kept.append(leased)
+        self.active = kept
+        return found
+
+    def orphan(self, now: int) -> None:
+        """The owner is gone: go on alone."""
+        if self.gone_at == 0:
+            self.gone_at = now
+
+    def adopt(self) -> None:
+        """The owner is back."""
+        self.gone_at = 0
+
+    def __repr__(self) -> str:
+        state = "orphaned" if self.gone_at else "held"
+        return f"<Lease {state} by 1 of {self.members}, {len(self.active)} active>"

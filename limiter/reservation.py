@@ -1,0 +1,42 @@
+"""Reservations: for requests whose cost is known only when the answer has come.
+
+A consumer asks for messages, and how many come is the broker's to say. Charging only afterwards lets every queue of a topic ask at once
+and fall so deep into debt that nothing comes for minutes (5/s, 16 queues, 32 messages each: 100 s). So a request **reserves** what its
+answer is expected to bring, and the difference is **settled** when it is known::
+
+    Reservation ── reserve ──► taken from all buckets, or kept waiting ── settle ──► the true cost is charged, or the rest given back
+
+* Settling asks nobody, so it can go into debt; no deeper than DEBT_NS of the rate, for a broker that brings a hundred times what
+  was expected must not stop a topic for an hour. What is beyond that is forgiven. A debt made by reserving (an answer of 32 messages
+  from a bucket of 5) is never forgiven, or the rate would not hold.
+* It never opens a breaker.
+* **First come, first served**, because there is no other way to be sure that nobody starves: whoever has waited longest for a bucket is
+  its `first`, and while it goes on asking nobody younger passes. Who was answered empty-handed and asks again for the same queue has
+  waited since it asked first (`since`).
+* Messages are counted (`admitted`, `over_limit`, the judge's own) when they have come, each once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limiter.buckets.bucket import Waiter
+
+if TYPE_CHECKING:
+    from limiter.buckets.bucket import Bucket
+
+
+class Reservation(Waiter):
+    """What one request is expected to cost, and what became of it. Only the judge writes to it after it was asked."""
+
+    __slots__ = ("buckets", "held_by", "shadows", "taken")
+
+    def __init__(self, messages: int, size: int, since: int = 0) -> None:
+        super().__init__(messages, size, since)
+        self.taken = False  # it has passed: there is something to settle
+        self.buckets: list[Bucket] = []  # from which it has taken
+        self.shadows: list[Bucket] = []  # in shadow mode, that would have kept it waiting
+        self.held_by: Bucket | None = None  # the first that has kept it waiting
+
+    def __repr__(self) -> str:
+        return f"<Reservation {'of' if self.taken else 'for'} {self.messages} messages, {self.size} bytes, since {self.since}>"

@@ -1,0 +1,106 @@
+"""The subject: everything a rule may look at. It is built once per key and never per message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
+from limiter.rules.namespaces import namespace_of
+from limiter.rules.patterns import name_text, plain_address, split_words
+from limiter.rules.system_topics import is_system_topic
+
+if TYPE_CHECKING:
+    from limiter.topics import TopicName
+
+NAMESPACED: Final = frozenset(names.name for names in PROTOCOL_NAMES.values() if "namespace" in names.match_fields)
+
+
+class Subject:
+    """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
+
+    __slots__ = (
+        "client", "connection", "exchange", "group", "listener", "name", "namespace", "operation", "system", "text", "topic", "user",
+        "vhost",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: TopicName,
+        text: str,
+        listener: str | None,
+        client: str | None,
+        user: str | None,
+        group: bytes | None,
+        operation: str,
+        connection: int = 0,
+    ) -> None:
+        self.name = name
+        self.text = text  # of the topic, docs/design/contract.md 4
+        self.listener = listener
+        self.client = None if client is None else plain_address(client)
+        self.user = user
+        self.group = None if group is None else name_text(group)
+        self.operation = operation
+        self.connection = connection  # its number; 0: not known
+        self.vhost = name_text(name.vhost)
+        self.exchange = name_text(name.exchange)
+        topic = name_text(name.topic)
+        self.topic = text if topic == text else topic  # once in memory
+        self.namespace = namespace_of(self.topic) if name.protocol in NAMESPACED else None
+        self.system = is_system_topic(name.protocol, self.topic)
+
+    def thing(self, per: str) -> str:
+        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user;
+        so are all without a group or a namespace.
+        """
+        if per == "topic":
+            return self.text
+        if per == "exchange":
+            return f"{encoded(self.vhost)}/{encoded(self.exchange or DEFAULT_EXCHANGE)}"
+        if per == "vhost":
+            return encoded(self.vhost)
+        if per == "listener":
+            return self.listener or ""
+        if per == "client":
+            return self.client or ""
+        if per == "connection":
+            return str(self.connection) if self.connection else ""
+        if per == "group":
+            return self.group or ""
+        if per == "namespace":
+            return self.namespace or ""
+        return self.user or "" if per == "user" else ""
+
+    def field(self, name: str) -> str | None:
+        """What is known of it, by the field of `Match` that is compared with it; the topic is also the routing key and the queue."""
+        if name == "topic":
+            return self.topic
+        if name == "exchange":
+            return self.exchange
+        if name == "vhost":
+            return self.vhost
+        if name == "user":
+            return self.user
+        if name == "group":
+            return self.group
+        if name == "namespace":
+            return self.namespace
+        return self.client if name == "client" else None
+
+    def group_of_topics(self, words: int) -> TopicName | None:
+        """The name of all topics that agree in exchange and the first `words` words of the routing key: those, and a last word `#`.
+
+        A shorter key is in no group (None). A key whose own last word is `#` may bear the name of its group.
+        """
+        first = split_words(self.topic)
+        if len(first) < words:
+            return None
+        return self.name._replace(topic=".".join([*first[:words], "#"]).encode("utf-8", "surrogateescape"))
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"
+
+
+def encoded(text: str) -> str:
+    return quote(text, safe="", errors="surrogateescape")
