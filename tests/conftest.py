@@ -14,14 +14,17 @@ test is run again.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.builds import build_of
+from support.log_calls import LogCheck
 from support.tmpfs import folder_for_a_run
 
 if TYPE_CHECKING:
@@ -48,6 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     source_tree = Path(__file__).parent.parent
     if expected == "compiled" and Path(build_of("limiter.keys")[1]).is_relative_to(source_tree / "limiter"):
         pytest.exit("limiter.keys comes from the source tree, not from the installed wheel", returncode=4)
+
+
+@pytest.fixture(autouse=True)
+def _lines_of_the_log_are_described() -> Iterator[None]:
+    """Whatever a test makes the gateway log is as the table of log events says."""
+    check = LogCheck()
+    logger = logging.getLogger("sluice")
+    logger.addHandler(check)
+    yield
+    logger.removeHandler(check)
+    assert not check.unlike, f"not in gateway/telemetry/log_events.py: {sorted(check.unlike)}"
 
 
 def pytest_report_header() -> str:

@@ -20,6 +20,7 @@ import yaml
 from prometheus_client.samples import Sample
 
 from support.expositions import families
+from support.log_calls import faults_of_lines
 from support.processes import LOOPBACK, Process, free_ports, resident_bytes
 from support.supervision import Supervisor
 
@@ -142,6 +143,7 @@ class Gateway:
             return
         code = self.stop()
         assert code == 0, f"sluice ended with {code} after SIGTERM\n{self.log()[-3000:]}"
+        assert not faults_of_lines(self.log()), "not in gateway/telemetry/log_events.py"
 
     # ---- its admin API -----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from gateway.protocols import PROTOCOLS
 from gateway.settings import load
 from gateway.settings.schema import rules_schema, schema
 from gateway.standalone import Standalone
+from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic
@@ -151,19 +152,8 @@ def fields(made: Any) -> Iterator[tuple[str, Any]]:
 
 
 def log_events() -> dict[str, list[str]]:
-    """Every event of the log, with the fields that stand where it is logged; those put together elsewhere are not seen."""
-    found: dict[str, set[str]] = {}
-    for tree in trees("gateway", "admin", "limiter"):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                position = LOGGING.get(called, len(node.args))
-                for event in texts(node.args[position]) if position < len(node.args) else ():
-                    found.setdefault(event, set()).update(word.arg for word in node.keywords if word.arg)
-    return {event: sorted(fields) for event, fields in sorted(found.items())}
-
-
-LOGGING: Final = {"event": 1, "failure": 0, "say": 1, "_say": 0, "SupervisedLoop": 1}  # functions that are given an event's name, and where
+    """Every event of the log, with its fields."""
+    return {name: sorted(event.fields) for name, event in LOG_EVENTS.items()}
 
 
 def problem_types() -> list[str]:

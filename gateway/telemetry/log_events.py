@@ -1,0 +1,206 @@
+"""Every event of the log: its levels, its fields, and what it means and asks for.
+
+A test holds this table complete: it reads the events and fields from the code, and every line that a test makes the gateway log is held
+against it. `docs/reference/log-events.md` is generated from here (`make docs`). Nothing reads it at run time.
+
+Events and fields are names that outsiders rely on (`docs/design/contract.md` 8). To add one, log it and describe it here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+ALWAYS: Final[dict[str, str]] = {
+    "ts": "Time of the line, RFC 3339 in UTC, with milliseconds.",
+    "level": "`debug`, `info`, `warning`, `error` or `critical`.",
+    "event": "The event's name.",
+    "worker": "With several workers: whose line it is. The parent's lines have none.",
+    "suppressed": "Lines of this event that were left out since the one before: 20 a second are written of each event.",
+}
+
+
+OFTEN: Final[dict[str, str]] = {
+    "err": "What went wrong, or the traceback of a fault in the gateway.",
+    "remedy": "What to do about it, or what happens meanwhile.",
+}
+
+
+class LogEvent(NamedTuple):
+    """One event. `fields` are those beside ALWAYS; a field that would be null is left out of the line."""
+
+    levels: tuple[str, ...]
+    fields: tuple[str, ...]
+    meaning: str
+
+
+def lines(*levels: str, fields: str = "", meaning: str) -> LogEvent:
+    return LogEvent(levels, tuple(fields.split()), meaning)
+
+
+LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol send_proxy_protocol"
+CONNECTION_LIMITS: Final = "max_connections max_connections_per_address max_connections_per_user max_connection_rate seats"
+LIMIT: Final = "listener protocol topic group per thing rule place origin limit reason"
+BUSY: Final = "cold_data overload service_not_available system_busy timeout_clean_queue"
+
+LIFE: Final = {
+    "started": lines("info", fields="after_ms build workers", meaning="The gateway serves. `after_ms`: since it was called."),
+    "listening": lines(
+        "info", fields=f"{LISTENING} {CONNECTION_LIMITS}", meaning="A listener accepts connections, under these settings."),
+    "cannot_start": lines("critical", fields="err", meaning="The gateway ends at once; `err` says what to mend."),
+    "stopping": lines("info", fields="signal", meaning="A signal asked for a graceful stop."),
+    "stopped": lines(
+        "info", "warning", fields="after_ms abandoned workers",
+        meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; a warning where there are some."),
+    "drain_deadline": lines(
+        "warning", fields="conn state",
+        meaning="A graceful stop did not wait longer for this connection, whose `state` says what it was waiting for."),
+    "held_messages_released": lines(
+        "warning", fields="messages deliveries",
+        meaning="A graceful stop let pass what limits held, so that nothing is lost: the broker gets so many at once."),
+    "reloaded": lines(
+        "info", fields="in_force needs_restart", meaning="The configuration was read again: what holds now, and what needs a restart."),
+    "reload_failed": lines("error", fields="err remedy", meaning="The configuration could not be read; the last good one stays in force."),
+    "certificate_ending": lines("warning", fields="setting err remedy", meaning="A certificate of the configuration expires soon."),
+    "memory_watermark": lines(
+        "warning", "info", fields="full held_bytes high_watermark stopped_connections",
+        meaning="Memory went above `memory.high_watermark`: publishing connections are not read. Or (info) it is below again."),
+    "out_of_descriptors": lines(
+        "error", fields="listener err remedy", meaning="No connection can be accepted for want of file descriptors."),
+    "inherited_socket_unused": lines(
+        "warning", fields="socket bind remedy", meaning="The supervisor passed a socket that no listener wants."),
+    "inherited_socket_unusable": lines(
+        "warning", fields="fd socket err remedy", meaning="The supervisor passed what is no listening TCP socket."),
+    "inherited_sockets_not_ours": lines(
+        "warning", fields="err remedy",
+        meaning="The supervisor's variables (LISTEN_FDS) are not for this process; its sockets are left alone."),
+    "fill_levels_unreadable": lines(
+        "warning", fields="err remedy", meaning="The fill levels of the run before cannot be read; buckets start full."),
+}  # fmt: skip
+
+CONNECTIONS: Final = {
+    "connection_closed": lines(
+        "debug", "warning", fields="listener protocol conn client user cause detail connections",
+        meaning="A connection ended, by `cause` (close-causes.md). A warning unless it is a normal end. With `connections`: so many "
+        "ended for this cause since the line before, and `client` is the last of them."),
+    "connections_refused": lines(
+        "warning", fields="listener protocol client user cause detail connections",
+        meaning="Clients were refused, by `cause`; one line a second at most, and `client` is the last of them."),
+}  # fmt: skip
+
+LIMITS: Final = {
+    "limit_reached": lines(
+        "warning", fields=f"{LIMIT} rate refused delayed retry_after_ms clients client_refused client user operation",
+        meaning="A bucket is over its limit; once a second while it lasts. `rate`: messages per second offered to it; `refused` and "
+        "`delayed`: since the line before; `clients`: how many were over it; `client`: the worst, with `client_refused` messages."),
+    "limit_recovered": lines(
+        "info", fields=f"{LIMIT} refused delayed client user operation",
+        meaning="A bucket has not been over its limit for two seconds; `refused` and `delayed` since its first `limit_reached`."),
+    "limits_reached": lines(
+        "warning", fields="messages remedy",
+        meaning="So many messages were over the limits of buckets that have no line of their own: too many are over at once."),
+    "cap_tightening": lines(
+        "warning", fields="listener rule reason limit now",
+        meaning="The broker shows overload (`reason`), so the listener's cap is lowered from `limit` to `now`."),
+    "cap_recovered": lines("info", fields="listener rule reason limit now", meaning="The listener's cap is whole again."),
+    "backlog_unknown": lines(
+        "warning", fields="topic rule listener err remedy",
+        meaning="The broker does not say how long the backlog is that a limit follows."),
+    "backlog_known": lines("info", fields="topic rule listener", meaning="The broker says it again."),
+    "judge_failed": lines(
+        "error", fields="err remedy", meaning="A fault in the limiter. Messages pass without a verdict: please report it."),
+    "remote_admin_refused": lines(
+        "warning", fields="client user code suppressed err",
+        meaning="A RocketMQ console asked for limits and may not; once a second, `suppressed` others since."),
+    "remote_admin_failed": lines(
+        "error", fields="code err", meaning="A fault while a console's limit request was answered: please report it."),
+}  # fmt: skip
+
+BROKERS: Final = {
+    "upstream_unreachable": lines(
+        "warning", fields="listener upstream since_s dials_failed err",
+        meaning="The broker takes no connection; once, and then a line a minute while it lasts."),
+    "upstream_reachable": lines("info", fields="listener upstream unreachable_s", meaning="The broker takes connections again."),
+    "broker_busy": lines(
+        "warning", fields=f"listener upstream {BUSY}",
+        meaning="A RocketMQ broker said that it is overloaded: how many answers since the line before, by reason."),
+    "broker_listener_opened": lines(
+        "info", fields="listener protocol bind upstream advertised",
+        meaning="A route named a broker for the first time, and a listener was opened for it at a port of `broker_ports`."),
+    "broker_moved": lines("info", fields="listener upstream before", meaning="A broker has another address; its listener keeps its port."),
+    "broker_port_replaced": lines(
+        "warning", fields="listener upstream unseen_s replaced_by port remedy",
+        meaning="`broker_ports` is used up: the port of the broker unseen for longest went to another."),
+    "broker_port_lost": lines(
+        "warning", fields="listener port err remedy",
+        meaning="A broker's port of the run before cannot be had again; it gets another one."),
+    "broker_ports_unreadable": lines(
+        "warning", fields="listener err remedy", meaning="The brokers' ports of the run before cannot be read."),
+    "route_not_rewritten": lines(
+        "warning", fields="listener client answered times err",
+        meaning="An answer of the name server could not be made to lead through this gateway, so the client got an error (`answered`)."),
+    "registration_refused": lines(
+        "warning", fields="listener client request times remedy",
+        meaning="Something registers as a broker at this listener; brokers talk to the name server directly."),
+}  # fmt: skip
+
+RECORDS: Final = {
+    "access_log_failed": lines("error", fields="err", meaning="The access log cannot be written: quotas will be learned from too little."),
+    "access_log_recovered": lines("info", fields="lost_lines", meaning="The access log is written again; so many lines were lost."),
+    "state_write_failed": lines(
+        "error", "warning", fields="listener times err remedy",
+        meaning="Something of the state directory cannot be written; `remedy` says what follows."),
+    "state_warning": lines("warning", fields="detail", meaning="Something is wrong with the state directory or a token's file."),
+}  # fmt: skip
+
+ADMIN: Final = {
+    "admin_listening": lines("info", fields="bind", meaning="The admin API accepts connections."),
+    "admin_unauthorised": lines(
+        "warning", fields="client request_id suppressed",
+        meaning="A request without a good token; once a second, `suppressed` others since."),
+    "admin_request_failed": lines(
+        "error", fields="method route request_id err", meaning="A fault while a request was answered: please report it."),
+    "admin_connection_failed": lines("error", fields="err", meaning="A fault on an admin connection: please report it."),
+    "admin_accept_failed": lines("warning", fields="err", meaning="An admin connection could not be accepted."),
+    "admin_failed": lines("error", fields="task rounds err", meaning="The admin API ended and is started again; traffic goes on."),
+}  # fmt: skip
+
+FLEET: Final = {
+    "fleet_lost": lines(
+        "warning", fields="fleet redis reason gateways err remedy",
+        meaning="Redis does not answer: every gateway goes on with its last share of each limit, and no message waits."),
+    "fleet_back": lines("info", fields="fleet redis gateways after_s", meaning="Redis answers again."),
+    "fleet_failed": lines("error", fields="err", meaning="A fault in the thread that talks to Redis: please report it."),
+}  # fmt: skip
+
+WORKERS: Final = {
+    "worker_started": lines("info", fields="pid after_ms", meaning="A worker serves."),
+    "worker_ended": lines(
+        "error", fields="worker pid how replaced_after_ms remedy",
+        meaning="A worker ended by itself, `how`; its connections are closed and another one takes its place."),
+    "worker_killed": lines(
+        "error", fields="worker pid err remedy", meaning="The parent killed a worker that did not do what it should; `err` says what."),
+    "worker_failed": lines("error", fields="worker pid err", meaning="A fault while the parent talked to a worker: please report it."),
+    "parent_gone": lines("error", fields="remedy", meaning="The parent process has ended; this worker stops gracefully."),
+}  # fmt: skip
+
+FAULTS: Final = {
+    "session_failed": lines(
+        "error", fields="listener protocol conn client user cause detail while_closing err",
+        meaning="A fault ended one connection; the others go on. Please report it with the traceback in `err`."),
+    "housekeeping_failed": lines("error", fields="task rounds err", meaning="A fault in a periodic task, which goes on: please report it."),
+    "bookkeeping_failed": lines(
+        "error", fields="task rounds err", meaning="A fault in what is done once a second (access log, limit events): please report it."),
+}  # fmt: skip
+
+SECTIONS: Final[dict[str, dict[str, LogEvent]]] = {
+    "Start, reload, stop": LIFE,
+    "Connections": CONNECTIONS,
+    "Limits": LIMITS,
+    "Brokers": BROKERS,
+    "Access log and state": RECORDS,
+    "The admin API": ADMIN,
+    "A fleet of gateways": FLEET,
+    "Several workers": WORKERS,
+    "Faults of the gateway itself": FAULTS,
+}
+LOG_EVENTS: Final[dict[str, LogEvent]] = {name: event for section in SECTIONS.values() for name, event in section.items()}

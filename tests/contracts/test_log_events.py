@@ -1,0 +1,42 @@
+"""The table of log events (`gateway/telemetry/log_events.py`) is what the code logs: every event, its levels, its fields."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+
+import pytest
+
+from gateway.telemetry.log_events import ALWAYS, LOG_EVENTS, SECTIONS, LogEvent
+from support.log_calls import Place, places
+
+PLACES = places()
+IDS = [f"{place.event} in {place.where}" for place in PLACES]
+
+
+def described(event: str) -> list[str]:
+    """The events of the table that are meant: one, or all that begin so."""
+    return [name for name in LOG_EVENTS if name == event or (event.endswith("*") and name.startswith(event[:-1]))]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=IDS)
+def test_every_event_in_the_code_is_in_the_table_with_its_levels_and_fields(place: Place) -> None:
+    names = described(place.event)
+    assert names, "describe this event in gateway/telemetry/log_events.py"
+    for name in names:
+        assert place.levels <= set(LOG_EVENTS[name].levels)
+        assert place.fields <= {*LOG_EVENTS[name].fields, *ALWAYS}
+
+
+def test_every_event_in_the_table_is_in_the_code() -> None:
+    assert set(LOG_EVENTS) <= set(chain.from_iterable(described(place.event) for place in PLACES))
+    assert len(LOG_EVENTS) == sum(map(len, SECTIONS.values()))
+
+
+@pytest.mark.parametrize(("name", "event"), LOG_EVENTS.items(), ids=list(LOG_EVENTS))
+def test_an_event_is_described_in_whole_sentences(name: str, event: LogEvent) -> None:
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)+|[a-z]+", name)
+    assert re.fullmatch(r"[A-Z`].*\.", event.meaning)
+    assert event.levels
+    assert set(event.levels) <= {"debug", "info", "warning", "error", "critical"}
+    assert len(set(event.fields)) == len(event.fields)
