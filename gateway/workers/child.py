@@ -1,4 +1,6 @@
-"""One worker as its parent sees it: the process, what is said to it and what it has told. One `Child` is one life; the next is another."""
+"""One worker as its parent sees it: the process, what is sent to it and what it has reported. The process that replaces it is another
+`Child`, of the next generation.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,17 @@ from gateway.workers import scrapes, summing
 from gateway.workers.wire import (
     FOR_PARENTS,
     Asks,
+    BucketAnnounced,
+    BucketsForgotten,
     Describe,
     Described,
     Done,
     FaultyFrameError,
     Grants,
-    Left,
-    Met,
     Outbox,
     Ready,
-    Tell,
-    Told,
+    StateQuery,
+    StateReport,
     listen,
 )  # fmt: skip
 from limiter.buckets.leased_bucket_ref import LeasedBucketRef
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
     from gateway.workers.wire import AnyMessage, Message
     from limiter.judge import Judge
 
-MOST_OUT: Final = 64 * 1024 * 1024  # bytes that wait for a worker; beyond them it does not listen any more
-END_S: Final = 2.0  # between the end of its socket and the end of its process
+MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024  # bytes; what waits for a worker, above which it is taken for one that hangs; a guess
+END_S: Final = 2.0  # seconds; between the end of its socket and the end of its process; a guess
 
 NO_COUNTS: Final = (0,) * 6
 
@@ -52,52 +54,52 @@ NO_COUNTS: Final = (0,) * 6
 class Child:
     """A worker's process, from its start to its end."""
 
-    def __init__(self, worker: int, life: int, judge: Judge, owner: LeaseOwner) -> None:
+    def __init__(self, worker: int, generation: int, judge: Judge, owner: LeaseOwner) -> None:
         self.worker = worker
-        self.life = life
+        self.generation = generation
         self.judge = judge
         self.owner = owner
         self.pid = 0
         self.started = time.monotonic()
-        self.heard = self.started  # when it has said something last
+        self.last_heard = self.started  # when its last message came
         self.ready = trio.Event()
         self.over = trio.Event()
-        self.faults: list[str] = []  # what it could not do of what it was told last
-        self.outbox = Outbox(MOST_OUT)
-        self.told: dict[str, Any] = {}  # its views, as it told them last
+        self.faults: list[str] = []  # what it could not do
+        self.outbox = Outbox(MAX_UNSENT_BYTES)
+        self.reported: dict[str, Any] = {}  # its views, as it reported them last
         self.families: dict[str, scrapes.Family] = {}
-        self._lent: dict[int, LeasedBucketRef] = {}  # by its own numbers
-        self._counts: dict[int, tuple[int, ...]] = {}  # counters of its buckets as told last
-        self._tried: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # those of their candidates
-        self._waiting: dict[int, trio.Event] = {}  # by the number of what is to be answered
+        self._leased: dict[int, LeasedBucketRef] = {}  # by the worker's own ids
+        self._bucket_counters: dict[int, tuple[int, ...]] = {}  # by the same ids, as reported last
+        self._candidate_counters: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # by the same ids, as reported last
+        self._waiting: dict[int, trio.Event] = {}  # by the number of the request
         self._described: dict[int, list[dict[str, Any]]] = {}  # connections, until they are fetched; by the same numbers
 
     @property
     def serves(self) -> bool:
         return self.ready.is_set() and not self.over.is_set()
 
-    # ---- said to it ------------------------------------------------------------------------------------------------
+    # ---- sent to it --------------------------------------------------------------------------------------------------
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if not self.over.is_set():
             self.outbox.put(message)
 
     def expect(self, number: int) -> trio.Event:
-        """Set when the message of that number is answered, or the worker is over."""
+        """Set when the request of that number is answered, or the worker is over."""
         answered = self._waiting[number] = trio.Event()
         if self.over.is_set():
             answered.set()
         return answered
 
-    def ask(self, number: int, what: list[str]) -> trio.Event:
+    def ask(self, number: int, views: list[str]) -> trio.Event:
         answered = self.expect(number)
-        self.say(Tell(number, what))
+        self.send(StateQuery(number, views))
         return answered
 
     async def describe_connections(self, number: int, connections: list[int]) -> list[dict[str, Any]]:
-        """Those of its connections that there still are; none when it is over."""
+        """Those of the connections that are still open; none when the worker is over."""
         answered = self.expect(number)
-        self.say(Describe(number, connections))
+        self.send(Describe(number, connections))
         try:
             await answered.wait()
             return self._described.get(number, [])
@@ -108,12 +110,12 @@ class Child:
     def kill(self, why: str) -> None:
         if self.pid and not self.over.is_set():
             log.event(logging.ERROR, "worker_killed", worker=self.worker, pid=self.pid, err=why, remedy="another one takes its place")
-            os.kill(self.pid, 9)  # its own child that nobody has waited for yet: the number is still its
+            os.kill(self.pid, 9)  # our own child that is not waited for yet: the number is still its own
 
-    # ---- its life --------------------------------------------------------------------------------------------------
+    # ---- the process -------------------------------------------------------------------------------------------------
 
     async def live(self, descriptors: Sequence[int]) -> int:
-        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number). `Begin` was said before."""
+        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number). `Begin` was sent before."""
         mine, theirs = socket.socketpair()
         with theirs:
             process = await trio.lowlevel.open_process(
@@ -131,10 +133,10 @@ class Child:
                 try:
                     await listen(stream, FOR_PARENTS, self.take)
                 except FaultyFrameError as error:
-                    self.kill(f"it talks nonsense: {error}")
+                    self.kill(f"what it has sent does not decode: {error}")
                 except Exception as error:  # let it crash: this worker only
                     log.failure("worker_failed", error, worker=self.worker, pid=self.pid)
-                    self.kill("what it said could not be taken")
+                    self.kill("a message of its could not be handled")
                 nursery.cancel_scope.cancel()
             with trio.move_on_after(END_S):
                 return await process.wait()
@@ -154,34 +156,33 @@ class Child:
         for event in self._waiting.values():
             event.set()
 
-    # ---- what it says ----------------------------------------------------------------------------------------------
+    # ---- what it sends -----------------------------------------------------------------------------------------------
 
     def take(self, message: AnyMessage) -> None:
-        self.heard = time.monotonic()
+        self.last_heard = time.monotonic()
         match message:
             case Asks(asks):
                 self._lend(asks)
-            case Met():
-                self._lent[message.bucket] = lent(message)
-            case Left(buckets):
+            case BucketAnnounced():
+                self._leased[message.bucket] = leased_bucket(message)
+            case BucketsForgotten(buckets):
                 for bucket in buckets:
-                    self._lent.pop(bucket, None)
-                    self._counts.pop(bucket, None)
-                    self._tried.pop(bucket, None)
+                    self._leased.pop(bucket, None)
+                    self._bucket_counters.pop(bucket, None)
+                    self._candidate_counters.pop(bucket, None)
             case Ready():
                 self.ready.set()
             case Done(number, fault):
                 if fault:
                     self.faults.append(fault)
                 self._answered(number)
-            case Told(number, told, buckets, tried):
-                self._remember(told)
-                for counted in tried:
-                    self._try(*counted)
-                for counts in buckets:
-                    self._count(counts[0], counts[1:])
+            case StateReport(number, views, buckets, candidates):
+                self._remember(views)
+                for candidate in candidates:
+                    self._add_candidate(*candidate)
+                for bucket, *counters in buckets:
+                    self._add_bucket(bucket, counters)
                 self._answered(number)
-
             case Described(number, connections):
                 if number in self._waiting:  # else it is too late
                     self._described[number] = connections
@@ -193,25 +194,25 @@ class Child:
             event.set()
 
     def _lend(self, asks: list[tuple[int, int, int]]) -> None:
-        """Answer in the order in which it was asked."""
-        known = [(self._lent[bucket], messages, size) for bucket, messages, size in asks]
+        """Answer in the order of the asks."""
+        known = [(self._leased[bucket], messages, size) for bucket, messages, size in asks]
         granted = self.judge.lend(self.owner, known, self.worker, now_ns())
-        self.say(Grants([(bucket, *got) for (bucket, _, _), got in zip(asks, granted, strict=True)]))
+        self.send(Grants([(bucket, *got) for (bucket, _, _), got in zip(asks, granted, strict=True)]))
 
-    def _remember(self, told: dict[str, bytes]) -> None:
-        for name, data in told.items():
+    def _remember(self, views: dict[str, bytes]) -> None:
+        for name, data in views.items():
             if name == "metrics":
                 self.families = scrapes.parse(data.decode())
             else:
-                self.told[name] = msgspec.msgpack.decode(data)
+                self.reported[name] = msgspec.msgpack.decode(data)
 
-    def _count(self, bucket: int, counts: tuple[int, ...]) -> None:
-        """Add what a worker's bucket has counted since it was told last to the parent's own; take over the rest of its state."""
-        *sums, last_refused_at, open_until, fill = counts
-        before = self._counts.get(bucket, NO_COUNTS)
-        self._counts[bucket] = tuple(sums)
+    def _add_bucket(self, bucket: int, counters: Sequence[int]) -> None:
+        """Add what a worker's bucket has counted since the last report to the parent's own; take over the rest of its state."""
+        *sums, last_refused_at, open_until, fill = counters
+        before = self._bucket_counters.get(bucket, NO_COUNTS)
+        self._bucket_counters[bucket] = tuple(sums)
         now = now_ns()
-        own = self.judge.lent_bucket(self._lent[bucket], now)
+        own = self.judge.lent_bucket(self._leased[bucket], now)
         if own is None:
             return
         admitted, size, over, held, refused, shadow = (new - old for new, old in zip(sums, before, strict=True))
@@ -226,23 +227,23 @@ class Child:
         if fill >= 0:
             own.algorithm.set_fill(fill / 1e6, now)
 
-    def _try(self, bucket: int, admitted: int, refused: int, since: int, clients: dict[str, int]) -> None:
-        """Add what a candidate has counted since it was told last. One that counts since later has begun anew."""
-        before = self._tried.get(bucket)
-        self._tried[bucket] = (admitted, refused, since, clients)
+    def _add_candidate(self, bucket: int, admitted: int, refused: int, since: int, clients: dict[str, int]) -> None:
+        """Add what a candidate has counted since the last report. One that counts since a later time has begun anew."""
+        before = self._candidate_counters.get(bucket)
+        self._candidate_counters[bucket] = (admitted, refused, since, clients)
         if before is not None and before[2] == since:
             clients = {client: of_client - before[3].get(client, 0) for client, of_client in clients.items()}
             clients = {client: of_client for client, of_client in clients.items() if of_client > 0}
             admitted, refused = admitted - before[0], refused - before[1]
-        self.judge.tried(self._lent[bucket], admitted, refused, clients, since, now_ns())
+        self.judge.tried(self._leased[bucket], admitted, refused, clients, since, now_ns())
 
     def describe(self) -> dict[str, object]:
         """Its part of `GET /v1/status`."""
-        status = self.told.get("status", {})
+        status = self.reported.get("status", {})
         return {
             "worker": self.worker,
             "pid": self.pid,
-            "lives": self.life + 1,
+            "lives": self.generation + 1,
             "serves": self.serves,
             "uptime_seconds": round(time.monotonic() - self.started, 3),
             **{name: status.get(name) for name in ("connections", "event_loop", "limits", "memory_full", "memory", "warnings")},
@@ -250,31 +251,40 @@ class Child:
 
     def connections(self) -> dict[int, str]:
         """The protocol of each, by its number."""
-        view: dict[int, str] = self.told.get("connections", {})
+        view: dict[int, str] = self.reported.get("connections", {})
         return view
 
     def topics(self) -> list[dict[str, Any]]:
-        view: list[dict[str, Any]] = self.told.get("topics", [])
+        view: list[dict[str, Any]] = self.reported.get("topics", [])
         return view
 
-    def leave(self, topics: list[dict[str, Any]], families: dict[str, scrapes.Family]) -> list[dict[str, Any]]:
-        """Add what it has counted to what those before it have; the topics of all of them."""
+    def retire(self, topics: list[dict[str, Any]], families: dict[str, scrapes.Family]) -> list[dict[str, Any]]:
+        """Add what it has counted to what the workers before it have: to `families` in place; returns the topics of all."""
         scrapes.add(families, self.families, None)
         return summing.topics([topics, summing.ended(self.topics())])
 
     def __repr__(self) -> str:
         state = "over" if self.over.is_set() else "serves" if self.ready.is_set() else "starts"
-        return f"<Child {state} worker={self.worker} life={self.life} pid={self.pid} buckets={len(self._lent)}>"
+        return f"<Child {state} worker={self.worker} generation={self.generation} pid={self.pid} buckets={len(self._leased)}>"
 
 
-def lent(met: Met) -> LeasedBucketRef:
-    name = TopicName(met.protocol, met.vhost, met.exchange, met.topic)
-    subject = Subject(name, met.text, met.listener, met.client, met.user, met.group, met.operation, met.connection)
-    return LeasedBucketRef(met.identity, subject, overflow=met.overflow)
+def leased_bucket(announced: BucketAnnounced) -> LeasedBucketRef:
+    name = TopicName(announced.protocol, announced.vhost, announced.exchange, announced.topic)
+    subject = Subject(
+        name,
+        announced.text,
+        announced.listener,
+        announced.client,
+        announced.user,
+        announced.group,
+        announced.operation,
+        announced.connection,
+    )
+    return LeasedBucketRef(announced.identity, subject, overflow=announced.overflow)
 
 
 def environment() -> dict[str, str]:
-    """This process's, without what is meant for it alone, and with the way to the modules that it has found itself."""
+    """This process's environment, without what systemd means for it alone, and with the path of the modules that it has found itself."""
     found = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET" and not name.startswith("LISTEN_")}
     found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     return found

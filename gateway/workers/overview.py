@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.leases.owner import LeaseOwner
 
-DESCRIBE_S: Final = 1.0  # until a worker has described a slice of its connections; it takes milliseconds (a guess)
+DESCRIBE_S: Final = 1.0  # seconds; until a worker has described a slice of its connections; it takes milliseconds; a guess
 
 
 class Parent(Protocol):
@@ -40,7 +40,7 @@ class Parent(Protocol):
     owner: LeaseOwner
     children: dict[int, Child]
     replaced: int
-    numbers: Iterator[int]
+    request_numbers: Iterator[int]
 
     @property
     def store(self) -> RuleSource: ...
@@ -93,9 +93,9 @@ def summed_status(parent: Parent) -> dict[str, object]:
 
 
 async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """Of these connections those that there still are, in the same order; the workers are asked slice by slice, side by side.
+    """Those of the connections that are still open, in the same order; the workers are asked slice by slice, side by side.
 
-    Who does not answer within DESCRIBE_S is not asked further: of the rest of its connections only number, protocol and worker are known.
+    A worker that does not answer within DESCRIBE_S is not asked again: of its other connections only number, protocol and worker are known.
     """
     found: dict[int, dict[str, object]] = {}
 
@@ -104,7 +104,7 @@ async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[d
         asked = [number for number in numbers if number in known]
         for first in range(0, len(asked), status.CONNECTIONS):
             with trio.move_on_after(DESCRIBE_S) as late:
-                described = await child.describe_connections(next(parent.numbers), asked[first : first + status.CONNECTIONS])
+                described = await child.describe_connections(next(parent.request_numbers), asked[first : first + status.CONNECTIONS])
                 found.update((each["id"], each) for each in described)
             if late.cancelled_caught:
                 found.update((number, {"id": number, "protocol": known[number], "worker": child.worker}) for number in asked[first:])

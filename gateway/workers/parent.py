@@ -1,4 +1,4 @@
-"""The parent of a gateway's workers: what there is one of. The composition root where `gateway.workers` is more than 1.
+"""The parent of several workers: governs them, and holds what there is only one of. Runs where `gateway.workers` is more than 1.
 
 ::
 
@@ -6,15 +6,18 @@
                    ▲                                                                      Child ◄── socket ──► worker
                Admin server ──────── Parent (this)
 
-It opens the listening sockets and hands them to each worker, so they outlive every one of them: on each address there is one per worker
-(SO_REUSEPORT; the kernel spreads clients by a hash of their address and port), or the supervisor's one for all, from which whoever is
-first accepts. While a worker is being replaced its clients wait in the kernel's queue.
+It opens the listening sockets and hands them to each worker, so they outlive every one of them. On each address there is one per worker
+(SO_REUSEPORT; the kernel spreads clients by a hash of their address and port), or the one that systemd has opened, from which the first
+worker accepts. While a worker is being replaced its clients wait in the kernel's queue.
 
-A change is in force when all workers have said so (`in_force`); who does not within ANSWER_S is killed, and its successor begins under the
-new rules. A worker that ends is replaced, at once or, if it lived shortly, after a pause that doubles; nobody else notices.
+A change is in force when all workers have answered so (`in_force`). A worker that does not answer within ANSWER_S is killed, and its
+successor begins under the new rules. A worker that ends is replaced, at once or, if it lived shortly, after a pause that doubles; the
+others notice nothing.
 
-What operators see is gathered from the workers when they ask (`gather`), within GATHER_S; who does not answer in time is shown as it was.
-Of connections only the numbers are gathered, and those of a page are described after that (`overview.describe_connections`).
+What operators see is gathered from the workers when they ask (`gather`), within GATHER_S; a worker that does not answer in time is shown
+as it was. Of connections only the numbers are gathered, and those of a page are described after that (`overview.describe_connections`).
+
+`standalone.py` is its counterpart for one process: an admin endpoint that asks something new of a gateway needs it in both.
 """
 
 from __future__ import annotations
@@ -57,15 +60,16 @@ if TYPE_CHECKING:
     from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
 
-ANSWER_S: Final = 5.0  # until a worker has put new rules in force; it takes milliseconds, seconds with 20,000 live changes (a guess)
-GATHER_S: Final = 1.0  # until it has told what operators ask
-SILENT_S: Final = 15.0  # it is asked every second; who says nothing for so long hangs (a guess: above the longest stall of a busy machine)
-DRAIN_S: Final = 30.0  # `gateway.lifecycle.drain`: over within 30 s
-PAUSE_S: Final = 0.1  # before the first replacement; doubles while lives are short
-LONGEST_PAUSE_S: Final = 5.0
-SHORT_LIFE_S: Final = 10.0
-GATHERED: Final = ("status", "listeners", "topics", "metrics")  # once a second, and when asked: what remains of a worker that is killed
-NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API, as routes have them -> what their answers are made of
+# Seconds; until a worker has put new rules in force. It takes milliseconds, seconds with 20,000 live changes; a guess.
+ANSWER_S: Final = 5.0
+GATHER_S: Final = 1.0  # seconds; until a worker has reported what operators ask for
+SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs when silent for so long; above a busy machine's stalls, a guess
+DRAIN_S: Final = 30.0  # seconds; `gateway.lifecycle.drain` is over within them
+PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
+MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
+SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
+GATHERED: Final = ("status", "listeners", "topics", "metrics")  # once a second: what remains of a worker that is killed
+NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
     "/metrics": ["metrics"],
     "/readyz": ["status"],
     "/v1/status": ["status"],
@@ -96,33 +100,33 @@ class Parent:
         self.owner = LeaseOwner()
         self.listening = listeners_of(settings)
         self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
-        self.children: dict[int, Child] = {}  # by their places
+        self.children: dict[int, Child] = {}  # by place
         self.replaced = 0
-        self.left_topics: list[dict[str, Any]] = []  # of workers that have ended
-        self.left_families: dict[str, scrapes.Family] = {}
-        self._sockets: dict[str, list[socket.socket]] = {}  # of each listener: one for all workers, or one for each
-        self.numbers: Iterator[int] = count(1)  # of what workers are asked
+        self.retired_topics: list[dict[str, Any]] = []  # of workers that have ended, as the next
+        self.retired_families: dict[str, scrapes.Family] = {}
+        self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
+        self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
     async def gather(self, route: str) -> None:
         """Ask the workers for what the answer to `route` is made of."""
-        what = NEEDS.get(route)
-        if what is None:
-            what = ["topics"] if route.startswith("/v1/limits") else None
-        if what is not None:
-            await self._gather(what)
+        views = NEEDS.get(route)
+        if views is None:
+            views = ["topics"] if route.startswith("/v1/limits") else None
+        if views is not None:
+            await self._gather(views)
 
-    async def _gather(self, what: list[str]) -> None:
-        number = next(self.numbers)
-        answers = [child.ask(number, what) for child in self.serving()]
+    async def _gather(self, views: list[str]) -> None:
+        number = next(self.request_numbers)
+        answers = [child.ask(number, views) for child in self.serving()]
         with trio.move_on_after(GATHER_S):
             for answer in answers:
                 await answer.wait()
 
     async def in_force(self) -> None:
-        """Until every worker has what was enforced last; who has not within ANSWER_S is killed."""
+        """Wait until every worker has put in force what was enforced last; one that has not within ANSWER_S is killed."""
         enforced = list(self._enforced)
         with trio.move_on_after(ANSWER_S) as scope:
             for _, done in enforced:
@@ -137,7 +141,7 @@ class Parent:
         return [child for child in self.children.values() if child.serves]
 
     def views(self, name: str) -> list[Any]:
-        return [child.told[name] for child in self.serving() if name in child.told]
+        return [child.reported[name] for child in self.serving() if name in child.reported]
 
     def status(self) -> dict[str, object]:
         return overview.summed_status(self)
@@ -151,14 +155,14 @@ class Parent:
             if place not in self.children or not self.children[place].serves
         ]
         for child in self.serving():
-            status = child.told.get("status")
-            told = ["has not told its state yet"] if status is None else status["not_ready_because"]
-            reasons += [f"worker {child.worker}: {reason}" for reason in told]
+            status = child.reported.get("status")
+            because = ["has not reported its state yet"] if status is None else status["not_ready_because"]
+            reasons += [f"worker {child.worker}: {reason}" for reason in because]
         return reasons
 
     def warnings(self) -> list[str]:
-        told = [(child.worker, child.told.get("status") or {}) for child in self.serving()]
-        return [f"worker {worker}: {warning}" for worker, status in told for warning in status.get("warnings", [])]
+        states = [(child.worker, child.reported.get("status") or {}) for child in self.serving()]
+        return [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
 
     def listeners(self) -> list[dict[str, object]]:
         return summing.listeners(self.views("listeners"))
@@ -172,16 +176,16 @@ class Parent:
     def close_connection(self, connection: int, reason: str) -> bool:
         for child in self.serving():
             if connection in child.connections():
-                child.say(Close(connection, reason))
+                child.send(Close(connection, reason))
                 return True
         return False
 
     async def topics(self) -> list[dict[str, object]]:
-        return summing.topics([self.left_topics, *(child.topics() for child in self.serving())])
+        return summing.topics([self.retired_topics, *(child.topics() for child in self.serving())])
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
-        workers = scrapes.lines(scrapes.merged(living, self.left_families))
+        workers = scrapes.lines(scrapes.merged(living, self.retired_families))
         return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(others)))
 
     def configuration(self) -> dict[str, object]:
@@ -195,23 +199,23 @@ class Parent:
         return await self.reloads.reload(self, dry_run=dry_run)
 
     def reloaded(self) -> None:
-        number = next(self.numbers)
+        number = next(self.request_numbers)
         self._forget_done()
         message = Reload(number, described(self.settings))
         for child in self.serving():
             self._enforced.append((child, child.expect(number)))
-            child.say(message)
+            child.send(message)
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
         self.judge.replace(rules, now_ns())
-        number = next(self.numbers)
+        number = next(self.request_numbers)
         message = NewRules(number, rule_sets.encode(rules))
         self._forget_done()
         for child in self.children.values():
             if not child.over.is_set():
                 self._enforced.append((child, child.expect(number)))
-                child.say(message)
+                child.send(message)
 
     def _forget_done(self) -> None:
         self._enforced = [(child, done) for child, done in self._enforced if not done.is_set()]
@@ -254,7 +258,7 @@ class Parent:
                 listener.open(inherited)
                 self._sockets[name] = [inherited]
                 continue
-            listener.open()  # alone on its address: who else listens there is found now, as without workers
+            listener.open()  # alone on its address: another program that listens there is found now, as without workers
             assert listener.sock is not None
             address = listener.sock.getsockname()
             family = listener.sock.family
@@ -263,11 +267,11 @@ class Parent:
             listener.sock = self._sockets[name][0]
 
     async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
-        """Have a worker at this place until the end. Starts when the first one serves; raises OSError where that one cannot."""
+        """Keep a worker running at this place until the end. Started when the first one serves; raises OSError where that one cannot."""
         pause = PAUSE_S
-        for life in count():
-            child = self.children[place] = Child(place, life, self.judge, self.owner)
-            child.say(self._begin(child))
+        for generation in count():
+            child = self.children[place] = Child(place, generation, self.judge, self.owner)
+            child.send(self._begin(child))
             code: list[int] = []
             async with trio.open_nursery() as nursery:
 
@@ -275,17 +279,17 @@ class Parent:
                     code.append(await child.live(list(self._socket_numbers(child.worker).values())))
 
                 nursery.start_soon(live)
-                if life == 0:
+                if generation == 0:
                     await wait_any(child.ready, child.over)
                     if child.ready.is_set():
                         task_status.started()
-            if life == 0 and not child.ready.is_set():
+            if generation == 0 and not child.ready.is_set():
                 raise OSError(0, f"worker {place} has ended before it could serve; its own log says why")
-            self.left_topics = child.leave(self.left_topics, self.left_families)
-            self._close_leftovers(f"w{place}l{life}")
+            self.retired_topics = child.retire(self.retired_topics, self.retired_families)
+            self._close_leftovers(f"w{place}l{generation}")
             if self.draining:
                 return
-            pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, LONGEST_PAUSE_S)
+            pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, MAX_PAUSE_S)
             ended = f"signal {-code[0]}" if code[0] < 0 else f"exit code {code[0]}"
             self.replaced += 1
             log.event(
@@ -305,7 +309,7 @@ class Parent:
         return Begin(
             child.worker,
             self.settings.gateway.workers,
-            child.life,
+            child.generation,
             self.boot,
             described(self.settings),
             self._socket_numbers(child.worker),
@@ -314,7 +318,7 @@ class Parent:
         )
 
     async def _every_second(self) -> None:
-        """What remains of a worker that is killed is at most so old; and who hangs is found."""
+        """Gather what would remain of a worker that is killed, and kill one that hangs."""
         loop = SupervisedLoop("workers")
         while True:
             await trio.sleep(1.0)
@@ -322,9 +326,9 @@ class Parent:
                 self.owner.sweep(now_ns())
                 await self._gather(list(GATHERED))
                 for child in self.serving():
-                    silent = time.monotonic() - child.heard
+                    silent = time.monotonic() - child.last_heard
                     if child.outbox.overfull or silent > SILENT_S:
-                        child.kill(f"it has said nothing for {silent:.0f} s")
+                        child.kill(f"it has been silent for {silent:.0f} s")
 
     async def _drain(self) -> None:
         asked = time.monotonic()
@@ -333,7 +337,7 @@ class Parent:
             for sock in sockets:
                 sock.close()
         for child in self.children.values():
-            child.say(Drain())
+            child.send(Drain())
         with trio.move_on_after(DRAIN_S):
             for child in self.children.values():
                 await child.over.wait()
@@ -343,16 +347,16 @@ class Parent:
         await trio.to_thread.run_sync(self.fill_levels.save)
         log.event(logging.INFO, "stopped", after_ms=round((time.monotonic() - asked) * 1e3), workers=len(self.children))
 
-    def _close_leftovers(self, life: str) -> None:
-        """Give access-log files that an earlier run, or a worker's `life` that is over, has left open their final names."""
+    def _close_leftovers(self, worker: str) -> None:
+        """Give open access-log files their final names: those of an ended `worker` (as in their names: w1l0), or of earlier runs."""
         settings = self.settings.access_log
         if settings is None:
             return
         stem = f"{safe_name(self.settings.gateway.name)}-{self.boot}"
-        if not life:
+        if not worker:
             LogWriter(settings.directory, self.settings.gateway.name, self.boot, Rolling(0, 0, 0)).close_leftovers()
             return
-        for path in settings.directory.glob(f"dt=*/hr=*/{stem}{life}-*.jsonl.open"):
+        for path in settings.directory.glob(f"dt=*/hr=*/{stem}{worker}-*.jsonl.open"):
             try:
                 path.rename(path.with_suffix(""))
             except OSError as error:

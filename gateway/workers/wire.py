@@ -1,10 +1,10 @@
-"""What a gateway's parent and its workers say to each other: messages, and how they lie on the socket between them.
+"""The messages between a gateway's parent and its workers, and their frames on the socket between them.
 
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `Reload`, `Grants`, `Tell`, `Describe`, `Close`, `Drain`.
-Worker to parent: `Ready` once it serves, then `Met`, `Asks`, `Left`, `Done`, `Told`, `Described`.
+Parent to worker: `Begin` first, then `NewRules`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `Drain`.
+Worker to parent: `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`, `StateReport`, `Described`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 import trio
 
 HEAD: Final = struct.Struct("!I")
-MOST_BYTES: Final = 1 << 30  # a guess: far above 10,000 connections' states, below what a torn length would say
-READ_BYTES: Final = 262_144
+MAX_FRAME_BYTES: Final = 1 << 30  # bytes; far above 10,000 connections' states, below what a torn length would be; a guess
+READ_BYTES: Final = 262_144  # bytes; one read
 
 Identity = tuple[str, str, str, str]
 
@@ -32,7 +32,7 @@ class Begin(Message, frozen=True):
 
     worker: int  # its place, from 1
     workers: int
-    life: int  # how many have been at that place before it
+    generation: int  # how many workers have been at that place before it
     boot: str
     settings: str  # as YAML, without rules
     sockets: dict[str, int]  # listener -> descriptor
@@ -58,13 +58,15 @@ class Grants(Message, frozen=True):
     grants: list[tuple[int, int, int]]
 
 
-class Tell(Message, frozen=True):
-    number: int  # answered by `Told`
-    what: list[str]
+class StateQuery(Message, frozen=True):
+    """Which views of its state the worker is to report."""
+
+    number: int  # answered by `StateReport`
+    views: list[str]
 
 
 class Describe(Message, frozen=True):
-    """Say more of these connections."""
+    """Describe these connections, as a page of `GET /v1/connections` shows them."""
 
     number: int  # answered by `Described`
     connections: list[int]
@@ -83,8 +85,8 @@ class Ready(Message, frozen=True):
     pid: int
 
 
-class Met(Message, frozen=True):
-    """A bucket that was not spoken of before, what it will be called, and whose message it was for."""
+class BucketAnnounced(Message, frozen=True):
+    """A bucket that the parent does not know yet: its id from now on, and whose message it was for."""
 
     bucket: int
     identity: Identity
@@ -103,38 +105,42 @@ class Met(Message, frozen=True):
 
 
 class Asks(Message, frozen=True):
-    """Bucket, messages, bytes; below 0: given back."""
+    """What buckets want from the parent's: bucket, messages, bytes; below 0: given back."""
 
     asks: list[tuple[int, int, int]]
 
 
-class Left(Message, frozen=True):
-    """Buckets that the worker has forgotten."""
+class BucketsForgotten(Message, frozen=True):
+    """Buckets whose ids mean nothing any more."""
 
     buckets: list[int]
 
 
 class Done(Message, frozen=True):
+    """The answer to `NewRules` and `Reload`."""
+
     number: int
     fault: str = ""  # why not
 
 
-class Told(Message, frozen=True):
+class StateReport(Message, frozen=True):
+    """The views that were asked for, and all counters that have changed since the last report."""
+
     number: int
-    told: dict[str, bytes]  # by what was asked for, as MessagePack
-    buckets: list[tuple[int, int, int, int, int, int, int, int, int, int]]  # see `numbers.Counts`
-    tried: list[tuple[int, int, int, int, dict[str, int]]] = []  # see `numbers.Tried`
+    views: dict[str, bytes]  # by name, as MessagePack
+    buckets: list[tuple[int, int, int, int, int, int, int, int, int, int]]  # see `bucket_ids.BucketCounters`
+    candidates: list[tuple[int, int, int, int, dict[str, int]]] = []  # see `bucket_ids.CandidateCounters`
 
 
 class Described(Message, frozen=True):
-    """Those of the connections that there still are, as `GET /v1/connections` has them."""
+    """Those of the connections that are still open, as `GET /v1/connections` has them."""
 
     number: int
     connections: list[dict[str, Any]]
 
 
-ToWorker: TypeAlias = Begin | NewRules | Reload | Grants | Tell | Describe | Close | Drain
-ToParent: TypeAlias = Ready | Met | Asks | Left | Done | Told | Described
+ToWorker: TypeAlias = Begin | NewRules | Reload | Grants | StateQuery | Describe | Close | Drain
+ToParent: TypeAlias = Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)
@@ -142,7 +148,7 @@ FOR_PARENTS: Final = msgspec.msgpack.Decoder(ToParent)
 
 
 class FaultyFrameError(Exception):
-    """The other end talks nonsense."""
+    """What the other end has sent does not decode."""
 
 
 def frame(message: Message) -> bytes:
@@ -164,7 +170,7 @@ class Frames:
         at = 0
         while len(held) - at >= HEAD.size:
             (size,) = HEAD.unpack_from(held, at)
-            if size > MOST_BYTES:
+            if size > MAX_FRAME_BYTES:
                 raise FaultyFrameError(f"a frame of {size} bytes")
             if len(held) - at - HEAD.size < size:
                 break
@@ -178,7 +184,7 @@ class Frames:
 
 
 async def listen(stream: trio.abc.ReceiveStream, decoder: msgspec.msgpack.Decoder[AnyMessage], take: Callable[[AnyMessage], None]) -> None:
-    """Take every message that comes in, until the other end is gone. Raises FaultyFrameError, and what `take` raises."""
+    """Call `take` with every message that comes in, until the other end is gone. Raises FaultyFrameError, and what `take` raises."""
     frames = Frames()
     while True:
         try:
@@ -196,29 +202,29 @@ async def listen(stream: trio.abc.ReceiveStream, decoder: msgspec.msgpack.Decode
 
 
 class Outbox:
-    """What is to be sent to the other end, in order, without waiting for it. Holds at most `most` bytes; beyond them it is `overfull`."""
+    """Messages on their way to the other end, in order; nobody waits for it. Holds at most `max_bytes`; beyond them it is `overfull`."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.overfull = False
         self._frames: list[bytes] = []
         self._bytes = 0
-        self._news = trio.Event()
+        self._filled = trio.Event()
 
     def put(self, message: Message) -> None:
         data = frame(message)
-        if self._bytes + len(data) > self.most and self._frames:
+        if self._bytes + len(data) > self.max_bytes and self._frames:
             self.overfull = True
             return
         self._frames.append(data)
         self._bytes += len(data)
-        self._news.set()
+        self._filled.set()
 
     async def send_to(self, stream: trio.abc.SendStream) -> None:
         """Send until the other end is gone."""
         while True:
-            await self._news.wait()
-            self._news = trio.Event()
+            await self._filled.wait()
+            self._filled = trio.Event()
             frames, self._frames, self._bytes = self._frames, [], 0
             try:
                 await stream.send_all(b"".join(frames))

@@ -31,26 +31,26 @@ from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, status
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
-from gateway.workers.numbers import Numbers
+from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.settings_text import settings_of
 from gateway.workers.wire import (
     FOR_WORKERS,
     HEAD,
     Asks,
     Begin,
+    BucketsForgotten,
     Close,
     Describe,
     Described,
     Done,
     Drain,
     Grants,
-    Left,
     NewRules,
     Outbox,
     Ready,
     Reload,
-    Tell,
-    Told,
+    StateQuery,
+    StateReport,
     listen,
 )  # fmt: skip
 from limiter.buckets.bucket import Bucket
@@ -64,15 +64,15 @@ if TYPE_CHECKING:
     from gateway.workers.wire import AnyMessage
     from limiter.rules.rule_set import RuleSet
 
-ASK_S: Final = 0.01  # limiter.leases.leased_bucket: slices are for 75 ms, so that asking and answering may take a few of these
-FORGET_S: Final = 10.0  # how often buckets that the ledger has let go are looked for
-MOST_OUT: Final = 256 * 1024 * 1024  # bytes that wait for the parent; beyond them it does not listen any more
-NUMBERS: Final = 1_000_000_000  # numbers for the connections of one worker's life: 1000000017 is worker 1's
-MOST_WORKERS: Final = 1024  # as the settings allow
+ASK_S: Final = 0.01  # seconds; between asks. Slices are for 75 ms, so an answer may take a few of these (limiter.leases.leased_bucket)
+FORGET_S: Final = 10.0  # seconds; between looks for buckets that the ledger has let go
+MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024  # bytes; what waits for the parent, above which it does not listen any more; a guess
+CONNECTIONS_PER_GENERATION: Final = 1_000_000_000  # numbers; for the connections of one worker process: 1000000017 is worker 1's
+MAX_WORKERS: Final = 1024  # workers; as the settings allow
 
 
-class Mirror:
-    """What a worker has in the place of the parent's store: the rules that it was told last."""
+class RuleCache:
+    """The rules that the parent has sent last, in the place of its store. Implements `gateway.ports.RuleSource`."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
@@ -88,7 +88,7 @@ class Mirror:
         self._rules = rules
 
     def __repr__(self) -> str:
-        return f"<Mirror revision={self.revision}>"
+        return f"<RuleCache revision={self.revision}>"
 
 
 class Worker:
@@ -97,26 +97,26 @@ class Worker:
     def __init__(self, begin: Begin, settings: Settings, log_handler: log.QueueHandler, parent: socket.socket) -> None:
         self.begin = begin
         self.parent = parent
-        self.mirror = Mirror(rule_sets.decode(begin.rules))
-        self.outbox = Outbox(MOST_OUT)
-        self.numbers = Numbers()
-        self._asked: list[list[Bucket]] = []  # buckets of asks that were not answered yet, in order
+        self.rule_cache = RuleCache(rule_sets.decode(begin.rules))
+        self.outbox = Outbox(MAX_UNSENT_BYTES)
+        self.bucket_ids = BucketIds()
+        self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
         self.lease = Lease(begin.workers)
-        judge = Judge(self.mirror.rules(), settings.limiter.max_keys)
+        judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys)
         judge.make_buckets_with(BucketFactory(begin.workers, self.lease))
         self.gateway = Gateway(
-            settings, judge, self.mirror, log_handler,
-            boot=f"{begin.boot}w{begin.worker}l{begin.life}",
-            first_connection=(begin.life * MOST_WORKERS + begin.worker) * NUMBERS + 1,
+            settings, judge, self.rule_cache, log_handler,
+            boot=f"{begin.boot}w{begin.worker}l{begin.generation}",
+            first_connection=(begin.generation * MAX_WORKERS + begin.worker) * CONNECTIONS_PER_GENERATION + 1,
             tidy_access_log=False,
         )  # fmt: skip
-        self.gateway.accounts.observers.append(self.numbers.note)
+        self.gateway.accounts.observers.append(self.bucket_ids.note_change)
 
     # ---- what the gateway needs of its host (gateway.app.Host) -----------------------------------------------------
 
     async def run(self) -> None:
         """Open, serve, and drain when the parent says so, or is gone."""
-        sockets = Named([(name, _listening(descriptor)) for name, descriptor in self.begin.sockets.items()])
+        sockets = SocketsByName([(name, _listening(descriptor)) for name, descriptor in self.begin.sockets.items()])
         self.gateway.open(sockets)
         sockets.close_rest()
         await self.gateway.run(self)
@@ -153,7 +153,7 @@ class Worker:
         after_ms = round((time.monotonic() - self.gateway.started) * 1e3)
         log.event(logging.INFO, "worker_started", pid=os.getpid(), after_ms=after_ms)
 
-    # ---- slices ----------------------------------------------------------------------------------------------------
+    # ---- leased buckets ----------------------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
         loop = SupervisedLoop("slices")
@@ -167,7 +167,7 @@ class Worker:
         asks: list[tuple[int, int, int]] = []
         buckets: list[Bucket] = []
         for bucket, messages, size in self.gateway.judge.asks(now):
-            asks.append((self.numbers.of(bucket, self.outbox), messages, size))
+            asks.append((self.bucket_ids.id_of(bucket, self.outbox), messages, size))
             buckets.append(bucket)
         if asks:
             self._asked.append(buckets)
@@ -176,11 +176,11 @@ class Worker:
     async def _forget(self) -> None:
         while True:
             await trio.sleep(FORGET_S)
-            gone = self.numbers.forget()
+            gone = self.bucket_ids.forget()
             if gone:
-                self.outbox.put(Left(gone))
+                self.outbox.put(BucketsForgotten(gone))
 
-    # ---- what the parent says --------------------------------------------------------------------------------------
+    # ---- what the parent sends ---------------------------------------------------------------------------------------
 
     def take(self, message: AnyMessage) -> None:
         match message:
@@ -191,14 +191,14 @@ class Worker:
                 self.gateway.judge.granted([(bucket, messages, size) for bucket, (_, messages, size) in pairs], now)
             case NewRules(number, rules):
                 found = rule_sets.decode(rules)
-                self.mirror.put(found)
+                self.rule_cache.put(found)
                 self.gateway.enforce(found)
                 self.gateway.event_loop.wake()
                 self.outbox.put(Done(number))
             case Reload(number, settings):
                 self.outbox.put(Done(number, self._reload(settings)))
-            case Tell(number, what):
-                self.outbox.put(self._tell(number, what))
+            case StateQuery(number, views):
+                self.outbox.put(self._report(number, views))
             case Describe(number, connections):
                 described = chain.from_iterable(status.connections(self.gateway, connections))
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
@@ -208,7 +208,7 @@ class Worker:
                 self.gateway.drain_requested.set()
 
     def _reload(self, text: str) -> str:
-        """New connections begin with the files of TLS as they are now; why not, or ""."""
+        """Let new connections begin with the files of TLS as they are now. Returns why that failed, or ""."""
         try:
             settings = self.gateway.settings.with_tls(settings_of(text))
             put_tls(self.gateway.listening, read_tls(settings, self.gateway.brokers))
@@ -218,22 +218,25 @@ class Worker:
             return str(error)
         return ""
 
-    def _tell(self, number: int, what: list[str]) -> Told:
-        told: dict[str, bytes] = {}
-        for name in what:
-            if name == "connections":
-                told[name] = encoded(self.gateway.connections())
-            elif name == "topics":
-                told[name] = encoded(list(chain.from_iterable(status.topics(self.gateway))))
-            elif name == "listeners":
-                told[name] = encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
-            elif name == "status":
-                told[name] = encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage()})
-            elif name == "metrics":
-                told[name] = "".join(exposition.pieces(collector.metric_lines(self.gateway, {}))).encode()
+    def _report(self, number: int, names: list[str]) -> StateReport:
+        views = {name: self._view(name) for name in names}
         self.gateway.accounts.fold(now_ns())
-        tried = self.numbers.tried(self.outbox)
-        return Told(number, told, self.numbers.counts(self.outbox, now_ns()), tried)
+        candidates = self.bucket_ids.candidate_counters(self.outbox)
+        return StateReport(number, views, self.bucket_ids.counters(self.outbox, now_ns()), candidates)
+
+    def _view(self, name: str) -> bytes:
+        match name:
+            case "connections":
+                return encoded(self.gateway.connections())
+            case "topics":
+                return encoded(list(chain.from_iterable(status.topics(self.gateway))))
+            case "listeners":
+                return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
+            case "status":
+                return encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage()})
+            case _:
+                assert name == "metrics"
+                return "".join(exposition.pieces(collector.metric_lines(self.gateway, {}))).encode()
 
     def _own_caps(self, listener: dict[str, object]) -> dict[str, object]:
         """A listener whose caps say that they are this worker's parts."""
@@ -245,8 +248,8 @@ def encoded(value: object) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-class Named(Inheritance):
-    """The parent's sockets, by their listeners' names alone."""
+class SocketsByName(Inheritance):
+    """The parent's sockets, found by their listeners' names alone."""
 
     def at(self, bind: tuple[str, int]) -> socket.socket | None:
         del bind
@@ -268,7 +271,7 @@ def begin_of(parent: socket.socket) -> Begin:
         while len(data) < size:
             more = parent.recv(size - len(data))
             if not more:
-                raise EOFError("the parent was gone before it had said what to serve")
+                raise EOFError("the parent was gone before it had sent what to serve")
             data += more
         return data
 
@@ -279,7 +282,7 @@ def begin_of(parent: socket.socket) -> Begin:
 
 
 def main(descriptor: int) -> int:
-    """Serve until the parent says otherwise; the process's exit code."""
+    """Serve until the parent asks for a drain; the process's exit code."""
     parent = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     begin = begin_of(parent)

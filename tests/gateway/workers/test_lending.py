@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.child import Child
-from gateway.workers.numbers import Numbers
-from gateway.workers.wire import Asks, Grants, Message, Told
+from gateway.workers.wire import Asks, Grants, Message, StateReport
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.keys import Key
@@ -47,7 +47,7 @@ class Pair:
     def __init__(self, parent: Judge, owner: LeaseOwner, place: int, held: RuleSet) -> None:
         self.judge = Judge(held)
         self.judge.make_buckets_with(BucketFactory(2, Lease(2)))
-        self.numbers = Numbers()
+        self.bucket_ids = BucketIds()
         self.outbox = Box()
         self.child = Child(place, 0, parent, owner)
         self.child.outbox = Box()  # type: ignore[assignment]  # as far as it is used
@@ -59,21 +59,21 @@ class Pair:
         self.judge.decide([request], now)
         self.passed += request.passed
         for bucket in self.key.buckets:
-            self.numbers.changed[bucket] = None
+            self.bucket_ids.changed[bucket] = None
 
     def exchange(self, now: int) -> None:
         """Ask, and take the answers."""
-        asks = [(self.numbers.of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(now)]  # type: ignore[arg-type]
+        asks = [(self.bucket_ids.id_of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(now)]  # type: ignore[arg-type]
         if asks:
             self.outbox.put(Asks(asks))
         self.deliver()
         for message in self.child.outbox.take():  # type: ignore[attr-defined]
             assert isinstance(message, Grants)
-            self.judge.granted([(self.numbers.buckets[number], got, size) for number, got, size in message.grants], now)
+            self.judge.granted([(self.bucket_ids.buckets[number], got, size) for number, got, size in message.grants], now)
 
     def tell(self, now: int) -> None:
-        tried = self.numbers.tried(self.outbox)  # type: ignore[arg-type]
-        self.outbox.put(Told(1, {}, self.numbers.counts(self.outbox, now), tried))  # type: ignore[arg-type]
+        tried = self.bucket_ids.candidate_counters(self.outbox)  # type: ignore[arg-type]
+        self.outbox.put(StateReport(1, {}, self.bucket_ids.counters(self.outbox, now), tried))  # type: ignore[arg-type]
         self.deliver()
 
     def deliver(self) -> None:
@@ -214,8 +214,8 @@ def test_buckets_that_the_worker_has_forgotten_are_forgotten_here(now: list[int]
     pair.tell(now[0])
     for bucket in pair.key.buckets:
         bucket.state = 1  # as the ledger marks what it lets go
-    assert [pair.numbers.forget(), pair.numbers.forget()] == [[], [1]]
-    assert repr(pair.numbers) == "<Numbers of 0 buckets, 0 changed>"
+    assert [pair.bucket_ids.forget(), pair.bucket_ids.forget()] == [[], [1]]
+    assert repr(pair.bucket_ids) == "<BucketIds of 0 buckets, 0 changed>"
 
 
 def test_what_consumers_get_is_one_limit_too(now: list[int]) -> None:

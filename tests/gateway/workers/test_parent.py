@@ -18,7 +18,7 @@ from gateway.settings import load
 from gateway.telemetry import exposition
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
-from gateway.workers.wire import Done, Ready, Told
+from gateway.workers.wire import Done, Ready, StateReport
 
 CONFIGURATION = """\
 gateway: {name: several, workers: 2, state_directory: state}
@@ -124,16 +124,16 @@ async def test_what_needs_no_worker_waits_for_none(parent: Parent, autojump_cloc
 def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
     text = "".join(exposition.single("sluice_limiter_rejections_total", 3)).encode()
     child = parent.children[1]
-    child.take(Told(1, {"metrics": text}, []))
+    child.take(StateReport(1, {"metrics": text}, []))
     before = "".join(parent.metrics({})).count("rejections_total 3")
     child.over.set()
-    parent.left_topics = child.leave(parent.left_topics, parent.left_families)
+    parent.retired_topics = child.retire(parent.retired_topics, parent.retired_families)
     assert (before, "".join(parent.metrics({})).count("rejections_total 3")) == (1, 1)
 
 
 def test_who_does_not_serve_is_named(parent: Parent) -> None:
     parent.children[2].over.set()
-    assert parent.ready() == ["worker 2 is not running", "worker 1: has not told its state yet"]
+    assert parent.ready() == ["worker 2 is not running", "worker 1: has not reported its state yet"]
 
 
 def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Parent) -> None:

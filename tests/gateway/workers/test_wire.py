@@ -12,10 +12,12 @@ from gateway.workers.wire import (
     FOR_PARENTS,
     FOR_WORKERS,
     HEAD,
-    MOST_BYTES,
+    MAX_FRAME_BYTES,
     AnyMessage,
     Asks,
     Begin,
+    BucketAnnounced,
+    BucketsForgotten,
     Close,
     Describe,
     Described,
@@ -24,15 +26,13 @@ from gateway.workers.wire import (
     FaultyFrameError,
     Frames,
     Grants,
-    Left,
     Message,
-    Met,
     NewRules,
     Outbox,
     Ready,
     Reload,
-    Tell,
-    Told,
+    StateQuery,
+    StateReport,
     frame,
     listen,
 )
@@ -42,18 +42,18 @@ FROM_PARENTS: list[Message] = [
     NewRules(3, b"rules"),
     Reload(4, "{}"),
     Grants([(1, 20, 0), (2, 0, 4096)]),
-    Tell(5, ["topics"]),
+    StateQuery(5, ["topics"]),
     Describe(6, [1_000_000_017]),
     Close(1_000_000_017, "because"),
     Drain(),
 ]
 FROM_WORKERS: list[Message] = [
     Ready(4711),
-    Met(1, ("topic", "", "amqp", "t"), "amqp", b"/", b"", b"\xff", "t", "rabbit", "10.0.0.7", None, None, "produce", 0),
+    BucketAnnounced(1, ("topic", "", "amqp", "t"), "amqp", b"/", b"", b"\xff", "t", "rabbit", "10.0.0.7", None, None, "produce", 0),
     Asks([(1, 20, 0), (1, -3, 0)]),
-    Left([1, 2]),
+    BucketsForgotten([1, 2]),
     Done(4, "why not"),
-    Told(5, {"topics": b"\x90"}, [(1, 2, 3, 4, 5, 6, 7, 8, 9, -1)]),
+    StateReport(5, {"topics": b"\x90"}, [(1, 2, 3, 4, 5, 6, 7, 8, 9, -1)]),
     Described(6, [{"id": 1_000_000_017, "held_by": None, "tls": {"version": "TLSv1.3"}}]),
 ]
 
@@ -78,7 +78,7 @@ def test_each_message_of_a_parent_comes_out_as_it_went_in(message: Message) -> N
 
 def test_a_frame_without_end_is_garbage() -> None:
     with pytest.raises(FaultyFrameError, match="a frame of"):
-        Frames().feed(HEAD.pack(MOST_BYTES + 1))
+        Frames().feed(HEAD.pack(MAX_FRAME_BYTES + 1))
 
 
 async def test_what_is_no_message_is_garbage() -> None:

@@ -1,10 +1,10 @@
-"""What a worker calls its buckets towards the parent, and what it tells of them: their counters, and those of their candidates."""
+"""The ids under which a worker speaks of its buckets to the parent, and what it reports of them: their counters and their candidates'."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.workers.wire import Met
+from gateway.workers.wire import BucketAnnounced
 from limiter.buckets.bucket import IN_USE, OVERFLOW, Bucket
 from limiter.leases.leased_bucket import LeasedBucket
 
@@ -16,62 +16,62 @@ STAYING: Final = (IN_USE, OVERFLOW)
 
 # Bucket; admitted, their bytes, over the limit, held, refused, shadow refused (all since it was made); last refused, breaker open until
 # (monotonic ns); how full, in millionths, where this worker's is all there is or a part that is divided, else -1.
-Counts = tuple[int, int, int, int, int, int, int, int, int, int]
+BucketCounters = tuple[int, int, int, int, int, int, int, int, int, int]
 # Bucket; what its candidate would have admitted and refused, since when, and of which clients.
-Tried = tuple[int, int, int, int, dict[str, int]]
+CandidateCounters = tuple[int, int, int, int, dict[str, int]]
 
 
-class Numbers:
-    """What this worker calls its buckets towards the parent."""
+class BucketIds:
+    """A number for each of this worker's buckets. The parent learns it with the bucket, at its first use."""
 
     def __init__(self) -> None:
         self.by_bucket: dict[Bucket, int] = {}
         self.buckets: dict[int, Bucket] = {}
-        self.changed: dict[Bucket, None] = {}  # whose counters may differ from what was told last
+        self.changed: dict[Bucket, None] = {}  # whose counters may differ from those reported last
         self._last = 0
-        self._leaving: set[int] = set()  # had been let go when that was looked for last
+        self._leaving: set[int] = set()  # that the ledger had let go at the last look
 
-    def of(self, bucket: Bucket, outbox: Outbox) -> int:
-        """The bucket's number; the parent is told at its first use."""
-        number = self.by_bucket.get(bucket)
-        if number is None:
+    def id_of(self, bucket: Bucket, outbox: Outbox) -> int:
+        """The bucket's id; at its first use the bucket is announced to the parent."""
+        known = self.by_bucket.get(bucket)
+        if known is None:
             self._last += 1
-            number = self.by_bucket[bucket] = self._last
-            self.buckets[number] = bucket
-            outbox.put(introduction(number, bucket))
-        return number
+            known = self.by_bucket[bucket] = self._last
+            self.buckets[known] = bucket
+            outbox.put(announcement(known, bucket))
+        return known
 
-    def note(self, key: Key, tally: Tally) -> None:
-        """An `Accounts` listener."""
+    def note_change(self, key: Key, tally: Tally) -> None:
+        """An observer of `Accounts`."""
         del tally
         for bucket in key.buckets:
             self.changed[bucket] = None
 
-    def counts(self, outbox: Outbox, now: int) -> list[Counts]:
-        """The counters of all buckets that were used since this was called before."""
+    def counters(self, outbox: Outbox, now: int) -> list[BucketCounters]:
+        """The counters of all buckets that were used since the last call."""
         changed, self.changed = self.changed, {}
         return [
             (
-                self.of(bucket, outbox), bucket.admitted, bucket.admitted_bytes, bucket.over_limit, bucket.held, bucket.refused,
+                self.id_of(bucket, outbox), bucket.admitted, bucket.admitted_bytes, bucket.over_limit, bucket.held, bucket.refused,
                 bucket.shadow_refused, bucket.last_refused_at, bucket.breaker.open_until,
                 -1 if isinstance(bucket.algorithm, LeasedBucket) else round(1e6 * bucket.algorithm.fill(now)),
             )
             for bucket in changed
         ]  # fmt: skip
 
-    def tried(self, outbox: Outbox) -> list[Tried]:
-        """What their candidates have counted, of those of them that have one. Asked before `counts`."""
-        found: list[Tried] = []
+    def candidate_counters(self, outbox: Outbox) -> list[CandidateCounters]:
+        """The counters of their candidates, where there are any. Called before `counters`, which forgets what has changed."""
+        found: list[CandidateCounters] = []
         for bucket in self.changed:
             if bucket.candidate is not None:
                 counts = bucket.candidate.counts
-                found.append((self.of(bucket, outbox), counts.admitted, counts.refused, counts.since, dict(counts.clients)))
+                found.append((self.id_of(bucket, outbox), counts.admitted, counts.refused, counts.since, dict(counts.clients)))
         return found
 
     def forget(self) -> list[int]:
-        """The numbers of buckets that the ledger has let go, as it had when this was called before; they are no longer known here either.
+        """Forget the buckets that the ledger has let go, at this call and at the last one; their ids.
 
-        Not at once: what was let go comes back where something in flight still holds it, and its counters go on.
+        Not at once: a bucket comes back where something in flight still holds it, and its counters go on.
         """
         gone = {number for number, bucket in self.buckets.items() if bucket.state not in STAYING and bucket not in self.changed}
         forgotten = sorted(gone & self._leaving)
@@ -81,14 +81,14 @@ class Numbers:
         return forgotten
 
     def __repr__(self) -> str:
-        return f"<Numbers of {len(self.buckets)} buckets, {len(self.changed)} changed>"
+        return f"<BucketIds of {len(self.buckets)} buckets, {len(self.changed)} changed>"
 
 
-def introduction(number: int, bucket: Bucket) -> Met:
+def announcement(number: int, bucket: Bucket) -> BucketAnnounced:
     subject = bucket.subject
     name = subject.name
     group = None if subject.group is None else subject.group.encode()
-    return Met(
+    return BucketAnnounced(
         number, bucket.effective.identity, name.protocol, name.vhost, name.exchange, name.topic, subject.text, subject.listener,
         subject.client, subject.user, group, subject.operation, subject.connection, bucket.state == OVERFLOW,
     )  # fmt: skip
