@@ -175,7 +175,7 @@ def test_reads_need_no_more_than_operator_and_changes_no_less() -> None:
 
 
 def test_the_contracts_paths_are_there() -> None:
-    """docs/design/contract.md 5, without PUT /v1/log/level, /v1/stream and the dashboard, which come later."""
+    """docs/design/contract.md 5, in full."""
     promised = {
         "/v1/limits": {"GET"},
         "/v1/limits/rocketmq/{topic}": {"GET", "PUT", "PATCH", "DELETE"},

@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.pipeline.errors import ProtocolError
 
-HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API and the dashboard listen elsewhere (`admin: bind:`)"
+HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API listens elsewhere (`admin: bind:`)"
 PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"
 
 CLOSE_CAUSES: Final = {
