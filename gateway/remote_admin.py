@@ -20,6 +20,7 @@ from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, SUCCESS, SY
 from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY
 from gateway.protocols.rocketmq.requests import GatewayRequest
 from gateway.session.session import Session
+from gateway.session.states import OVER
 
 if TYPE_CHECKING:
     from gateway.pipeline.parts import Part
@@ -98,7 +99,7 @@ class RemoteAdmin:
     def _answer(self, session: Session, request: LimitRequest, code: int, remark: str, body: bytes = b"") -> None:
         done = (request.code, code)
         self.counts[done] = self.counts.get(done, 0) + 1
-        if not session.over:
+        if session.state != OVER:
             session.conversation.answer(b"" if request.one_way else build_answer(request.opaque, code, remark, body))
             self._wake(session)
 

@@ -26,6 +26,8 @@ from gateway.session.deadlines import quiet_until, tick
 from gateway.session.ending import fail_on_protocol_error, propagate_ends
 from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
+from gateway.session.states import CLOSING, OVER
+from gateway.transport.channel_states import READ_EOF, READ_OPEN, WRITE_FAILED
 from limiter.executor import Executor, Submission
 from limiter.limits import NEVER
 from limiter.request import Request
@@ -103,7 +105,7 @@ class Sweeper:
 
     def wake(self, session: Session) -> None:
         """Let `session` take a turn in the next sweep."""
-        if not session.queued and not session.over:
+        if not session.queued and session.state != OVER:
             session.queued = True
             self._ready.append(session)
 
@@ -191,14 +193,14 @@ class Sweeper:
         if channel.fd != descriptor:
             channel = session.upstream
         if mask & WRITABLE:
-            channel.writable = channel.error is None
+            channel.writable = channel.write_state != WRITE_FAILED
         if mask & GONE:
-            channel.hung_up = True
-            if mask & FAILED and channel is session.client and (channel.eof or session.withheld()):
+            channel.hangup_pending = True
+            if mask & FAILED and channel is session.client and (channel.read_state == READ_EOF or session.withheld()):
                 channel.check()
-        if mask != WRITABLE and not channel.eof:
-            channel.readable = channel.error is None
-        if not session.queued and not session.over:
+        if mask != WRITABLE and channel.read_state == READ_OPEN:
+            channel.readable = True
+        if not session.queued and session.state != OVER:
             session.queued = True
             self._ready.append(session)
 
@@ -212,7 +214,7 @@ class Sweeper:
                 self.wake(session)
 
     def _turn(self, session: Session, now: int, batches: list[Batch]) -> None:
-        if session.over:
+        if session.state == OVER:
             return
         try:
             if session.turn(now, self._buffer):
@@ -250,7 +252,7 @@ class Sweeper:
             for batch in batches_of(submission):
                 session = session_of(batch)
                 deliveries = session.deliveries.batch is batch
-                if session.over or not (deliveries or session.batch is batch):
+                if session.state == OVER or not (deliveries or session.batch is batch):
                     session.give_up(batch)
                     continue
                 try:
@@ -282,7 +284,7 @@ class Sweeper:
             propagate_ends(session, now)
         except Exception as error:  # let it crash: this session only
             self._crashed(session, error)
-        if session.over:
+        if session.state == OVER:
             self._remove(session, None)
             return
         if session.again:
@@ -318,9 +320,9 @@ class Sweeper:
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
                 continue
-            if session.over:
+            if session.state == OVER:
                 self._remove(session, None)
-            elif session.again or session.client.hung_up or session.conversation.draining:
+            elif session.again or session.client.hangup_pending or session.state == CLOSING:
                 self.wake(session)
 
     def _mark_active(self, session: Session) -> None:
@@ -354,7 +356,7 @@ class Sweeper:
 
     def end(self, session: Session) -> None:
         """Take out a session that has ended outside of a turn (`abort`, `send_close`, a batch that broke); wake it if it has not."""
-        if session.over:
+        if session.state == OVER:
             self._remove(session, None)
         else:
             self.wake(session)

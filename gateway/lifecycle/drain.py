@@ -20,6 +20,7 @@ from gateway.ports import RunningGateway
 from gateway.session import description
 from gateway.session.ending import send_close
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close, finish_graceful_close
+from gateway.session.states import CLOSING, HALF_CLOSED
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def begin(session: Session, now: int) -> None:
 
 def is_told(session: Session) -> bool:
     """Whether only its peers' own ends are still waited for."""
-    return session.conversation.draining or (session.graceful_close is not None and session.graceful_close.over)
+    return session.state == HALF_CLOSED or session.state >= CLOSING
 
 
 def tell_drained(session: Session, now: int) -> None:

@@ -8,6 +8,7 @@ from gateway.session.ending import send_close
 from gateway.session.graceful_close import advance_graceful_close
 from gateway.session.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session.session import Session
+from gateway.session.states import CLOSING, DRAINING, OPEN
 from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
@@ -25,7 +26,7 @@ def tick(session: Session, now: int) -> None:
     """A few times a second: heartbeats that are due, deadlines that are over."""
     client = session.client
     upstream = session.upstream
-    if client.hung_up and not session.first_end_at:
+    if client.hangup_pending and not session.first_end_at:
         session.first_end_at = now  # its end may come behind bytes that are not read for now
     session.conversation.release_late_slots(now)
     if session.reports.endings:
@@ -48,11 +49,11 @@ def tick(session: Session, now: int) -> None:
             session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
-        session.client_dead = True
+        session.client_silent = True
         send_close(session, f"the client has been silent for {seconds} s", "heartbeat", now)
     elif silent == BROKER_SILENT:
         seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
-        session.broker_dead = True
+        session.broker_silent = True
         send_close(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
     elif client.backlog > 0 and now - client.sent_at > MAX_UNREAD_NS:
         send_close(session, "the client does not read", "client_stalled", now)
@@ -72,19 +73,17 @@ def quiet_until(session: Session, now: int) -> int:
     conversation = session.conversation
     heard_at = max(client.received_at, upstream.received_at)
     if (
-        session.over
+        session.state != OPEN
         or now - heard_at < CALM_NS
         or now - client.sent_at < CALM_NS
         or now - upstream.sent_at < CALM_NS  # not `max` of three, which compiled code asks Python for
         or session.batch is not None
         or session.first_end_at > 0
         or session.close_due < NEVER
-        or session.draining
         or session.graceful_close is not None
         or session.shared.memory_full
-        or client.hung_up
+        or client.hangup_pending
         or client.backlog + upstream.backlog > 0
-        or conversation.draining
         or not conversation.handshake_done
         or session.budget.waiting() > 0
         or conversation.needs_ticks()
@@ -100,13 +99,13 @@ def quiet_until(session: Session, now: int) -> int:
 
 def _reads_client(session: Session) -> bool:
     """Whether the client's bytes are read as they come."""
-    return session.batch is None and not session.draining and not session.withheld()
+    return session.batch is None and session.state < DRAINING and not session.withheld()
 
 
 def _enforce_handshake_timeout(session: Session, now: int) -> None:
     """Close a session whose handshake is not over in time, however busily either side sends a byte now and then."""
     accepted_at = session.opened_at if session.permit is None else session.permit.accepted_at
-    if session.conversation.draining or now - accepted_at <= session.listener_config.handshake_ns:
+    if session.state >= CLOSING or now - accepted_at <= session.listener_config.handshake_ns:
         return
     fault = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
     reason = f"{fault} within {session.listener_config.handshake_ns / 1e9:g} s (handshake_timeout)"
@@ -120,7 +119,7 @@ def _close_idle(session: Session, now: int) -> None:
     upstream = session.upstream
     heard_at = max(client.received_at, upstream.received_at)
     waiting = session.budget.waiting()
-    busy = session.draining or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
+    busy = session.state >= DRAINING or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
     if not busy and now - heard_at > session.listener_config.idle_ns:
         seconds = session.listener_config.idle_ns / 1e9
         send_close(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle", now)

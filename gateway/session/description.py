@@ -7,6 +7,7 @@ because the one behind it is slow: reader in flow and limiter not, the limiter i
 from __future__ import annotations
 
 from gateway.session.session import Session
+from gateway.session.states import OPEN
 from limiter.credit import Credit
 
 
@@ -33,7 +34,7 @@ def bottleneck(session: Session, now: int) -> str:
 
 def state(session: Session, now: int) -> str:
     """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
-    if session.draining or session.graceful_close is not None:
+    if session.state != OPEN or session.graceful_close is not None:
         return "draining"
     if session.reports.broker_blocked:
         return "blocked"

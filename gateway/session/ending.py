@@ -16,6 +16,9 @@ from typing import Final
 from gateway.pipeline.errors import ProtocolError
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close
 from gateway.session.session import TAKE_IN_NS, Session
+from gateway.session.states import CLOSING, OVER
+from gateway.transport.channel import Channel
+from gateway.transport.channel_states import FIN_PENDING, FIN_SENT, READ_EOF, READ_OPEN, WRITE_FAILED
 from limiter.limits import NEVER
 
 MAX_CONFIRM_WAIT_NS: Final = 2_000_000_000  # for confirms still owed to a client that has finished sending; an fsync takes 0.2 s (a guess)
@@ -23,7 +26,7 @@ MAX_CONFIRM_WAIT_NS: Final = 2_000_000_000  # for confirms still owed to a clien
 
 def propagate_ends(session: Session, now: int) -> None:
     """Pass each side's end on when nothing is in flight before it; finish the session when both have ended."""
-    if session.over:
+    if session.state == OVER:
         return
     if session.conversation.close_reason:
         send_close(session, session.conversation.close_reason, "limit", now)
@@ -31,25 +34,30 @@ def propagate_ends(session: Session, now: int) -> None:
         advance_graceful_close(session, now)
     client = session.client
     upstream = session.upstream
-    if not session.first_end and (client.eof or client.cut is not None or upstream.eof or upstream.cut is not None):
-        session.first_end = "client" if client.eof or client.cut is not None else "broker"
+    if not session.first_end and (_has_ended(client) or _has_ended(upstream)):
+        session.first_end = "client" if _has_ended(client) else "broker"
         session.first_end_at = now
-    if client.cut is not None:  # a reset after either side's FIN is just an end
-        cause = "tls" if isinstance(client.cut, ssl.SSLError) else session.first_end
-        session.finish(cause, "" if client.eof or upstream.eof else str(client.cut))
+    if client.write_state == WRITE_FAILED:  # a reset after either side's FIN is just an end
+        cause = "tls" if isinstance(client.write_error, ssl.SSLError) else session.first_end
+        session.finish(cause, "" if READ_EOF in (client.read_state, upstream.read_state) else str(client.write_error))
         return
-    lost = upstream.eof or upstream.error is not None or session.broker_dead
-    if lost and not session.conversation.draining:
+    lost = upstream.read_state != READ_OPEN or session.broker_silent
+    if lost and session.state < CLOSING:
         _handle_broker_lost(session, now)
-    if session.fin_to_broker or (client.eof and not upstream.shut and _all_forwarded(session, now)):
+    client_done = client.read_state == READ_EOF
+    if upstream.write_state == FIN_PENDING or (client_done and upstream.write_state < FIN_SENT and _all_forwarded(session, now)):
         upstream.shut_down()
-    if (session.fin_to_client or lost) and not session.conversation.rejection_reason:
+    if (client.write_state == FIN_PENDING or lost) and not session.conversation.rejection_reason:
         client.shut_down()
     # Both are read to their end: closing with unread bytes sends a RST. That overtakes the last bytes to the client, and loses the
     # broker's last messages.
-    client_done = client.eof and client.backlog == 0 and (upstream.backlog == 0 or client.shut)
-    if lost and (client_done or session.client_dead):
+    through = client_done and client.backlog == 0 and (upstream.backlog == 0 or client.write_state >= FIN_SENT)
+    if lost and (through or session.client_silent):
         session.finish(session.first_end, "")
+
+
+def _has_ended(channel: Channel) -> bool:
+    return channel.read_state == READ_EOF or channel.write_state == WRITE_FAILED
 
 
 def _all_forwarded(session: Session, now: int) -> bool:
@@ -69,19 +77,19 @@ def _all_forwarded(session: Session, now: int) -> bool:
 def _handle_broker_lost(session: Session, now: int) -> None:
     """The broker's connection has ended: tell the client, unless it began the end. What is on its way to the broker goes nowhere."""
     last_frames = b""
-    if not session.client.eof:
+    if session.client.read_state != READ_EOF:
         last_frames = session.conversation.broker_lost("the broker behind this gateway closed the connection")
-    cut = session.upstream.cut
+    error = session.upstream.write_error
     rejection = session.conversation.rejection_reason
-    if isinstance(cut, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
+    if isinstance(error, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
         session.cause = "tls"
     elif rejection:
         session.cause = session.cause or "broker_closed_early"
         session.detail = session.detail or rejection  # says more than the reset it came with
     elif last_frames:
         session.cause = session.cause or "broker_lost"
-    if cut is not None:
-        session.detail = session.detail or str(cut)
+    if error is not None:
+        session.detail = session.detail or str(error)
     _send_last(session, last_frames, b"", now)
 
 
@@ -96,16 +104,17 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
         session.abandon(session.batch.parts)
         session.batch = None
     _send_last(session, error.farewell or session.conversation.take_replies(), b"", now)
-    if not error.farewell or session.client.cut is not None or session.client.eof:
+    if not error.farewell or _has_ended(session.client):
         session.finish(error.cause, "")
         return
     session.first_end_at = now
-    session.fin_to_client = session.fin_to_broker = True
+    session.client.request_fin()
+    session.upstream.request_fin()
 
 
 def close_gracefully(session: Session, reason: str, cause: str, now: int) -> None:
     """Send the protocol's close; where the client must first get what its broker has forgotten, that now and the close TAKE_IN_NS later."""
-    if session.over or session.conversation.draining or session.close_due < NEVER:
+    if session.state >= CLOSING or session.close_due < NEVER:
         return
     if not session.conversation.has_farewell:
         begin_graceful_close(session, reason, cause, now)
@@ -124,20 +133,23 @@ def close_gracefully(session: Session, reason: str, cause: str, now: int) -> Non
 
 def send_close(session: Session, reason: str, cause: str, now: int) -> None:
     """Tell both sides in the protocol that the gateway closes this connection, then wait for them to close."""
-    if session.over or session.conversation.draining:
+    if session.state >= CLOSING:
         return
     session.cause = cause
     session.detail = session.detail or reason
     to_client, to_broker = session.conversation.farewell(reason)
     _send_last(session, to_client, to_broker, now)
     session.first_end_at = session.first_end_at or now
-    session.fin_to_client = not to_client
-    session.fin_to_broker = not to_broker
+    if not to_client:
+        session.client.request_fin()
+    if not to_broker:
+        session.upstream.request_fin()
 
 
 def _send_last(session: Session, to_client: bytes, to_broker: bytes, now: int) -> None:
     """Send the last bytes to either side; nothing follows them."""
-    session.draining = True
+    if session.state < CLOSING:
+        session.become(CLOSING)
     session.conversation.draining = True
     session.client.queue(to_client, 0, len(to_client))
     session.upstream.queue(to_broker, 0, len(to_broker))

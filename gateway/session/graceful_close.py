@@ -22,8 +22,9 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-from gateway.session.graceful_close_state import GracefulClose
+from gateway.session.graceful_close_state import DONE, GATHERING, GracefulClose
 from gateway.session.session import Session
+from gateway.session.states import CLOSING, DRAINING, HALF_CLOSED, OVER
 
 # How long a client is given to leave by itself: one whose connection ends under a request may notice only at its time-out (measured).
 LEAVE_INACTIVE_NS: Final = 100_000_000  # one that had asked nothing for ACTIVE_NS, and asks nothing now (a guess)
@@ -39,7 +40,7 @@ MAX_NS: Final = 10_000_000_000  # of all this, as after a FIN (`deadlines.py`); 
 
 def begin_graceful_close(session: Session, reason: str, cause: str, now: int) -> None:
     """From now on new requests are rejected or answers gathered; `advance_graceful_close` does the rest."""
-    if session.over or session.graceful_close is not None:
+    if session.state == OVER or session.graceful_close is not None:
         return
     session.conversation.begin_departure()
     conversation = session.conversation
@@ -52,7 +53,7 @@ def begin_graceful_close(session: Session, reason: str, cause: str, now: int) ->
 def advance_graceful_close(session: Session, now: int) -> None:
     """Send the FIN if it is time. Call it whenever something has happened, and a few times a second."""
     close = session.graceful_close
-    if close is None or close.over or session.over:
+    if close is None or close.phase == DONE or session.state == OVER:
         return
     conversation = session.conversation
     if conversation.rejected_after_drain != close.rejections:
@@ -60,15 +61,15 @@ def advance_graceful_close(session: Session, now: int) -> None:
         close.rejected_at = now
         close.leave_ns = REJECTED_NS
     waited = now - close.began_at
-    if close.gathering:
+    if close.phase == GATHERING:
         if session.decode.undecoded() == 0 and not session.client.readable and session.drained(now, BROKER_QUIET_NS):
             finish_graceful_close(session, now)
         elif waited >= MAX_GATHERING_NS or close.gathered_bytes > session.shared.backlog_bytes:
             close.release(session.client)
-            session.draining = True
+            session.begin_drain()
             session.again = True
         return
-    leaves = session.draining or now - close.rejected_at >= close.leave_ns or waited >= MAX_REJECTING_NS
+    leaves = session.state == DRAINING or now - close.rejected_at >= close.leave_ns or waited >= MAX_REJECTING_NS
     if (leaves and session.drained(now, BROKER_QUIET_NS)) or waited >= MAX_NS:
         finish_graceful_close(session, now)
 
@@ -76,16 +77,16 @@ def advance_graceful_close(session: Session, now: int) -> None:
 def finish_graceful_close(session: Session, now: int) -> None:
     """Send the client what was gathered, its last frames and FIN, and read on."""
     close = session.graceful_close
-    if close is None or close.over or session.over or session.conversation.draining:
+    if close is None or close.phase == DONE or session.state >= CLOSING:
         return
     session.cause = close.cause
     session.detail = session.detail or close.reason
     last_frames = session.conversation.depart()
     close.release(session.client)
     close.pass_on(session.client, [last_frames])
-    close.over = True
-    session.draining = False
-    session.fin_to_client = True
+    close.phase = DONE
+    session.become(HALF_CLOSED)
+    session.client.request_fin()
     session.first_end_at = session.first_end_at or now
     session.again = True
     client = session.client

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
 from gateway.pipeline.conversation import Conversation
@@ -26,7 +26,9 @@ from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.shared import Shared
+from gateway.session.states import CLOSING, DRAINING, OPEN, OVER, STEPS
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import READ_EOF
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.limits import NEVER
 
@@ -74,16 +76,13 @@ class Session:
         self.shared = shared
         self.deliveries = stages.deliveries
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
-        self.graceful_close: GracefulClose | None = None  # the gateway is leaving, or has left, a client that it cannot say farewell to
+        self.graceful_close: GracefulClose | None = None  # one has begun; its protocol has no farewell
         self.forward = stages.forward
         self.again = False
-        self.over = False
+        self.state: u8 = OPEN
         self.queued = False  # for the loop: already on its list for this sweep
-        self.draining = False
-        self.client_dead = False  # it has fallen silent: nothing more of it is waited for, its end included
-        self.broker_dead = False
-        self.fin_to_client = False  # nothing more goes there: FIN when the backlog is gone
-        self.fin_to_broker = False
+        self.client_silent = False  # for too long: nothing more of it is waited for, its end included
+        self.broker_silent = False
         self.decode = stages.decode
         self.pipeline = stages.pipeline
         self.freed = 0  # requests in flight that have ended since something held was judged again: there may be room for it now
@@ -91,16 +90,16 @@ class Session:
         self.timed = NEVER  # for the loop: the `due` it has a timer for
         self.settled_in = 0  # for the loop: number of the sweep it was last settled in
         self.idle_until = 0  # for the loop: when there is something to do here next (`deadlines.quiet_until`); 0: something has happened
-        self.first_end = ""  # whose end came first: "client" or "broker"
+        self.first_end = ""  # which side ended first: "client" or "broker"
         self.first_end_at = 0  # when
-        self.idle_bytes = 0  # what `buffered` said when it came to rest
+        self.idle_bytes = 0  # what `buffered` said when it became idle
         self.permit = permit
         self.number = number
         self.listener_config = config
         self.cause = ""  # why it ended: the label of sluice_connections_closed_total
         self.detail = ""  # one line for the log
         self.opened_at = 0
-        self.close_due = NEVER  # when to say farewell for the reason in `detail`, see `ending.close_gracefully`
+        self.close_due = NEVER  # when to send the protocol's close for the reason in `detail`, see `ending.close_gracefully`
         self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(config.flow, self.conversation, upstream)
@@ -116,7 +115,7 @@ class Session:
         self._relay(now, buffer)
         if self.reports.endings:
             self.end_flights(now)
-        if self.conversation.draining:
+        if self.state >= CLOSING:
             self._discard(buffer)
             return False
         return self.batch is None and self._advance(now, buffer)
@@ -126,7 +125,7 @@ class Session:
         batch = self.batch
         assert batch is not None
         self.batch = None
-        if self.conversation.draining:  # the farewell was said meanwhile: nothing may follow it
+        if self.state >= CLOSING:  # the last bytes are queued by now: nothing may follow them
             self.abandon(batch.parts)
             return
         batch.now = max(now, verdict_now)
@@ -138,7 +137,7 @@ class Session:
 
     def settle(self, now: int) -> None:
         """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
-        if self.over:
+        if self.state == OVER:
             return
         if self.reports.unread and self.reports.gateway_requests:
             self._hand_over_gateway_requests()
@@ -154,7 +153,7 @@ class Session:
         """When there will be something to do without a word from either side. Not while the judge has it, nor after the farewell: a time
         that is over would have the loop turn round and round until it comes to it.
         """
-        if self.conversation.draining:
+        if self.state >= CLOSING:
             return NEVER
         held_due = self.budget.next_due if self.batch is None else NEVER
         return min(held_due, self.budget.ask_due if self.deliveries.batch is None else NEVER)
@@ -180,9 +179,9 @@ class Session:
 
     def reads_broker(self) -> bool:
         """Whether the broker's bytes are read as they come."""
-        if self.upstream.eof or self.client.backlog > self.shared.backlog_bytes:
+        if self.upstream.read_state == READ_EOF or self.client.backlog > self.shared.backlog_bytes:
             return False
-        return self.deliveries.may_read(memory_full=self.shared.memory_full, last_words=self.upstream.hung_up)
+        return self.deliveries.may_read(memory_full=self.shared.memory_full, last_words=self.upstream.hangup_pending)
 
     def _relay(self, now: int, buffer: memoryview) -> None:
         """One read from the broker, passed on to the client."""
@@ -194,7 +193,7 @@ class Session:
         if self.budget.parked_bytes:
             most = self.deliveries.read_bytes(len(buffer))
         data = upstream.read(most, buffer)
-        if not data or conversation.draining:  # after the farewell nothing of the broker's goes to the client
+        if not data or self.state >= CLOSING:  # then nothing of the broker's goes to the client
             return
         upstream.received_at = now
         out: list[bytes] = []
@@ -234,7 +233,7 @@ class Session:
         """One read of the client's socket."""
         most: i64 = len(buffer)
         left = self.conversation.frame_left
-        if left and (self.draining or self._full()):  # only what the broker still lacks of the frame it stands in
+        if left and (self.state == DRAINING or self._full()):  # only what the broker still lacks of the frame it stands in
             most = min(most, left)
         data = self.client.read(most, buffer)
         if data:
@@ -259,11 +258,11 @@ class Session:
 
     def _wants_client(self) -> bool:
         """Whether there is something of the client's to read or decode, and room for it."""
-        if self.conversation.draining:
+        if self.state >= CLOSING:
             return self.client.readable
         readable = self.client.readable
-        if self.draining and not self.conversation.frame_left:
-            readable = readable and self.client.hung_up  # it has finished: what it sent before it went is part of what is in flight
+        if self.state == DRAINING and not self.conversation.frame_left:
+            readable = readable and self.client.hangup_pending  # it has finished: what it sent before it went is part of what is in flight
         return (readable or self.decode.pending) and not self.withheld()
 
     def withheld(self) -> bool:
@@ -326,7 +325,12 @@ class Session:
 
     def begin_drain(self) -> None:
         """Take no more from the client; what is in flight goes its way."""
-        self.draining = True
+        if self.state == OPEN:
+            self.become(DRAINING)
+
+    def become(self, state: u8) -> None:
+        assert state in STEPS[self.state], f"a session in state {self.state} cannot become {state}"
+        self.state = state
 
     def drained(self, now: int, quiet_ns: int) -> bool:
         """Whether nothing is in flight any more: nothing with the judge, held or queued, no answer outstanding.
@@ -337,7 +341,7 @@ class Session:
         if self.conversation.keeps_forgotten():
             self.forgotten_at = now
             return False
-        unread = self.decode.pending or (self.client.hung_up and self.client.readable)
+        unread = self.decode.pending or (self.client.hangup_pending and self.client.readable)
         conversation = self.conversation
         quiet = now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns
         answered = (conversation.knows_answers() or quiet) if conversation.settled() else (quiet and not conversation.answers_all())
@@ -359,9 +363,9 @@ class Session:
 
     def finish(self, cause: str, detail: str) -> None:
         """The session is over; what was said before about why stands."""
-        if self.over:
+        if self.state == OVER:
             return
-        self.over = True
+        self.become(OVER)
         self.cause = self.cause or cause
         self.detail = self.detail or detail
 
@@ -404,5 +408,5 @@ class Session:
                 self.shared.accounts.tally_of(key).abandoned += part.count * part.messages
 
     def __repr__(self) -> str:
-        state = "over" if self.over else "draining" if self.draining else "open"
+        state = ("open", "half closed", "draining", "closing", "over")[self.state]
         return f"<Session {self.number} {state} {self.listener_config.protocol} client={self.client} upstream={self.upstream}>"

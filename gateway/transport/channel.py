@@ -3,7 +3,9 @@
 Edge-triggered (EPOLLET): the kernel tells once that a socket became readable or writable, so the channel remembers it (`readable`,
 `writable`) until a call says otherwise. That saves one `epoll_ctl` per change of interest, which level-triggered loops pay twice for
 every blocked send. A read shorter than asked has emptied a stream socket (epoll(7)), so the call that would only say EAGAIN is saved
-too, unless the peer has hung up: then reading goes on until it says so.
+too, unless the peer has hung up: then reading goes on until its end shows.
+
+How either direction ends is in `channel_states.py`.
 
 The backlog is bounded by its owner: a session stops reading one side while the other side's backlog is above its cap.
 """
@@ -14,14 +16,28 @@ import os
 import socket
 from typing import Any, Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
-IOV: Final = 64  # slices per writev; Linux allows 1,024, beyond 64 no gain was measured (a guess kept small)
-READ: Final = 65_536  # bytes asked for while less comes: what is not filled is given back at once, but it has to be there first
-SMALL: Final = 1024  # bytes; joining slices that are shorter on average costs less than handing each to the kernel (a guess)
-SHORT: Final = 4096  # bytes; copying a shorter slice costs less than a view of it, which takes three objects: 0.3 µs (2026-11)
-FEW: Final = 479  # the same where only as much has come for some time: with Python's header it is the most that its own allocator serves
-LATELY: Final = 8  # reads; a longer message than FEW costs a second one, so it must be rare (a guess)
+from gateway.transport.channel_states import (
+    FIN_PENDING,
+    FIN_SENT,
+    READ_EOF,
+    READ_FAILED,
+    READ_OPEN,
+    READ_STEPS,
+    WRITE_FAILED,
+    WRITE_OPEN,
+    WRITE_STEPS,
+)
+
+MAX_IOV: Final = 64  # slices per writev; Linux allows 1,024, beyond 64 no gain was measured (a guess kept small)
+READ_BYTES: Final = 65_536  # asked for per read while less comes; what is not filled is given back, but it has to be allocated first
+JOIN_BELOW_MEAN_BYTES: Final = 1024  # joining slices that are shorter on average costs less than handing each to the kernel (a guess)
+COPY_BELOW_BYTES: Final = 4096  # copying a shorter slice costs less than a view of it, which takes three objects: 0.3 µs (2026-11)
+# Asked for per read where no more has come for some time. pymalloc, Python's own allocator, serves up to 512 bytes from its pools, and a
+# bytes object of 479 takes 512 with its header; anything longer is malloc's.
+SMALL_READ_BYTES: Final = 479
+MIN_SMALL_READS: Final = 8  # reads in a row before that; a longer message costs a second read, so it must be rare (a guess)
 
 # The system's calls, looked up once: compiled code would look in two dictionaries each time.
 read: Final = os.read
@@ -39,26 +55,26 @@ class Channel:
         self._handle: Any = self.fd  # the same as the system's calls take it: compiled code would make an object of it each time
         self.readable = True
         self.writable = True
-        self.hung_up = False  # the kernel announced the peer's FIN or an error: read until it shows
-        self.eof = False  # the peer's FIN was read
-        self.shut = False  # we have sent our FIN
+        self.hangup_pending = False  # the kernel announced the peer's FIN or an error: read until it shows
+        self.read_state: u8 = READ_OPEN
+        self.write_state: u8 = WRITE_OPEN
         self.closed = False
-        self._pieces = False  # something is in `_backlog`
+        self._has_backlog = False  # something is in `_backlog`
         self.lends_certificate = False  # a client's side of TLS, with a certificate of the gateway's own to show
-        self.cut: OSError | None = None  # sending failed: nothing more can be sent, but what has come may still be read
+        self.write_error: OSError | None = None  # why sending failed
         self.queued = 0
         self.sent = 0
-        self._first: memoryview | bytes | None = None  # the first piece of what is queued, nearly always the only one, unless `_lined_up`
+        self._head: memoryview | bytes | None = None  # the first piece of what is queued, nearly always the only one; see `_as_list`
         self.received = 0  # bytes
         self.received_at = 0  # monotonic ns of the last byte read; kept by the owner
         self.sent_at = 0  # monotonic ns of the last byte the socket took
         self.blocked_at = 0  # monotonic ns since when the backlog waits for the socket; 0: it does not
-        self._most: i64 = READ  # to be asked for by the next `read`
-        self._few: i64 = 0  # reads in a row that brought FEW bytes at most
-        self.error: OSError | None = None  # reading failed: nothing more will come
-        self.blocked_ns = 0  # all such waits that are over
+        self._next_read_bytes: i64 = READ_BYTES  # to be asked for by the next `read`
+        self._small_reads_in_row: i64 = 0  # that brought SMALL_READ_BYTES at most
+        self.read_error: OSError | None = None  # why reading failed
+        self.blocked_ns = 0  # waits for the socket that are over
         self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
-        self.certificate_user: str | None = None  # whom the peer's certificate names, where TLS has verified one
+        self.certificate_user: str | None = None  # the user that the peer's certificate names, where TLS has verified one
         self.sock = sock
 
     @property
@@ -67,14 +83,14 @@ class Channel:
         return self.queued - self.sent
 
     def read(self, most: i64, buffer: memoryview) -> bytes:
-        """What has come, at most `most` bytes; b"" for nothing. Sets `eof`, `readable` and `error`. `buffer` is for who cannot do without.
+        """What has come, at most `most` bytes; b"" for nothing. Sets `readable` and `read_state`. `buffer` is used by TlsChannel only.
 
         The kernel writes into the very bytes that are then passed on: a read into a buffer of the loop's, and out of it, took 0.5 µs more
         (2026-11).
         """
-        asked: i64 = min(most, self._most)
+        asked: i64 = min(most, self._next_read_bytes)
         try:
-            data = read(self._handle, READ) if asked == READ else read(self._handle, asked)
+            data = read(self._handle, READ_BYTES) if asked == READ_BYTES else read(self._handle, asked)
         except BlockingIOError:
             self.readable = False
             return b""
@@ -83,82 +99,83 @@ class Channel:
             return b""
         count: i64 = len(data)
         if count == 0:
-            self.eof = True
+            if self.read_state == READ_OPEN:
+                self._end_reading(READ_EOF)
             self.readable = False
             return b""
         if count < asked:
-            self._few = self._few + 1 if count <= FEW else 0
-            self._most = READ if self._few < LATELY else FEW
-            if not self.hung_up:
+            self._small_reads_in_row = self._small_reads_in_row + 1 if count <= SMALL_READ_BYTES else 0
+            self._next_read_bytes = READ_BYTES if self._small_reads_in_row < MIN_SMALL_READS else SMALL_READ_BYTES
+            if not self.hangup_pending:
                 self.readable = False
         else:
-            self._few = 0
-            self._most = READ if asked == FEW else max(most, READ)
+            self._small_reads_in_row = 0
+            self._next_read_bytes = READ_BYTES if asked == SMALL_READ_BYTES else max(most, READ_BYTES)
         self.received += count
         return data
 
     def queue(self, data: bytes, start: i64, end: i64) -> None:
         """Put `data[start:end]` behind the backlog; nothing long is copied."""
         size = end - start
-        if size == 0 or self.cut is not None:
+        if size == 0 or self.write_state == WRITE_FAILED:
             return
         piece: memoryview | bytes = data
         if size != len(data):
             waits = not self.writable and size * 2 < len(data)  # then a small slice must not keep a whole read alive
-            piece = data[start:end] if size <= SHORT or waits else memoryview(data)[start:end]
+            piece = data[start:end] if size <= COPY_BELOW_BYTES or waits else memoryview(data)[start:end]
         if self.queued == self.sent:
-            self._first = piece
+            self._head = piece
         else:
             self._backlog.append(piece)
-            self._pieces = True
+            self._has_backlog = True
         self.queued += size
 
     def flush(self, now: int) -> None:
         """Send as much of the backlog as the socket takes."""
-        if self.queued == self.sent or not self.writable or self.cut is not None:
+        if self.queued == self.sent or not self.writable or self.write_state == WRITE_FAILED:
             return
         if self.blocked_at:
             self.blocked_ns += now - self.blocked_at
             self.blocked_at = 0
         before = self.sent
-        if self._pieces and len(self._backlog) > 1 and self.queued - before < SMALL * len(self._backlog):
-            self._first = b"".join(self._lined_up())
+        if self._has_backlog and len(self._backlog) > 1 and self.queued - before < JOIN_BELOW_MEAN_BYTES * len(self._backlog):
+            self._head = b"".join(self._as_list())
             self._backlog = []
-            self._pieces = False
+            self._has_backlog = False
         try:
-            first = self._first
-            if first is not None and not self._pieces:
+            first = self._head
+            if first is not None and not self._has_backlog:
                 taken = write(self._handle, first)
                 self.sent += taken
                 if self.sent == self.queued:
-                    self._first = None
+                    self._head = None
                 else:
-                    self._first = memoryview(first)[taken:]
+                    self._head = memoryview(first)[taken:]
             while self.sent != self.queued:
-                taken = write_all(self._handle, self._lined_up()[:IOV])
+                taken = write_all(self._handle, self._as_list()[:MAX_IOV])
                 self.sent += taken
                 self._consume(taken)
-            self._pieces = False
+            self._has_backlog = False
         except BlockingIOError:
             self.writable = False
             self.blocked_at = now
             self._detach()
         except OSError as error:
-            self._cut_off(error)
+            self._fail_writing(error)
         if self.sent != before:
             self.sent_at = now
 
-    def _lined_up(self) -> list[memoryview | bytes]:
-        """All that is queued, in order, in `_backlog`."""
-        if self._first is not None:
-            self._backlog.insert(0, self._first)
-            self._pieces = True
-            self._first = None
+    def _as_list(self) -> list[memoryview | bytes]:
+        """`_backlog`, with all that is queued in order; the head moves there."""
+        if self._head is not None:
+            self._backlog.insert(0, self._head)
+            self._has_backlog = True
+            self._head = None
         return self._backlog
 
     def _detach(self) -> None:
-        """What has to wait keeps its own bytes only: a small slice must not keep a whole read alive."""
-        backlog = self._lined_up()
+        """Copy small slices of long reads out of these: what has to wait must not keep a whole read alive."""
+        backlog = self._as_list()
         for index, view in enumerate(backlog):
             if isinstance(view, memoryview) and isinstance(view.obj, bytes) and len(view) * 2 < len(view.obj):
                 backlog[index] = bytes(view)
@@ -182,36 +199,51 @@ class Channel:
             taken -= size
         del backlog[:gone]
 
+    def request_fin(self) -> None:
+        """Nothing more is to be sent: the owner calls `shut_down` until FIN is sent."""
+        if self.write_state == WRITE_OPEN:
+            self._step_writing(FIN_PENDING)
+
     def shut_down(self) -> None:
         """Send FIN, once, when the backlog is empty."""
         if not self.backlog:
             self._send_fin()
 
     def _send_fin(self) -> None:
-        if self.shut or self.closed:
+        if self.write_state >= FIN_SENT or self.closed:
             return
-        self.shut = True
+        self._step_writing(FIN_SENT)
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError as error:
-            self._cut_off(error)
+            self._fail_writing(error)
 
-    def _cut_off(self, error: OSError) -> None:
-        """Nothing more can be sent, and what was queued is lost. The peer's last words may still be there: read until its end shows."""
-        if self.cut is None:
-            self.cut = error
-        self.hung_up = True
-        self.readable = self.error is None and not self.eof
+    def _fail_writing(self, error: OSError) -> None:
+        """Nothing more can be sent, and what was queued is lost. The peer's last bytes may still be there: read until its end shows."""
+        if self.write_state != WRITE_FAILED:
+            self._step_writing(WRITE_FAILED)
+            self.write_error = error
+        self.hangup_pending = True
+        self.readable = self.read_state == READ_OPEN
         self.writable = False
-        self._first = None
+        self._head = None
         self._backlog.clear()
         self.queued = self.sent
 
     def fail(self, error: OSError) -> None:
         """The socket is of no more use; what was queued is lost."""
-        if self.error is None:
-            self.error = error
-        self._cut_off(error)
+        if self.read_state == READ_OPEN:
+            self._end_reading(READ_FAILED)
+            self.read_error = error
+        self._fail_writing(error)
+
+    def _end_reading(self, state: u8) -> None:
+        assert state in READ_STEPS[self.read_state], f"reading in state {self.read_state} cannot become {state}"
+        self.read_state = state
+
+    def _step_writing(self, state: u8) -> None:
+        assert state in WRITE_STEPS[self.write_state], f"writing in state {self.write_state} cannot become {state}"
+        self.write_state = state
 
     def send_blocked_ns(self, now: int) -> int:
         """How long a backlog has waited for the socket so far, the present wait included: a counter."""
@@ -224,10 +256,12 @@ class Channel:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._first = None
+            self._head = None
             self._backlog.clear()
             self.sock.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"error {self.cut}" if self.cut else "eof" if self.eof else "open"
+        state = "closed" if self.closed else "eof" if self.read_state == READ_EOF else "open"
+        if self.write_error is not None and not self.closed:
+            state = f"error {self.write_error}"
         return f"<Channel {state} fd={self.fd} received={self.received} sent={self.sent} backlog={self.backlog}>"

@@ -8,6 +8,7 @@ import trio
 
 from gateway.clock import now_ns
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import READ_OPEN
 
 READ_BYTES: Final = 16_384
 
@@ -17,7 +18,7 @@ async def read_some(channel: Channel) -> bytes:
     buffer = memoryview(bytearray(READ_BYTES))
     while True:
         data = channel.read(READ_BYTES, buffer)
-        if data or channel.eof or channel.error is not None:
+        if data or channel.read_state != READ_OPEN:
             return data
         await trio.lowlevel.wait_readable(channel.fd)
 

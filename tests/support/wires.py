@@ -22,10 +22,12 @@ from gateway.event_loop.sweeper import Sweeper
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
 from gateway.session.shared import Shared
+from gateway.session.states import BROKER_LEGAL, CLIENT_LEGAL, CLOSING, DRAINING
 from gateway.transport.channel import Channel
 from limiter.bypass import Bypass, BypassBound
 from limiter.executor import Executor
 from limiter.judge import Judge
+from limiter.limits import NEVER
 from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
 
@@ -110,12 +112,18 @@ class Wires:
         if self.at_end is not None:
             self.at_end(session, error)
 
+    def sweep(self, wait_s: float = 0.0) -> None:
+        """One sweep, after which every session is in a state that the tables have."""
+        self.sweeper.sweep(self.now(), wait_s)
+        for session in self.sweeper.sessions.values():
+            assert_legal(session)
+
     def run(self, seconds: float = 0.02) -> None:
         """Sweep until nothing has happened for `seconds`, nor in a whole sweep: this process may have stood still for so long itself."""
         quiet_since = time.monotonic()
         while True:
             before = self._progress()
-            self.sweeper.sweep(self.now(), 0.001)
+            self.sweep(0.001)
             if self._progress() != before:
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since >= seconds:
@@ -126,7 +134,7 @@ class Wires:
         deadline = time.monotonic() + within
         while not condition():
             assert time.monotonic() < deadline, f"not within {within} s: {self.sweeper}"
-            self.sweeper.sweep(self.now(), 0.001)
+            self.sweep(0.001)
 
     def now(self) -> int:
         """The sessions' clock: monotonic ns, plus what `elapse` has put on."""
@@ -142,7 +150,7 @@ class Wires:
             self._ahead += int(TICK_S * 1e9)
             self.sweeper.tick(self.now())
             for _ in range(3):  # what was written must be announced, read and passed on
-                self.sweeper.sweep(self.now(), 0.0)
+                self.sweep()
             if each is not None:
                 each()
 
@@ -178,3 +186,13 @@ class Wires:
             end.close()
         self.sweeper.close()
         self.executor.close(5)
+
+
+def assert_legal(session: Session) -> None:
+    """A session that has settled is in one of the combinations of `gateway/session/states.py`."""
+    client, upstream = session.client, session.upstream
+    assert (client.read_state, client.write_state) in CLIENT_LEGAL[session.state], repr(session)
+    assert (upstream.read_state, upstream.write_state) in BROKER_LEGAL[session.state], repr(session)
+    assert session.conversation.draining == (session.state >= CLOSING), repr(session)
+    assert session.state >= CLOSING or not (session.client_silent or session.broker_silent), repr(session)
+    assert session.state >= DRAINING or session.close_due == NEVER, repr(session)

@@ -32,6 +32,7 @@ from typing import Final, cast
 from mypy_extensions import i64
 
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_FAILED, READ_OPEN, WRITE_FAILED
 from gateway.transport.tls.context import explain
 
 RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
@@ -77,7 +78,7 @@ class TlsChannel(Channel):
         fetches = FETCHES
         records = RECORDS
         drained = False
-        while count < size and records > 0 and not self._ended and self.error is None:
+        while count < size and records > 0 and not self._ended and self.read_state != READ_FAILED:
             records -= 1
             got = self._decrypt(view, count, size)
             if got > 0:
@@ -93,14 +94,15 @@ class TlsChannel(Channel):
                 fetched = self._fetch(asked)
                 if fetched < 0:
                     break
-                drained = fetched < asked and not self.hung_up
+                drained = fetched < asked and not self.hangup_pending
                 self._feed()
         if self._outgoing.pending > OWN:
             self.fail(OSError(errno.EPROTO, "TLS: the peer asks for new keys again and again and does not read the answers"))
         if count:
             self.received += count
         elif self._ended:
-            self.eof = True
+            if self.read_state == READ_OPEN:
+                self._end_reading(READ_EOF)
             self.readable = False
         return count
 
@@ -164,7 +166,7 @@ class TlsChannel(Channel):
         """Decrypt everything OpenSSL has: at most two records. What was fetched and not yet given to it is safe where it is."""
         aside = bytearray()
         scratch = memoryview(bytearray(RECORD))
-        while not self._ended and self.error is None:
+        while not self._ended and self.read_state != READ_FAILED:
             count = self._decrypt(scratch, 0, RECORD)
             if count < 0:
                 break
@@ -173,13 +175,13 @@ class TlsChannel(Channel):
             if self._aside is not None:
                 aside[:0] = self._aside
             self._aside = aside
-            self.readable = self.error is None
+            self.readable = self.read_state != READ_FAILED
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def flush(self, now: int) -> None:
         """Encrypt and send as much of the backlog as the socket takes."""
-        if not self.writable or self.cut is not None:
+        if not self.writable or self.write_state == WRITE_FAILED:
             return
         if self.blocked_at:
             self.blocked_ns += max(now - self.blocked_at, 0)
@@ -197,18 +199,18 @@ class TlsChannel(Channel):
                     self.sent = marks.popleft()[1]
         except BlockingIOError:
             self.writable = False
-            self.blocked_at = now if self.queued > self.sent else 0  # OpenSSL's own words are nobody's backlog
+            self.blocked_at = now if self.queued > self.sent else 0  # what OpenSSL sends of its own accord is nobody's backlog
             self._detach()
         except OSError as error:
-            self._cut_off(error)
+            self._fail_writing(error)
         if self._taken != before:
             self.sent_at = now
-        if self._notified and self._wire is None and self.cut is None:
+        if self._notified and self._wire is None and self.write_state != WRITE_FAILED:
             self._send_fin()
 
     def _encrypt(self) -> bool:
         """Make the next ciphertext, in records as large as they may be; whether there is any. Raises OSError."""
-        backlog = self._lined_up()
+        backlog = self._as_list()
         outgoing = self._outgoing
         records = [outgoing.read()]
         self._encrypted += len(records[0])
@@ -249,11 +251,11 @@ class TlsChannel(Channel):
 
     def shut_down(self) -> None:
         """Send close_notify and FIN, once, when the backlog is empty. The peer may go on sending."""
-        if self.shut or self.closed or self.cut is not None or self.queued != self.sent:
+        if self.write_state >= FIN_SENT or self.closed or self.queued != self.sent:
             return
         if not self._notified:
             self._set_aside()
-            if self.cut is not None:
+            if self.write_state == WRITE_FAILED:
                 return
             self._notified = True
             try:
@@ -265,14 +267,14 @@ class TlsChannel(Channel):
                 return
         self.flush(self.sent_at)
 
-    def _cut_off(self, error: OSError) -> None:
-        super()._cut_off(error)
+    def _fail_writing(self, error: OSError) -> None:
+        super()._fail_writing(error)
         self._wire = None
         self._marks.clear()
 
     def fail(self, error: OSError) -> None:
         """As Channel.fail; where it is OpenSSL that gave up, the peer is told why (an alert) if its socket takes it now."""
-        if self.error is None and isinstance(error, ssl.SSLError) and self._wire is None:
+        if self.write_state != WRITE_FAILED and isinstance(error, ssl.SSLError) and self._wire is None:
             try:
                 alert = self._outgoing.read()
                 if alert:

@@ -12,6 +12,7 @@ from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.lifecycle.drain import DRAIN_S, Gateway, begin, drain, tell_late
 from gateway.pipeline.held_budget import HeldBudget
+from gateway.session.states import OPEN
 
 
 class Floor:
@@ -19,7 +20,9 @@ class Floor:
 
     def __init__(self) -> None:
         conversation = SimpleNamespace(has_farewell=True, draining=False, budget=HeldBudget())
-        self.sessions: dict[int, Any] = {1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, graceful_close=None)}
+        self.sessions: dict[int, Any] = {
+            1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, graceful_close=None, state=OPEN)
+        }
         self.turns: list[object] = []
         self.closed = False
 

@@ -15,6 +15,7 @@ from gateway.counting.access_log_lines import text_of
 from gateway.session import description
 from gateway.session.ending import close_gracefully, send_close
 from gateway.session.listener_config import ListenerConfig
+from gateway.transport.channel_states import FIN_SENT
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -165,7 +166,7 @@ def test_a_broker_that_goes_away_is_noticed_although_it_is_not_read() -> None:
         wires.run()
         assert not wires.session().reads_broker()
         broker.close()
-        wires.until(lambda: wires.session().client.shut)
+        wires.until(lambda: wires.session().client.write_state == FIN_SENT)
         client.close()
         wires.until(lambda: bool(wires.ended))
         totals = wires.totals("amqp", QUEUE, "consume")

@@ -25,6 +25,7 @@ from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import READ_EOF
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support import amqp
@@ -128,7 +129,7 @@ def test_our_heartbeats_keep_no_session_alive_whose_client_has_gone() -> None:
         client.shutdown(socket.SHUT_WR)
         w.run()
         session = w.session()
-        assert session.client.eof
+        assert session.client.read_state == READ_EOF
         now = now_ns()
         for _ in range(4 * 600):  # ten minutes of ticks
             now += S // 4

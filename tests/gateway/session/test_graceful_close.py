@@ -11,8 +11,10 @@ import pytest
 from gateway.session import description
 from gateway.session.ending import close_gracefully
 from gateway.session.graceful_close import MAX_NS, MAX_REJECTING_NS, begin_graceful_close, finish_graceful_close
+from gateway.session.graceful_close_state import DONE
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import FIN_SENT
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support import stored_messages
@@ -71,7 +73,7 @@ def test_a_client_that_understands_is_sent_elsewhere_and_gets_what_it_had_asked_
         assert told(wires.received(client)) == [(1500, 2), (1500, 4), (1500, 5)]
         wires.elapse(2)
         assert description.describe(wires.session(), wires.now())["state"] == "draining"
-        assert not wires.session().client.shut, "the answer to the first is outstanding"
+        assert wires.session().client.write_state < FIN_SENT, "the answer to the first is outstanding"
         broker.sendall(response(1))
         wires.run()
         assert wires.received(client) == response(1)
@@ -88,7 +90,7 @@ def test_after_the_end_of_what_it_is_told_its_one_way_requests_still_arrive_and_
         wires.run()
         leave(wires)
         wires.elapse(0.75)
-        assert not wires.session().client.shut, "it has just asked something: it may ask again"
+        assert wires.session().client.write_state < FIN_SENT, "it has just asked something: it may ask again"
         wires.elapse(2 * TICK_S)
         assert wires.received(client) == response(1)
         assert closed(client)
@@ -121,7 +123,7 @@ def test_over_tcp_answers_and_end_arrive_together() -> None:
         wires.until(lambda: wires.session().conversation.settled() is False)
         leave(wires)
         broker.sendall(response(1) + response(2))
-        wires.until(lambda: wires.session().client.shut)
+        wires.until(lambda: wires.session().client.write_state == FIN_SENT)
         assert client.recv(1 << 16) == response(1) + response(2)
         poll = select.poll()
         poll.register(client, select.POLLRDHUP)
@@ -152,7 +154,7 @@ def test_a_client_that_has_just_begun_to_poll_is_not_given_as_long_as_one_that_s
         wires.run()
         leave(wires)
         wires.elapse(TICK_S)
-        assert not wires.session().client.shut
+        assert wires.session().client.write_state < FIN_SENT
         wires.elapse(TICK_S)
         assert told(wires.received(client)) == [(1500, 1)]
         assert closed(client)
@@ -187,7 +189,7 @@ def test_words_of_the_gateway_never_stand_within_an_answer_and_no_answer_is_cut(
         wires.run()
         assert wires.received(client) == answer[:600]
         wires.elapse(2 * TICK_S)
-        assert not wires.session().client.shut
+        assert wires.session().client.write_state < FIN_SENT
         broker.sendall(answer[600:])
         wires.run()
         got = wires.received(client)
@@ -247,7 +249,7 @@ def test_others_that_do_not_come_to_rest_are_not_read_any_more_after_a_second(la
         client.sendall(asked[3])
         wires.run()
         assert wires.received(broker) == b"".join(asked[:3])
-        assert not wires.session().client.shut
+        assert wires.session().client.write_state < FIN_SENT
         broker.sendall(response(3))
         wires.run()
         assert wires.received(client) == response(3)
@@ -286,7 +288,7 @@ def test_a_broker_that_never_answers_is_waited_for_until_it_has_been_silent_for_
         wires.run()
         leave(wires)
         wires.elapse(0.75)
-        assert not wires.session().client.shut
+        assert wires.session().client.write_state < FIN_SENT
         wires.elapse(0.5)
         assert closed(client)
 
@@ -301,7 +303,7 @@ def test_a_client_that_goes_on_asking_is_told_for_two_seconds_and_then_closed() 
         leave(wires)
         asked = [2]
         began_at = wires.now()
-        while not wires.session().client.shut:
+        while wires.session().client.write_state < FIN_SENT:
             client.sendall(heartbeat(opaque=asked[-1]))
             wires.run(0.002)
             asked.append(asked[-1] + 1)
@@ -324,7 +326,7 @@ def test_a_held_send_goes_its_way_first() -> None:
         wires.run()
         forwarded += wires.received(broker)
         assert forwarded == b"".join(sends)
-        assert not wires.session().client.shut
+        assert wires.session().client.write_state < FIN_SENT
         broker.sendall(response(2) + response(3))
         wires.run()
         wires.elapse(1)  # it is left a second after it was told, however long the machine took until here
@@ -366,9 +368,9 @@ def test_nobody_is_waited_for_for_ever() -> None:
         wires.elapse(MAX_NS / S - TICK_S)
         close = wires.session().graceful_close
         assert close is not None
-        assert not close.over
+        assert close.phase != DONE
         wires.elapse(2 * TICK_S)
-        assert close.over
+        assert close.phase == DONE
 
 
 def test_a_name_servers_client_gets_its_route_before_the_end() -> None:
@@ -383,7 +385,7 @@ def test_a_name_servers_client_gets_its_route_before_the_end() -> None:
         answer = response(1, body=route)
         broker.sendall(answer[:-20])
         wires.run()
-        assert not wires.session().client.shut
+        assert wires.session().client.write_state < FIN_SENT
         broker.sendall(answer[-20:])
         wires.run()
         (got,) = split_frames(wires.received(client))
@@ -405,4 +407,4 @@ def test_a_connection_that_was_never_used_is_closed_at_once_and_leaving_twice_is
         wires.run()
         ((session, _),) = wires.ended
         assert (session.cause, session.detail) == ("drain", "the gateway is stopping")
-        assert repr(session.graceful_close) == "<GracefulClose over rejections=0 the gateway is stopping>"
+        assert repr(session.graceful_close) == "<GracefulClose done rejections=0 the gateway is stopping>"

@@ -10,6 +10,7 @@ from pamqp import commands
 
 from gateway.admission import UNKNOWN_USER, Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.session.listener_config import ListenerConfig
+from gateway.session.states import DRAINING
 from support import amqp
 from support.rocketmq import heartbeat, send
 from support.wires import Wires
@@ -154,7 +155,7 @@ def test_a_handshake_that_trickles_on_is_closed_at_its_deadline(stage: str) -> N
         del rest[:begun]
 
         def trickle() -> None:
-            if wires.sweeper.sessions and not wires.session().draining and len(rest) > 1:
+            if wires.sweeper.sessions and wires.session().state < DRAINING and len(rest) > 1:
                 pair.client.sendall(bytes([rest.pop(0)]))
 
         wires.elapse(9.5, trickle)

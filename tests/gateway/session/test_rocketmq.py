@@ -15,6 +15,7 @@ import pytest
 from gateway.protocols.rocketmq.broker_stream import MAX_HEAD_BYTES
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import FIN_SENT
 from support.conversations import randomly, rule
 from support.rocketmq import encode_request, frame, heartbeat, json_header, response, send, split_frames
 from support.rocketmq_talks import check_broker, check_client, said_by_broker, said_by_client
@@ -233,7 +234,7 @@ def test_a_conversation_over_sockets_arrives_whole(seed: int) -> None:
                 heard += wires.received(client)
             end.sendall(next(rest[end]))
         client.shutdown(socket.SHUT_WR)
-        wires.until(lambda: wires.session().upstream.shut)  # the judge's thread may be late
+        wires.until(lambda: wires.session().upstream.write_state == FIN_SENT)  # the judge's thread may be late
         wires.run(0.02)
         arrived += wires.received(broker)
         heard += wires.received(client)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transport.channel import FEW, LATELY, READ, Channel
+from gateway.transport.channel import MIN_SMALL_READS, READ_BYTES, SMALL_READ_BYTES, Channel
+from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_OPEN, WRITE_OPEN
 
 BUFFER = memoryview(bytearray(262_144))
 
@@ -56,28 +57,28 @@ def test_a_short_read_empties_the_socket_without_a_second_call(pair: tuple[Chann
     peer.sendall(b"hello")
     assert channel.read(100, BUFFER) == b"hello"
     assert not channel.readable
-    assert not channel.eof
+    assert channel.read_state == READ_OPEN
 
 
 def test_a_full_read_is_followed_by_a_larger_one(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
     peer.setblocking(False)
-    assert peer.send(bytes(3 * READ)) > 2 * READ
-    assert len(channel.read(len(BUFFER), BUFFER)) == READ
+    assert peer.send(bytes(3 * READ_BYTES)) > 2 * READ_BYTES
+    assert len(channel.read(len(BUFFER), BUFFER)) == READ_BYTES
     assert channel.readable
-    assert len(channel.read(len(BUFFER), BUFFER)) > READ
+    assert len(channel.read(len(BUFFER), BUFFER)) > READ_BYTES
 
 
 def test_a_longer_message_after_many_short_ones_comes_whole_in_two_reads(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
-    for number in range(LATELY + 2):
+    for number in range(MIN_SMALL_READS + 2):
         peer.sendall(b"%03d" % number)
         assert channel.read(len(BUFFER), BUFFER) == b"%03d" % number
     message = bytes(range(256)) * 8
     peer.sendall(message)
     channel.readable = True  # what the loop does on EPOLLIN
     first = channel.read(len(BUFFER), BUFFER)
-    assert len(first) == FEW
+    assert len(first) == SMALL_READ_BYTES
     assert channel.readable
     assert first + channel.read(len(BUFFER), BUFFER) == message
     assert not channel.readable
@@ -121,17 +122,17 @@ def test_reading_goes_on_after_a_short_read_when_the_peer_has_hung_up(pair: tupl
     channel, peer = pair
     peer.sendall(b"last words")
     peer.close()
-    channel.hung_up = True
+    channel.hangup_pending = True
     assert channel.read(100, BUFFER) == b"last words"
     assert channel.readable
     assert channel.read(100, BUFFER) == b""
-    assert channel.eof
+    assert channel.read_state == READ_EOF
 
 
 def test_nothing_to_read_is_not_the_end(pair: tuple[Channel, socket.socket]) -> None:
     channel, _ = pair
     assert channel.read(100, BUFFER) == b""
-    assert not channel.eof
+    assert channel.read_state == READ_OPEN
     assert not channel.readable
 
 
@@ -139,10 +140,10 @@ def test_fin_waits_for_the_backlog(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
     channel.queue(b"before the end", 0, 14)
     channel.shut_down()
-    assert not channel.shut
+    assert channel.write_state == WRITE_OPEN
     channel.flush(1)
     channel.shut_down()
-    assert channel.shut
+    assert channel.write_state == FIN_SENT
     assert peer.recv(100) == b"before the end"
     assert peer.recv(100) == b""
 
@@ -153,7 +154,7 @@ def test_a_broken_socket_keeps_its_error_and_drops_what_cannot_be_sent(pair: tup
     for _ in range(3):
         channel.queue(b"x" * 100, 0, 100)
         channel.flush(1)
-    assert isinstance(channel.cut, OSError)
+    assert isinstance(channel.write_error, OSError)
     assert channel.backlog == 0
 
 
@@ -164,7 +165,7 @@ def test_what_a_peer_said_before_it_broke_the_connection_can_still_be_read(pair:
     for _ in range(3):
         channel.queue(b"x" * 100, 0, 100)
         channel.flush(1)
-    assert channel.cut is not None
+    assert channel.write_error is not None
     assert channel.readable
     assert channel.read(100, BUFFER) == b"last words"
     assert channel.read(100, BUFFER) == b""

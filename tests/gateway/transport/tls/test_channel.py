@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_OPEN, WRITE_OPEN
 from gateway.transport.tls.channel import FETCH, RECORD, WINDOW, TlsChannel
 from support.tls import Peer, secured
 
@@ -67,13 +68,13 @@ def test_what_the_peer_says_is_received_at_the_offset_and_the_socket_is_known_to
     peer.send(b"hello")
     assert channel.receive(BUFFER, 3) == 5
     assert bytes(BUFFER[3:8]) == b"hello"
-    assert (channel.readable, channel.eof, channel.received) == (False, False, 5)
+    assert (channel.readable, channel.read_state == READ_EOF, channel.received) == (False, False, 5)
 
 
 def test_nothing_to_read_is_not_the_end(pair: Pair) -> None:
     channel, _ = pair
     assert channel.receive(BUFFER, 0) == 0
-    assert (channel.readable, channel.eof, channel.error) == (False, False, None)
+    assert (channel.readable, channel.read_state == READ_EOF, channel.read_error) == (False, False, None)
 
 
 def test_decrypted_bytes_that_found_no_room_keep_it_readable_though_the_socket_is_empty(pair: Pair) -> None:
@@ -145,18 +146,18 @@ def test_close_notify_is_the_end_and_comes_after_the_data_before_it(pair: Pair) 
     channel, peer = pair
     peer.sock.sendall(peer.seal(b"last words") + peer.notice())
     assert channel.receive(BUFFER, 0) == 10
-    assert (channel.eof, channel.readable) == (False, True)
+    assert (channel.read_state == READ_EOF, channel.readable) == (False, True)
     assert channel.receive(BUFFER, 0) == 0
-    assert (channel.eof, channel.readable, channel.truncated, channel.error) == (True, False, False, None)
+    assert (channel.read_state == READ_EOF, channel.readable, channel.truncated, channel.read_error) == (True, False, False, None)
 
 
 def test_a_fin_without_close_notify_is_the_end_too_and_remembered(pair: Pair) -> None:
     channel, peer = pair
     peer.send(b"last words")
     peer.sock.close()
-    channel.hung_up = True
+    channel.hangup_pending = True
     assert read_all(channel) == b"last words"
-    assert (channel.eof, channel.truncated, channel.error) == (True, True, None)
+    assert (channel.read_state == READ_EOF, channel.truncated, channel.read_error) == (True, True, None)
 
 
 def test_a_fin_within_a_record_ends_the_stream_before_that_record(pair: Pair) -> None:
@@ -164,20 +165,20 @@ def test_a_fin_within_a_record_ends_the_stream_before_that_record(pair: Pair) ->
     peer.send(b"whole")
     peer.sock.sendall(peer.seal(b"torn")[:-1])
     peer.sock.close()
-    channel.hung_up = True
+    channel.hangup_pending = True
     assert read_all(channel) == b"whole"
-    assert (channel.eof, channel.truncated) == (True, True)
+    assert (channel.read_state == READ_EOF, channel.truncated) == (True, True)
 
 
 def test_an_announced_end_is_read_until_it_shows(pair: Pair) -> None:
     channel, peer = pair
     peer.send(b"last words")
-    channel.hung_up = True
+    channel.hangup_pending = True
     assert channel.receive(BUFFER, 0) == 10
     peer.sock.close()
     channel.readable = True
     assert channel.receive(BUFFER, 0) == 0
-    assert channel.eof
+    assert channel.read_state == READ_EOF
 
 
 def test_a_damaged_record_is_an_error_with_words_after_the_good_data_before_it(pair: Pair) -> None:
@@ -187,7 +188,7 @@ def test_a_damaged_record_is_an_error_with_words_after_the_good_data_before_it(p
     peer.sock.sendall(good + bad)
     assert channel.receive(BUFFER, 0) == 4
     assert not channel.readable
-    assert str(channel.error) == "TLS: a record was damaged on its way"
+    assert str(channel.read_error) == "TLS: a record was damaged on its way"
     peer.take()
     with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
         peer.opened()
@@ -197,8 +198,8 @@ def test_plain_bytes_in_the_stream_are_an_error(pair: Pair) -> None:
     channel, peer = pair
     peer.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
     assert channel.receive(BUFFER, 0) == 0
-    assert isinstance(channel.error, ssl.SSLError)
-    assert "TLS: " in str(channel.error)
+    assert isinstance(channel.read_error, ssl.SSLError)
+    assert "TLS: " in str(channel.read_error)
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------------
@@ -255,8 +256,8 @@ def test_a_broken_socket_is_cut_and_what_the_peer_said_before_can_still_be_read(
     for _ in range(3):
         channel.queue(b"x" * 100, 0, 100)
         channel.flush(1)
-    assert isinstance(channel.cut, OSError)
-    assert (channel.backlog, channel.error) == (0, None)
+    assert isinstance(channel.write_error, OSError)
+    assert (channel.backlog, channel.read_error) == (0, None)
     assert read_all(channel) == b"last words"
 
 
@@ -275,11 +276,11 @@ def test_a_peer_that_makes_openssl_talk_and_does_not_listen_is_given_up(pair: Pa
     channel, _ = pair
     channel._outgoing.write(bytes(60_000))
     channel.receive(BUFFER, 0)
-    assert channel.error is None
+    assert channel.read_error is None
     channel._outgoing.write(bytes(6_000))
     channel.readable = True
     channel.receive(BUFFER, 0)
-    assert "does not read the answers" in str(channel.error)
+    assert "does not read the answers" in str(channel.read_error)
 
 
 # ---- our end ------------------------------------------------------------------------------------------------------------
@@ -289,10 +290,10 @@ def test_shut_down_waits_for_the_backlog_then_says_close_notify_and_fin(make: Ca
     channel, peer = make()
     channel.queue(b"before the end", 0, 14)
     channel.shut_down()
-    assert not channel.shut
+    assert channel.write_state == WRITE_OPEN
     channel.flush(1)
     channel.shut_down()
-    assert channel.shut
+    assert channel.write_state == FIN_SENT
     assert peer.take()
     assert peer.opened() == b"before the end"
     assert peer.closed_in
@@ -302,13 +303,13 @@ def test_shut_down_waits_for_the_backlog_then_says_close_notify_and_fin(make: Ca
 def test_after_our_end_the_peer_may_still_speak(pair: Pair) -> None:
     channel, peer = pair
     channel.shut_down()
-    assert channel.shut
+    assert channel.write_state == FIN_SENT
     peer.take()
     assert (peer.opened(), peer.closed_in) == (b"", True)
     peer.sock.sendall(peer.seal(b"I had not finished") + peer.notice())
     channel.readable = True
     assert read_all(channel) == b"I had not finished"
-    assert (channel.eof, channel.truncated, channel.error) == (True, False, None)
+    assert (channel.read_state == READ_EOF, channel.truncated, channel.read_error) == (True, False, None)
 
 
 @pytest.mark.parametrize("before", [0, 3], ids=["unread", "half read"])
@@ -321,13 +322,13 @@ def test_our_end_loses_nothing_the_peer_has_said_by_then(pair: Pair, before: int
     peer.sock.sendall(peer.seal(b" third")[:10])
     channel.receive(BUFFER[:0], 0)
     channel.shut_down()
-    assert channel.shut
+    assert channel.write_state == FIN_SENT
     peer.take()
     peer.opened()
     channel.readable = True
     got = read_all(channel, 5)
     assert got == b"first second"[before:]
-    assert channel.error is None
+    assert channel.read_error is None
 
 
 def test_our_end_waits_for_a_socket_that_is_full(make: Callable[..., Pair]) -> None:
@@ -335,7 +336,7 @@ def test_our_end_waits_for_a_socket_that_is_full(make: Callable[..., Pair]) -> N
     channel.queue(bytes(1 << 20), 0, 1 << 20)
     channel.flush(1)
     channel.shut_down()
-    assert not channel.shut
+    assert channel.write_state == WRITE_OPEN
     got = 0
     while got < 1 << 20:
         peer.take()
@@ -343,7 +344,7 @@ def test_our_end_waits_for_a_socket_that_is_full(make: Callable[..., Pair]) -> N
         channel.writable = True
         channel.flush(2)
         channel.shut_down()
-    assert channel.shut
+    assert channel.write_state == FIN_SENT
     while peer.take():
         peer.opened()
     assert peer.closed_in
@@ -353,11 +354,11 @@ def test_both_ends_at_once(pair: Pair) -> None:
     channel, peer = pair
     peer.sock.sendall(peer.notice())
     channel.shut_down()
-    assert channel.shut
+    assert channel.write_state == FIN_SENT
     channel.readable = True
     assert read_all(channel) == b""
-    assert channel.eof
-    assert channel.error is None
+    assert channel.read_state == READ_EOF
+    assert channel.read_error is None
 
 
 def test_its_operators_see_version_and_cipher(pair: Pair) -> None:
@@ -396,7 +397,7 @@ def test_any_stream_passes_both_ways_through_narrow_sockets_and_a_half_close(
     queue = list(there[:half_close_after])
     turn = 0
     try:
-        while not (channel.eof and channel.shut and peer.closed_in):
+        while not (channel.read_state == READ_EOF and channel.write_state == FIN_SENT and peer.closed_in):
             bite = bites[turn % len(bites)]
             turn += 1
             assert turn < 20_000, f"no end: {channel}"
@@ -412,11 +413,11 @@ def test_any_stream_passes_both_ways_through_narrow_sockets_and_a_half_close(
                     wire = wire[theirs.send(wire[:bite]) :]
             peer.take(bite)
             opened += peer.opened()
-            channel.readable = not channel.eof and channel.error is None
+            channel.readable = channel.read_state == READ_OPEN
             count = channel.receive(BUFFER[:bite], 0)
             received += BUFFER[:count]
-            assert channel.error is None
-            assert channel.cut is None
+            assert channel.read_error is None
+            assert channel.write_error is None
         assert bytes(received) == to_receive
         assert bytes(opened) == sent
         assert (channel.received, channel.sent, channel.backlog) == (len(to_receive), len(sent), 0)
