@@ -11,8 +11,8 @@ from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
 from gateway.settings.problems import quoted
 from limiter.rules.patterns import Addresses
 
-NAME: Final = 253
-LABEL: Final = 63
+MAX_HOST_CHARS: Final = 253  # characters; a host name; RFC 1035, 2.3.4
+MAX_LABEL_CHARS: Final = 63  # characters; a part between dots; RFC 1035, 2.3.4
 NAME_PATTERN: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62})(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62}))*"
 
 
@@ -139,8 +139,8 @@ def is_ipv6(host: str) -> bool:
 def host_fault(host: str) -> str:
     """What is wrong with an IPv4 address or a name, as the end of a sentence; "" for a good one.
 
-    What looks like a number must be an address. The lengths are DNS's (RFC 1035, 2.3.4); beyond them resolver and TLS raise errors of
-    their own. A final dot (the root, which keeps a resolver from its search list) is allowed.
+    A host of digits and dots must be an address. The lengths are DNS's; beyond them resolver and TLS raise errors of their own. A final dot
+    (the root, which keeps a resolver from its search list) is allowed.
     """
     if re.fullmatch("[0-9.]+", host):
         octets = host.split(".")
@@ -151,10 +151,10 @@ def host_fault(host: str) -> str:
     labels = host.removesuffix(".").split(".")
     if not all(labels):
         return "is not a host: it has a dot with nothing before it"
-    if any(len(label) > LABEL for label in labels):
-        return f"is not a host: a part between dots has {LABEL} characters at most"
-    if len(host) > NAME:
-        return f"is not a host: a name has {NAME} characters at most"
+    if any(len(label) > MAX_LABEL_CHARS for label in labels):
+        return f"is not a host: a part between dots has {MAX_LABEL_CHARS} characters at most"
+    if len(host) > MAX_HOST_CHARS:
+        return f"is not a host: a name has {MAX_HOST_CHARS} characters at most"
     if any(label.startswith("-") or label.endswith("-") for label in labels):
         return "is not a host: no part between dots begins or ends with a hyphen"
     return ""

@@ -1,4 +1,4 @@
-"""Checks across settings: what each value alone cannot tell. All of them run, also when there are other problems; `token_files` is last."""
+"""Checks across settings, which no value alone can fail. All of them run, also when there are other problems; `token_files` is last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.settings.tls_files import usable as tls_files
 from gateway.settings.types import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
-ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared with, not bound to
+ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared, not bound
 
 
 def is_loopback(host: str) -> bool:
@@ -28,7 +28,7 @@ def overlap(one: Address, other: Address) -> bool:
 
 
 def _called(reading: Reading, path: str) -> str:
-    """Where something stands, for the end of a message: `line 12`, or its path."""
+    """The location of a setting, for the end of a message: `line 12`, or its path."""
     location = reading.location(path)
     return f"line {location.line}" if location.line else path
 
@@ -88,7 +88,7 @@ def tls_modes(reading: Reading) -> None:
     for path, value in reading.sections:
         if isinstance(value, Listener) and not value.speaks.permissive_tls and value.tls is not None and value.tls.mode == "permissive":
             inner = f"{path}.tls.mode"
-            message = f"permissive is RocketMQ's way; {value.speaks.names.title} clients without TLS have a port of their own"
+            message = f"permissive is for RocketMQ; {value.speaks.names.title} clients without TLS have a port of their own"
             remedy = "set mode: enforcing, and give clients without TLS a listener without `tls`"
             reading.add_problem(inner, message, remedy)
 
@@ -103,7 +103,7 @@ def remote_admins(reading: Reading) -> None:
 
 
 def broker_ports(reading: Reading) -> None:
-    """A name server's listener has ports for its brokers, which nobody else binds, and a host that its clients can be told."""
+    """A name server's listener has a port range of its own for its brokers, and a host that its clients can dial."""
     ranges: list[tuple[str, str, PortRange]] = []  # of those so far: path, host, ports
     for path, value in reading.sections:
         if not isinstance(value, Listener) or not value.speaks.opens_listeners or not _both_read(reading, path, "bind", "protocol"):
@@ -116,12 +116,12 @@ def broker_ports(reading: Reading) -> None:
             _check_range(reading, path, value.bind.host, value.broker_ports, ranges)
             ranges.append((f"{path}.broker_ports", value.bind.host, value.broker_ports))
         if value.advertise is None and value.bind.host in ANY and not reading.unread(f"{path}.advertise"):
-            message = f"is missing: clients cannot be told to dial {value.bind.host}"
+            message = f"is missing: clients cannot dial {value.bind.host}"
             remedy = "add advertise: and the address or name under which clients reach this gateway"
             reading.add_problem(f"{path}.advertise", message, remedy, at=f"{path}.bind")
         elif value.advertise in ANY:
             remedy = "name the address under which clients reach this gateway"
-            reading.add_problem(f"{path}.advertise", f"nobody can dial {value.advertise}", remedy)
+            reading.add_problem(f"{path}.advertise", f"clients cannot dial {value.advertise}", remedy)
 
 
 def brokers_room(listener: Listener) -> int:
@@ -158,13 +158,13 @@ def credit(reading: Reading) -> None:
             inner = f"{path}.more_after"
             if not reading.location(inner).line:
                 inner = f"{path}.initial"
-            message = f"more_after {value.more_after} is above initial {value.initial}: credit would run out for ever"
+            message = f"more_after {value.more_after} is above initial {value.initial}: credit would run out for good"
             remedy = f"set more_after to {max(1, value.initial // 2)}, or initial to at least {value.more_after}"
             reading.add_problem(inner, message, remedy)
 
 
 def fleet(reading: Reading) -> None:
-    """TLS towards Redis is said by the URL, and only then set up; a cluster is reached by TCP, and has one database."""
+    """TLS towards Redis needs a rediss:// URL; a cluster is reached by TCP, and has one database."""
     for path, value in reading.sections:
         if isinstance(value, FleetRedis) and value.cluster and re.fullmatch(r"rediss?://[^/]+(/0?)?", value.url) is None:
             inner = f"{path}.cluster"
@@ -188,7 +188,7 @@ def memory(reading: Reading) -> None:
             inner = f"{path}.per_connection"
             if not reading.location(inner).line:
                 inner = f"{path}.high_watermark"
-            message = "per_connection is above high_watermark: one connection could stop all"
+            message = "per_connection is above high_watermark: one connection could stop all others"
             reading.add_problem(inner, message, "lower per_connection or raise high_watermark")
 
 
@@ -205,14 +205,15 @@ def admin(reading: Reading) -> None:
         for number, token in enumerate(value.tokens):
             inner = f"{path}.tokens[{number}].name"
             if token.name and token.name in names:
-                reading.add_problem(inner, f'duplicate name "{token.name}"', "the history could not tell them apart")
+                reading.add_problem(inner, f'duplicate name "{token.name}"', "rename one; the history could not tell them apart")
             names.add(token.name)
 
 
 def token_files(reading: Reading) -> None:
-    """Files of tokens that cannot be read. A good configuration only warns of them (`lints.py`): the files may come later than the check.
+    """Files of tokens that cannot be read. In a good configuration they are warnings (`lints.py`), as the files may be made after the
+    check.
 
-    Where there are other errors the warnings are never reached, and the gateway would not start without the files; so they are named here.
+    Beside other errors the warnings would not be shown, and the gateway would not start without the files; so they are reported here.
     """
     if not reading.problems.found:
         return
@@ -227,7 +228,7 @@ def token_files(reading: Reading) -> None:
 
 
 def unreadable_token(file: Path) -> tuple[str, str] | None:
-    """What is wrong where a token's file is not to be had, and the way out."""
+    """What is wrong with a token's file that cannot be read, and the way out."""
     try:
         file.stat()
     except OSError as error:
@@ -239,7 +240,7 @@ CAPS: Final = ("max_connections", "max_connections_per_address", "max_connection
 
 
 def workers(reading: Reading) -> None:
-    """What several workers cannot have together is refused, never counted by each alone."""
+    """Settings that workers cannot share are refused; each worker would otherwise apply them alone."""
     if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
         return
     remedy = "set gateway.workers: 1, or leave this out"
@@ -264,7 +265,7 @@ def workers(reading: Reading) -> None:
 
 
 def own_logins(reading: Reading) -> None:
-    """A limit that follows a queue needs a login to look at it with, and only AMQP has one."""
+    """A limit that follows an AMQP queue needs a login to look at it; RocketMQ needs none."""
     logins = 0
     for path, value in reading.sections:
         if isinstance(value, Listener) and value.own_login is not None:
@@ -274,7 +275,7 @@ def own_logins(reading: Reading) -> None:
                 reading.add_problem(f"{path}.own_login", message, "leave it out")
     for path, value in reading.sections:
         if isinstance(value, RuleText) and value.lag is not None and value.lag.queue is not None and not logins:
-            message = "no listener has an own_login, with which the gateway could look at the queue"
+            message = "no listener has an own_login, which the gateway needs to look at the queue"
             remedy = "add own_login: {user: ..., password_file: ...} to the listener"
             reading.add_problem(f"{path}.lag.queue", message, remedy)
 

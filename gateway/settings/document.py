@@ -18,8 +18,8 @@ import yaml
 
 from gateway.settings.problems import Problems, SourceLocation, quoted
 
-MAX_BYTES: Final = 4 << 20  # about 30,000 rules; read in about a second
-MAX_DEPTH: Final = 16  # the deepest setting, rules[].limit.burst.messages, is at 6
+MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
+MAX_DEPTH: Final = 16  # levels; the deepest setting, rules[].limit.burst.messages, is at 6
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster and gives the same events
 _UNPRINTABLE: Final = re.compile("[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -81,7 +81,7 @@ Node = Scalar | Mapping | Sequence
 
 
 def kind_of(node: Node) -> str:
-    """What a node is, in words for a message."""
+    """A node's kind, in words for a message."""
     if isinstance(node, Mapping):
         return "a mapping"
     if isinstance(node, Sequence):
@@ -90,7 +90,7 @@ def kind_of(node: Node) -> str:
 
 
 def read(path: Path, name: str, problems: Problems) -> Node | None:
-    """The tree of the YAML file at `path`, called `name` in messages; None when there is none to be had (the reason is in `problems`)."""
+    """The tree of the YAML file at `path`, called `name` in messages; None when it cannot be read (the reason is in `problems`)."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -1,6 +1,6 @@
 """Kinds of values: how each is read from text, shown again, and described in JSON Schema.
 
-One kind is all there is to know about a value, so that decoder, schema, `config show` and the errors cannot disagree. A settings type
+A kind is the only description of a value, so decoder, schema, `config show` and errors cannot disagree. A settings type
 (`types.py`) names the kind of every field with `setting()`; `sections.py` reads whole mappings with them.
 
 A kind that cannot read a node raises `Invalid` with what is wrong and the way out; it never knows the path.
@@ -21,7 +21,7 @@ JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
 
 class Invalid(Exception):  # noqa: N818  -- never leaves this package; it becomes a ConfigProblem
-    """A node is not of the kind it should be: what is wrong, and the way out."""
+    """A node that is not of its kind: the fault, and the way out."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message}; {remedy}")
@@ -30,7 +30,7 @@ class Invalid(Exception):  # noqa: N818  -- never leaves this package; it become
 
 
 class Reading:
-    """One load in progress: collects problems and where every value came from."""
+    """One load in progress: collects problems and the location of every value."""
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
@@ -52,7 +52,7 @@ class Reading:
         self.problems.add(self.location(at or path), path, message, remedy)
 
     def directory(self, location: SourceLocation) -> Path:
-        """What relative paths written at `location` are relative to: the file's directory; for flags and environment the current one."""
+        """The directory that relative paths at `location` start from: the file's; for flags and environment the current one."""
         return self.directories.get(location.file) or Path.cwd()
 
 
@@ -137,7 +137,7 @@ class PathName(ScalarKind[Path]):
             raise Invalid("an empty path", f"write it like {self.example}")
         try:
             return reading.directory(scalar.location) / Path(scalar.text).expanduser()
-        except RuntimeError:  # pathlib's word for a home that is nowhere
+        except RuntimeError:  # raised by pathlib where the user has no home
             user = scalar.text.partition("/")[0]
             raise Invalid(f"{quoted(user)} is nobody's home directory", "write the path out") from None
 
@@ -181,7 +181,7 @@ class Whole(ScalarKind[int]):
 
 
 class Choice(ScalarKind[str]):
-    """One of some words. `not_yet` are words of the contract that this version does not do."""
+    """One of some words. `not_yet` are words of the contract that this version does not support."""
 
     wanted = "a word"
 
@@ -208,7 +208,7 @@ class Choice(ScalarKind[str]):
 
 
 class YesNo(ScalarKind[bool]):
-    """true or false, written plainly; YAML's other words for them (yes, on, ...) are too easily meant as something else."""
+    """true or false, written plainly; YAML's other words for them (yes, on, ...) are easily meant as something else."""
 
     placeholder = False
     wanted = "true or false"
@@ -252,7 +252,7 @@ class Only(ScalarKind[T]):
 
 
 class NotYet(NamedTuple):
-    """A key of the contract that this version does not do. `harmless` are the values that ask for nothing."""
+    """A key of the contract that this version does not support. `harmless` are the values that ask for nothing."""
 
     what: str
     harmless: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Lints: what is allowed but probably not meant. `sluice check` shows them, `--strict` makes them errors."""
+"""Lints: settings that are allowed but probably not meant. `sluice check` shows them as warnings, `--strict` as errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.settings.load import Settings
 
 MIN_BURST_NS: Final = 20_000_000  # ns of the rate; a smaller burst refuses what the network bunches; docs/design/reliability.md 1.4
-FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connections (a guess at what a sidecar needs)
+FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connections; what a sidecar needs (guess)
 
 
 def short_bursts(settings: Settings) -> Iterator[ConfigProblem]:
@@ -49,21 +49,21 @@ def _least(rate: Rate) -> int:
 
 
 def fleet_without_client(settings: Settings) -> Iterator[ConfigProblem]:
-    """A fleet where Redis' client is not installed: here the gateway would not start."""
+    """A fleet without Redis' client: the gateway would not start here."""
     if settings.fleet is not None and find_spec("redis") is None:
         yield settings.problem("fleet", "the Python package redis is not installed here", "pip install 'sluice-gateway[redis]'")
 
 
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """A rule for a protocol or a listener that there is none of."""
+    """A rule for a protocol or a listener that does not exist."""
     protocols = {listener.speaks.names.name for listener in settings.listeners}
     names = [listener.name for listener in settings.listeners]
     opened = tuple(f"{listener.name}/" for listener in settings.listeners if listener.speaks.opens_listeners)  # for its brokers
     for number, rule in enumerate(settings.rules):
-        said = rule.match.spoken()
-        spoken = said or protocol_of_level(rule.per)
+        in_match = rule.match.spoken()
+        spoken = in_match or protocol_of_level(rule.per)
         if spoken is not None and spoken not in protocols:
-            field = "match" if said is not None else "per"
+            field = "match" if in_match is not None else "per"
             yield settings.problem(
                 f"rules[{number}].{field}", f"no listener speaks {spoken}: the rule never matches", "remove it, or add a listener"
             )
@@ -74,35 +74,35 @@ def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
-    """Settings of a rule that its action never looks at."""
+    """Settings of a rule that its action does not use."""
     for number, rule in enumerate(settings.rules):
         if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
             path = f"rules[{number}].max_delay"
             if rule.match.operation == "consume":
                 yield settings.problem(
-                    path, "has no effect with operation: consume: what consumers get waits as long as it takes", "remove it"
+                    path, "has no effect with operation: consume: deliveries wait until the limit lets them pass", "remove it"
                 )
             elif rule.action != "delay":
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
         names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
         if rule.fallback != "delay" and names is not None and names.refuses_all:
-            message = f"has no effect with protocol: {names.name}, where every refusal can be said"
+            message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")
         if rule.reply != "flow_control" and rule.match.operation == "consume":
             message = "has no effect with operation: consume: consumers are held, not refused"
             yield settings.problem(f"rules[{number}].reply", message, "remove it")
-        elif rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the others end in a refusal
+        elif rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the other actions end in a refusal
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )
 
 
 def impatient_pacing(settings: Settings) -> Iterator[ConfigProblem]:
-    """Pacing where nothing waits: of what arrives in a bunch nearly all is refused."""
+    """Pacing where nothing waits: nearly all of a bunch is refused."""
     for number, rule in enumerate(settings.rules):
         holds = rule.action in PATIENT or rule.match.operation == "consume"
         if rule.algorithm == "pacing" and not holds and rule.mode == "enforce":
-            message = f"pacing with action: {rule.action} refuses most of what arrives in a bunch, as most traffic does"
+            message = f"pacing with action: {rule.action} refuses most messages of a bunch, and most traffic comes in bunches"
             yield settings.problem(f"rules[{number}].algorithm", message, "set action: delay, or use algorithm: token_bucket")
 
 
@@ -113,7 +113,7 @@ def no_rules(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def token_files(settings: Settings) -> Iterator[ConfigProblem]:
-    """A token's file that is not there, or that others may read."""
+    """A token's file that is missing, or that other users may read."""
     for number, token in enumerate(settings.admin.tokens):
         path = f"admin.tokens[{number}].file"
         fault = unreadable_token(token.file)
@@ -124,7 +124,7 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def password_files(settings: Settings) -> Iterator[ConfigProblem]:
-    """A password's file that is not there. They are read at each login, so it may come later."""
+    """A password file that cannot be read. It is read at each login, so it may be made later."""
     files = [(f"listeners[{number}].own_login", each.own_login) for number, each in enumerate(settings.listeners)]
     redis = None if settings.fleet is None else settings.fleet.redis
     for path, login in (*files, ("fleet.redis", redis)):
@@ -139,10 +139,10 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
-    """Settings of a listener that its protocol has no use for."""
+    """Settings of a listener that its protocol does not use."""
     for number, listener in enumerate(settings.listeners):
         if listener.max_connections_per_user is not None and not listener.speaks.authenticates_users:
-            message = f"has no effect with protocol: {listener.protocol}, whose clients only claim an access key"
+            message = f"has no effect with protocol: {listener.protocol}, whose clients are not authenticated here"
             remedy = "set max_connections_per_address, or remove it"
             yield settings.problem(f"listeners[{number}].max_connections_per_user", message, remedy)
         if listener.other_protocols != "refuse" and not listener.speaks.versions:
@@ -151,7 +151,7 @@ def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
-    """Settings of a name server's listener where there is none, and rules for one, whose requests are never limited."""
+    """Settings of a name server's listener on other listeners, and rules for a name server, whose requests are never limited."""
     for number, listener in enumerate(settings.listeners):
         for key in ("advertise", "broker_ports"):
             if not listener.speaks.opens_listeners and getattr(listener, key) is not None:
@@ -160,13 +160,13 @@ def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
     names = {listener.name for listener in settings.listeners if listener.speaks.opens_listeners}
     for number, rule in enumerate(settings.rules):
         if rule.match.listener in names:
-            message = f'what the name server\'s listener "{rule.match.listener}" passes on is not limited: the rule never matches'
+            message = f'requests to the name server\'s listener "{rule.match.listener}" are not limited: the rule never matches'
             remedy = f"name the listeners of its brokers: {rule.match.listener}/*"
             yield settings.problem(f"rules[{number}].match.listener", message, remedy)
 
 
 def caps_beyond_caps(settings: Settings) -> Iterator[ConfigProblem]:
-    """A cap on the connections of one that is above the cap on all."""
+    """A cap per address or user that is above the cap on all connections."""
     for number, listener in enumerate(settings.listeners):
         most = listener.max_connections
         for key in ("max_connections_per_address", "max_connections_per_user"):
@@ -177,7 +177,7 @@ def caps_beyond_caps(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def caps_beyond_files(settings: Settings) -> Iterator[ConfigProblem]:
-    """More connections allowed than there are descriptors for."""
+    """More connections than there are descriptors for."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         return
@@ -197,7 +197,7 @@ def few_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def wide_ranges(settings: Settings) -> Iterator[ConfigProblem]:
-    """Ports for so many brokers that their listeners take more of the descriptors than connections may."""
+    """Ports for so many brokers that their listeners take more than half of the descriptors."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     brokers = sum(map(brokers_room, settings.listeners))
     if hard == resource.RLIM_INFINITY or brokers * DESCRIPTORS_PER_BROKER <= hard // 2:
@@ -206,31 +206,31 @@ def wide_ranges(settings: Settings) -> Iterator[ConfigProblem]:
         count = brokers_room(listener)
         if count:
             room = _room(settings, hard)
-            message = f"{count} brokers are more than the hard limit of open files ({hard}) is for: room for {room} connections"
+            message = f"{count} brokers take most of the hard limit of open files ({hard}): room for {room} connections"
             remedy = "a range has room for half as many brokers as ports: narrow it, or raise the limit (systemd: LimitNOFILE=)"
             yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
 
 
 def outgoing_ranges(settings: Settings) -> Iterator[ConfigProblem]:
-    """Ports for brokers that a connection of anybody's may have when the gateway wants them back after a restart."""
+    """Ports for brokers among those of outgoing connections, which may hold one when the gateway binds it after a restart."""
     outgoing = outgoing_ports()
     for number, listener in enumerate(settings.listeners):
         ports = listener.broker_ports if brokers_room(listener) else None
         if outgoing is not None and ports is not None and ports.first <= outgoing.last and outgoing.first <= ports.last:
-            message = f"overlaps {outgoing}, the ports of outgoing connections: one of them may take a broker's port over a restart"
+            message = f"overlaps {outgoing}, the ports of outgoing connections: one of them may hold a broker's port after a restart"
             remedy = "choose others; the kernel's are in /proc/sys/net/ipv4/ip_local_port_range"
             yield settings.problem(f"listeners[{number}].broker_ports", message, remedy)
 
 
 def divided_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """Limits that several workers cannot share: each has an even part of its own."""
+    """Limits that workers cannot share: each worker has an equal part."""
     workers = settings.gateway.workers
     if workers == 1:
         return
     for number, rule in enumerate(settings.rules):
         if is_leasable(rule) or rule.per == "connection" or rule.mode == "off" or rule.limit.limits_nothing():
             continue
-        message = f"is not shared: each of {workers} workers holds 1/{workers} of the limit"
+        message = f"is not shared: each of {workers} workers has 1/{workers} of the limit"
         if rule.is_cap():
             path, what, remedy = "per", "a listener's limit", "spread clients evenly, or set gateway.workers: 1"
         else:

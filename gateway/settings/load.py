@@ -1,4 +1,4 @@
-"""Loading a configuration: file, rules file, environment and flags in, `Settings` out, or every fault at once."""
+"""Loading a configuration: from file, rules file, environment and flags to `Settings`, or to an error with every fault."""
 
 # ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
 
@@ -38,7 +38,7 @@ class Settings:
     listeners: tuple[Listener, ...] = setting(
         ListOf(Section(Listener), "- {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}", least=1),
         (),
-        "Where clients connect, and the brokers behind.",
+        "The addresses that clients connect to, and the brokers behind them.",
     )
     limiter: Limiter = setting(Section(Limiter), Limiter(), "The limiter's own executor.")
     fleet: Fleet | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
@@ -66,7 +66,7 @@ class Settings:
         return self.sources.problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
 
     def warnings(self) -> list[ConfigProblem]:
-        """What is allowed but probably not meant."""
+        """Settings that are allowed but probably not meant."""
         return lint(self)
 
     def describe(self) -> dict[str, object]:
@@ -88,25 +88,25 @@ class Settings:
         return diff(self, new)
 
     def with_rules(self, new: Settings) -> Settings:
-        """These settings with the rules of `new`: what a reload puts in force."""
+        """These settings with the rules of `new`, as a reload puts them in force."""
         kept = {path: location for path, location in self.origins.items() if not path.startswith("rules")}
         kept.update({path: location for path, location in new.origins.items() if path.startswith("rules")})
         return replace(self, rules=new.rules, rules_file=new.rules_file, origins=kept, sources=new.sources)
 
     def with_tls(self, new: Settings) -> Settings:
-        """These settings with the TLS of those listeners that are in `new` too: what a reload puts in force."""
+        """These settings with the TLS of those listeners that are in `new` too, as a reload puts it in force."""
         positions = {listener.name: number for number, listener in enumerate(new.listeners)}
         origins = dict(self.origins)
         listeners = []
         for number, listener in enumerate(self.listeners):
             position = positions.get(listener.name)
             if position is not None:
-                theirs = new.listeners[position]
-                listener = replace(listener, tls=theirs.tls, upstream_tls=theirs.upstream_tls)  # noqa: PLW2901
+                after = new.listeners[position]
+                listener = replace(listener, tls=after.tls, upstream_tls=after.upstream_tls)  # noqa: PLW2901
                 for key in TLS:
-                    mine, other = f"listeners[{number}].{key}", f"listeners[{position}].{key}"
-                    origins = {path: location for path, location in origins.items() if not path.startswith(mine)}
-                    origins |= {mine + path[len(other) :]: location for path, location in new.origins.items() if path.startswith(other)}
+                    here, there = f"listeners[{number}].{key}", f"listeners[{position}].{key}"
+                    origins = {path: location for path, location in origins.items() if not path.startswith(here)}
+                    origins |= {here + path[len(there) :]: location for path, location in new.origins.items() if path.startswith(there)}
             listeners.append(listener)
         return replace(self, listeners=tuple(listeners), origins=origins, sources=new.sources)
 
@@ -202,27 +202,27 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
             in_force.extend(_changed_rule(before[name], after[name]))
     if [name for name in before if name in after] != [name for name in after if name in before]:
         in_force.append("rules: order changed")
-    mine, others = replace(old, rules=()).describe(), replace(new, rules=()).describe()
+    was, will_be = replace(old, rules=()).describe(), replace(new, rules=()).describe()
     kept = {listener.name for listener in old.listeners} & {listener.name for listener in new.listeners}
-    in_force.extend(_changes(_take_tls(mine, kept), _take_tls(others, kept), "listeners"))
+    in_force.extend(_changes(_take_tls(was, kept), _take_tls(will_be, kept), "listeners"))
     needs_restart = [
         line
         for key in ROOT.settings
         if key not in {"rules", "rules_file"}
-        for line in _changes(mine.get(key), others.get(key), key)
+        for line in _changes(was.get(key), will_be.get(key), key)
     ]  # fmt: skip
     return {"in_force": in_force, "needs_restart": needs_restart}
 
 
 def _take_tls(described: dict[str, object], names: set[str]) -> dict[str, object]:
-    """Take the TLS of the listeners called so out of a described configuration: name -> what it was."""
+    """Take the TLS of the listeners of these names out of a described configuration: name -> its TLS."""
     listeners = described["listeners"]
     assert isinstance(listeners, list)
     return {each["name"]: {key: each.pop(key) for key in TLS} for each in listeners if each["name"] in names}
 
 
 def _changed_rule(old: Rule, new: Rule) -> list[str]:
-    """What differs between two rules of one name, wherever they stand. Equal ones are not shown: showing costs a hundred times as much."""
+    """The differences between two rules of one name, whatever their line. Comparing first costs a hundredth of showing both."""
     if _CONTENT(old) == _CONTENT(new):
         return []
     return _changes(_shown(old), _shown(new), f"rule {old.name}: ")
@@ -244,16 +244,16 @@ def _changes(old: object, new: object, path: str) -> list[str]:
             for line in _changes(old.get(key), new.get(key), f"{joint}{key}")
         ]
     if isinstance(old, list) and isinstance(new, list):
-        mine, others = _named(old), _named(new)
-        if mine is not None and others is not None:
-            return _changes(mine, others, path)
+        named_old, named_new = _named(old), _named(new)
+        if named_old is not None and named_new is not None:
+            return _changes(named_old, named_new, path)
     return [f"{path}: {_text(old)} -> {_text(new)}"]
 
 
 def _named(items: list[object]) -> dict[str, object] | None:
     """A list of named things by their names; None where they have none."""
-    found = {str(item["name"]): item for item in items if isinstance(item, dict) and "name" in item}
-    return {**found} if len(found) == len(items) else None
+    by_name = {str(item["name"]): item for item in items if isinstance(item, dict) and "name" in item}
+    return {**by_name} if len(by_name) == len(items) else None
 
 
 def _text(value: object) -> str:

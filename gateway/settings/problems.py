@@ -1,7 +1,7 @@
-"""What is wrong with a configuration, said like a compiler says it: location, path, what, and the way out.
+"""Faults of a configuration, reported as a compiler does: location, path, fault, and the way out.
 
-A problem always names a location: a file with line and column, an environment variable, or a flag. What it quotes from a file is masked
-where it looks like a secret, because messages end in logs and tickets.
+A problem always names a location: a file with line and column, an environment variable, or a flag. Quotes from a file are masked where
+they look like a secret, because messages end in logs and tickets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def quoted(text: str) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` probably was meant to be."""
+    """The known word that is most like `word`, if one is."""
     close = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1, cutoff=0.6)
     return close[0] if close else None
 
@@ -100,7 +100,7 @@ class ConfigProblem:
 
 
 class ConfigError(Exception):
-    """A configuration cannot be used. `errors` are all its faults, in the order of the files."""
+    """A configuration that cannot be used. `errors` are all its faults, in the order of the files."""
 
     def __init__(self, errors: Iterable[ConfigProblem]) -> None:
         self.errors: list[ConfigProblem] = list(errors)
@@ -108,7 +108,7 @@ class ConfigError(Exception):
 
 
 class Problems:
-    """Collects the faults of one load; knows the text of the files, to show the lines."""
+    """Collects the faults of one load, and keeps the text of the files to show their lines."""
 
     def __init__(self) -> None:
         self.found: list[ConfigProblem] = []
@@ -126,7 +126,7 @@ class Problems:
         return ConfigProblem(location.file, location.line, location.column, path, message, remedy, source)
 
     def silence(self, location: SourceLocation) -> None:
-        """Of the value at `location` all is said: what it means is not known, and no fault of a setting."""
+        """Report nothing more about the value at `location`: its fault is reported, and its meaning unknown."""
         self._silent.add(location)
 
     def silent(self, location: SourceLocation) -> bool:

@@ -1,4 +1,4 @@
-"""Kinds of values with a unit: rates, sizes, durations. How they are written is `limiter.units`' business, ranges are this module's."""
+"""Kinds of values with a unit: rates, sizes, durations. `limiter.units` reads and writes them; this module bounds them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def MessageRate() -> Quantity[Rate]:  # noqa: N802
 
 
 class Some(Quantity[Rate]):
-    """A rate that is more than nothing."""
+    """A rate above zero."""
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> Rate:
         rate = super().parse(scalar, path, reading)
         if not rate.amount:
-            raise Invalid(f"{scalar.text} lets nobody in", "leave it out for no cap")
+            raise Invalid(f"{scalar.text} admits no connection", "leave it out for no cap")
         return rate
 
 

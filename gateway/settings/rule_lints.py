@@ -1,4 +1,4 @@
-"""Lints of rules beside one another: what can never match or hold, and what has no effect. They are careful: a warning is certain."""
+"""Lints that compare rules: rules that can never match or hold, and settings without effect. A warning is given only where certain."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ BARE: Final = 2  # rules for everything
 
 
 def contradictions(settings: Settings) -> Iterator[ConfigProblem]:
-    """Rules whose match no message meets."""
+    """Rules whose match fits no message."""
     for number, rule in enumerate(settings.rules):
-        found = contradiction(rule.match)
-        if found is not None:
-            field, message, remedy = found
+        fault = contradiction(rule.match)
+        if fault is not None:
+            field, message, remedy = fault
             yield settings.problem(f"rules[{number}].match.{field}", f"{message}: the rule never matches", remedy)
 
 
-def deaf_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """A rule of one protocol for listeners that all speak another; where nobody speaks it at all `unheard_rules` says so."""
-    heard = {each.speaks.names.name for each in settings.listeners}
+def mismatched_listeners(settings: Settings) -> Iterator[ConfigProblem]:
+    """A rule of one protocol for listeners that all speak another. Where no listener speaks it, `unheard_rules` warns."""
+    spoken_here = {each.speaks.names.name for each in settings.listeners}
     for number, rule in enumerate(settings.rules):
         wanted = rule.match.listener
         spoken = rule.match.spoken() or protocol_of_level(rule.per)
-        if wanted is None or spoken not in heard:
+        if wanted is None or spoken not in spoken_here:
             continue
         named = [each for each in settings.listeners if each.name == wanted or fnmatchcase(each.name, wanted)]
         opened = {each.speaks.names.name for each in settings.listeners if each.speaks.opens_listeners}  # by listeners yet to come
@@ -47,25 +47,25 @@ def deaf_rules(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """A rule that another of its level always comes before."""
+    """A rule that another of its level always precedes."""
     levels: dict[tuple[str, str], list[tuple[int, Rule, int]]] = {}
     for number, rule in enumerate(settings.rules):
         own = standing(rule)
         levels.setdefault((rule.per, rule.match.operation or "produce"), []).append((number, rule, own))
     for of_level in levels.values():
         named: dict[object, list[tuple[int, Rule, int]]] = {}
-        others: list[tuple[int, Rule, int]] = []
+        unnamed: list[tuple[int, Rule, int]] = []
         for one in of_level:
             if one[2] == NAMED:
                 named.setdefault(key_of(one[1]), []).append(one)
             else:
-                others.append(one)
+                unnamed.append(one)
         for number, rule, own in of_level:
-            rivals = named[key_of(rule)] if own == NAMED else others
+            rivals = named[key_of(rule)] if own == NAMED else unnamed
             first = next((other for at, other, rank in rivals if comes_first(at, rank, number, own) and hides(other, rule)), None)
             if first is not None:
                 yield settings.problem(
-                    f"rules[{number}].match", told(first, rule), "remove one of the two, or give this one another match or per"
+                    f"rules[{number}].match", hidden_by(first, rule), "remove one of the two, or give this one another match or per"
                 )
 
 
@@ -77,7 +77,7 @@ def standing(rule: Rule) -> int:
 
 
 def key_of(rule: Rule) -> object:
-    """What a rule names exactly, whatever the virtual host: only such rules can come before it."""
+    """The key that a rule names exactly, whatever the virtual host: only rules of the same key can precede it."""
     matcher = Matcher(rule.match, rule.per)
     if matcher.exact_topic is not None:
         return matcher.exact_topic[0], matcher.exact_topic[2:]
@@ -93,7 +93,7 @@ def hides(first: Rule, rule: Rule) -> bool:
     return covers(first.match, rule.match, rule.per)
 
 
-def told(first: Rule, rule: Rule) -> str:
+def hidden_by(first: Rule, rule: Rule) -> str:
     name = f'"{first.name}" ({first.place})'
     if replace(first.match, operation=None) == replace(rule.match, operation=None):
         return f"the rule never holds: {name} has the same match and comes first"
@@ -101,7 +101,7 @@ def told(first: Rule, rule: Rule) -> str:
 
 
 def idle_candidates(settings: Settings) -> Iterator[ConfigProblem]:
-    """A candidate that says what the limit says, or that is never judged."""
+    """A candidate that equals the limit, or that is never judged."""
     for number, rule in enumerate(settings.rules):
         limit = rule.candidate_limit()
         if limit is None:
@@ -110,9 +110,7 @@ def idle_candidates(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.mode == "off":
             yield settings.problem(path, "has no effect with mode: off, in which nothing is judged", "set mode: shadow, or remove it")
         elif shape(limit) == shape(rule.limit):
-            yield settings.problem(
-                path, "is the limit itself: it would refuse what the limit refuses", "give it another rate, or remove it"
-            )
+            yield settings.problem(path, "equals the limit: it would refuse the same messages", "give it another rate, or remove it")
 
 
 def shape(limit: Limit) -> tuple[object, ...]:
@@ -120,18 +118,18 @@ def shape(limit: Limit) -> tuple[object, ...]:
 
 
 def idle_weights(settings: Settings) -> Iterator[ConfigProblem]:
-    """Parts of a listener's cap where no listener has one."""
+    """Shares of a listener's cap where no listener has one."""
     if any(rule.is_cap() and rule.mode != "off" and not rule.limit.limits_nothing() for rule in settings.rules):
         return
     for number, rule in enumerate(settings.rules):
         for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
             if given:
-                message = "has no effect: no rule caps a listener, and it says what part of such a cap a topic gets"
+                message = "has no effect: it is a topic's share of a listener's cap, and no rule caps a listener"
                 yield settings.problem(f"rules[{number}].{field}", message, "add a rule with per: listener, or remove it")
 
 
 def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
-    """Rules that say only what a topic gets of a cap, and so take their topics out of a general limit: one rule of each level holds."""
+    """Rules that give only a share of a cap, and so exempt their topics from a general limit: one rule of each level holds."""
     general = [rule for rule in settings.rules if rule.per == "topic" and rule.mode != "off" and not rule.limit.limits_nothing()]
     for number, rule in enumerate(settings.rules):
         if rule.mode == "off" or not rule.limit.limits_nothing() or not (rule.protected or rule.weight != 1):
@@ -139,9 +137,9 @@ def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
         for other in general:
             same_protocol = other.match.spoken() in {None, rule.match.spoken()}
             if same_protocol and other.match.operation == rule.match.operation and Matcher(other.match, "topic").bare:
-                message = f"has none, and its topics are not under rule {other.name} ({other.place}) any more: of each level one rule holds"
-                yield settings.problem(f"rules[{number}].limit", message, "give it a limit of its own; a very high one where none is meant")
+                message = f"has none, and its topics are no longer under rule {other.name} ({other.place}): of each level one rule holds"
+                yield settings.problem(f"rules[{number}].limit", message, "give it a limit of its own, or a very high one to have none")
                 break
 
 
-RULE_LINTS: Final = (contradictions, deaf_rules, covered_rules, idle_candidates, idle_weights, lifted_limits)
+RULE_LINTS: Final = (contradictions, mismatched_listeners, covered_rules, idle_candidates, idle_weights, lifted_limits)

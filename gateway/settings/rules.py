@@ -1,7 +1,7 @@
 """Rules as written in `limits.yaml`, and as the limiter knows them (`limiter.rules.rule.Rule`).
 
-The text side says how a rule is spelt; what a rule may be is checked by the limiter itself (`RuleError`), and this module only finds the
-line that the error is about. The limiter stops at a rule's first fault; here it is asked again without it, until it has named them all.
+The types here say how a rule is spelt. The limiter itself checks what a rule may say (`RuleError`), and this module finds the line of each
+error. The limiter stops at a rule's first fault, so it is asked again without that field until it has named all faults.
 """
 
 # ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
@@ -21,6 +21,7 @@ from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fit import COUNTING, MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.patterns import IPV6_BITS
 from limiter.rules.rule import (
     ACTIONS,
@@ -45,7 +46,7 @@ MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
 
 @dataclass(frozen=True, slots=True)
 class MatchText:
-    """Which messages a rule is for; what is left out matches everything."""
+    """Which messages a rule is for; a field left out matches everything."""
 
     protocol: str | None = setting(Choice(*PROTOCOLS), None, f"{listed(PROTOCOLS)}.")
     listener: str | None = setting(Text("rabbit"), None, "Name of a listener; exact or glob.")
@@ -55,7 +56,7 @@ class MatchText:
     queue: str | None = setting(Text("jobs"), None, "AMQP queue published to through the default exchange.")
     topic: str | None = setting(Text("orders"), None, "RocketMQ topic; exact or glob, e.g. '%RETRY%*'.")
     group: str | None = setting(
-        Text("billing"), None, "RocketMQ group, exact or glob: the producer's; of retries (%RETRY%GROUP) and pulls the consumer's."
+        Text("billing"), None, "RocketMQ group, exact or glob: the producer's; for retries (%RETRY%GROUP) and pulls the consumer's."
     )
     namespace: str | None = setting(
         Text("shop"), None, "RocketMQ namespace, exact or glob: shop of shop%orders and of %RETRY%shop%billing."
@@ -70,13 +71,13 @@ class MatchText:
     operation: str | None = setting(
         Choice(*OPERATIONS),
         None,
-        "produce (the default): what clients publish; consume: what they get (deliveries, pulls, pops): held, never refused.",
+        "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BurstText:
-    """How much may pass at once, in tokens."""
+    """The burst in tokens."""
 
     messages: int | None = setting(Whole(1, MAX_BURST, 500), None, "Messages at once.")
     bytes: int | None = setting(Size("1MiB", "1B", "900000GiB"), None, "Bytes at once.")
@@ -84,34 +85,34 @@ class BurstText:
 
 @dataclass(frozen=True, slots=True)
 class LimitText:
-    """How much may pass: messages, bytes, or requests in flight. 0/s refuses everything; what is left out is unlimited."""
+    """How much may pass: messages, bytes, or requests in flight. 0/s refuses everything; a field left out is unlimited."""
 
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 500/s, 30k/min.")
     bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 10MiB/s.")
     burst: int | BurstText | None = setting(
-        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "How much at once: a time of the rate (default 1s), or tokens."
+        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "The burst: a time of the rate (default 1s), or tokens."
     )
     concurrent: int | None = setting(
         Whole(1, MAX_CONCURRENT, 64),
         None,
-        "With algorithm concurrency or adaptive: how many requests may be in flight, that is sends the broker has not answered and "
+        "With algorithm concurrency or adaptive: the most requests in flight, that is sends the broker has not answered and "
         "publishes it has not confirmed.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateText:
-    """A limit that is judged beside the enforced one and only counted; what it leaves out is as in `limit`."""
+    """A limit that is judged beside the enforced one and only counted; a field left out is as in `limit`."""
 
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 300/s.")
     bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 5MiB/s.")
     burst: int | BurstText | None = setting(
-        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "How much at once: a time of the rate, or tokens."
+        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "The burst: a time of the rate, or tokens."
     )
 
 
 class SomeCandidate(Section[CandidateText]):
-    """A candidate that says something; that it does is checked by the limiter."""
+    """A candidate with at least one field, which the limiter checks."""
 
     def schema(self) -> dict[str, JSON]:
         return {**super().schema(), "type": "object", "minProperties": 1}
@@ -119,22 +120,22 @@ class SomeCandidate(Section[CandidateText]):
 
 @dataclass(frozen=True, slots=True)
 class BreakerText:
-    """What happens when a key runs dry."""
+    """What happens when the bucket of a key runs dry."""
 
     open_for_ns: int | None = setting(
         Duration("1s", "0s", "1h"),
         None,
-        "Refuse everything for so long once a key ran dry; 0s: no breaker. Default: 1s, with action delay or block 0s.",
+        "Refuse everything for this long once a bucket ran dry; 0s: no breaker. Default: 1s, with action delay or block 0s.",
         key="open_for",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LagText:
-    """Whose backlog a limit follows; one of group and queue."""
+    """The backlog that a limit follows: one of group and queue."""
 
-    target: int = setting(Whole(1, MAX_BURST, 10_000), REQUIRED, "Messages waiting, about which the backlog settles.")
-    slowest: Rate = setting(MessageRate(), REQUIRED, "Never below this, however far behind the consumers are; e.g. 50/s.")
+    target: int = setting(Whole(1, MAX_BURST, 10_000), REQUIRED, "Number of waiting messages at which the backlog settles.")
+    slowest: Rate = setting(MessageRate(), REQUIRED, "Lowest rate, however far behind the consumers are; e.g. 50/s.")
     group: str | None = setting(Text("billing"), None, "RocketMQ: the consumer group.")
     queue: str | None = setting(Text("jobs"), None, "AMQP: the queue, in the rule's vhost (match.vhost, exact) or else in /.")
 
@@ -146,78 +147,82 @@ class WarmUpText:
     over_ns: int = setting(
         Duration("10s", "1ms", "24h"),
         DEFAULT_OVER_NS,
-        "In use, the rate rises from a third of the limit to the limit over this time; left alone it is cold again after as long.",
+        "In use, the rate rises from a third of the limit to the limit over this time; after as long without use it is cold again.",
         key="over",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveText:
-    """Between what bounds the number of requests in flight is found; the upper one is `limit: {concurrent: ...}`."""
+    """Bounds of the number of requests in flight; the upper one is `limit: {concurrent: ...}`."""
 
-    at_least: int | None = setting(
-        Whole(1, MAX_CONCURRENT, 4), None, "Never fewer than these, whatever is measured; default: 4, or concurrent where that is less."
-    )
-    start: int | None = setting(Whole(1, MAX_CONCURRENT, 20), None, "How many to begin with; default: 20, within at_least and concurrent.")
+    at_least: int | None = setting(Whole(1, MAX_CONCURRENT, 4), None, "Lower bound; default: 4, or concurrent where that is less.")
+    start: int | None = setting(Whole(1, MAX_CONCURRENT, 20), None, "The number at the start; default: 20, within at_least and concurrent.")
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptText:
-    """How a listener's cap follows what its broker says of its load."""
+    """How a listener's cap follows the load that its broker reports."""
 
-    floor: int = setting(Percent("20%", 1, 1000), 200, "Never below this much of the cap.")
-    tighten: int = setting(Percent("20%", 1, 900), 200, "By how much of what it is the cap is tightened, each time.")
+    floor: int = setting(Percent("20%", 1, 1000), 200, "Lower bound, as a share of the cap.")
+    tighten: int = setting(Percent("20%", 1, 900), 200, "The cap is tightened by this share of its current value each time.")
     every_ns: int = setting(
-        Duration("1s", "100ms", "1h"), SECOND, "Tightened once in so long at most, and recovers from so long after that on.", key="every"
+        Duration("1s", "100ms", "1h"),
+        SECOND,
+        "Tightened at most once in this time, and recovers once this time has passed without tightening.",
+        key="every",
     )
-    recover: int = setting(Percent("5%", 1, 1000), 50, "How much of the whole cap comes back each second.")
+    recover: int = setting(Percent("5%", 1, 1000), 50, "Share of the whole cap that comes back each second.")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleText:
     """One rule of the limiter."""
 
-    name: str = setting(Name("orders"), REQUIRED, "Name of the rule, as metrics, refusals and live changes call it.")
+    name: str = setting(Name("orders"), REQUIRED, "Name of the rule in metrics, refusals and live changes.")
     match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
-    per: str = setting(Choice(*PER), "topic", "What a bucket is kept for; exchange and vhost are AMQP's, group and namespace RocketMQ's.")
+    per: str = setting(
+        Choice(*PER), "topic", "There is one bucket per this; exchange and vhost are AMQP's, group and namespace RocketMQ's."
+    )
     limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
     algorithm: str = setting(
         Choice(*ALGORITHMS, not_yet=NOT_YET.get("algorithm", ())),
         "token_bucket",
-        "How the limit is kept. pacing: evenly, one interval apart, without a burst; warm_up: from a third of the limit up after idleness; "
-        "concurrency: so many requests in flight; adaptive: as many as the broker's latency allows; lag: as fast as consumers keep up.",
+        "How the limit is kept. pacing: messages one interval apart, without a burst; warm_up: rising from a third of the limit after "
+        "idleness; concurrency: a number of requests in flight; adaptive: as many as the broker's latency allows; lag: as fast as "
+        "consumers keep up.",
     )
     adaptive: AdaptiveText | None = setting(Section(AdaptiveText), None, "Of algorithm adaptive; default: {at_least: 4, start: 20}.")
     warm_up: WarmUpText | None = setting(Section(WarmUpText), None, "Of algorithm warm_up; default: {over: 10s}.")
     lag: LagText | None = setting(
-        Section(LagText), None, "Of algorithm lag: whose backlog the rate follows. The limit's messages are then the fastest."
+        Section(LagText), None, "Of algorithm lag: the backlog that the rate follows. The limit's messages are then the highest rate."
     )
     breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
     action: str = setting(
         Choice(*ACTIONS),
         "reject",
-        "What happens to a message over the limit; block: the connection is not read until it passes; close: the AMQP channel, or the "
-        "RocketMQ connection.",
+        "What happens to a message over the limit. block: the connection is not read until the message passes; close: the AMQP channel or "
+        "the RocketMQ connection is closed.",
     )
-    fallback: str = setting(Choice(*FALLBACKS), "delay", "What happens where reject has no words (AMQP without confirms).")
-    reply: str = setting(Choice(*REPLIES), "flow_control", "How RocketMQ clients are refused: code 215, or 2.")
+    fallback: str = setting(Choice(*FALLBACKS), "delay", "What happens where reject has no answer (AMQP without confirms).")
+    reply: str = setting(Choice(*REPLIES), "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.")
     max_delay_ns: int = setting(
         Duration("1s", "1ms", "8s"),
         DEFAULT_MAX_DELAY_NS,
-        "With action delay: how long a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up after 3s; up "
-        "to 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
+        "With action delay: the longest time a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up "
+        "after 3s; at most 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
         key="max_delay",
     )
     routing_key_words: int | None = setting(
         Whole(1, MAX_WORDS, 2),
         None,
-        "AMQP topics whose routing keys agree in so many first words share a bucket; for keys with ids in them.",
+        "AMQP topics whose routing keys agree in this many first words share a bucket; for keys with ids in them.",
     )
     ipv6_prefix: int | None = setting(
         Whole(1, IPV6_BITS, 64),
         None,
-        "With per: client: IPv6 addresses that agree in so many first bits are one client; default 64, for a host may take any of them. "
-        "128: each address is one.",
+        "With per: client: IPv6 addresses that agree in this many first bits are one client; default 64, because a host may take any of "
+        "them. 128: each address is one.",
     )
     scope: str | None = setting(
         Choice(*SCOPES),
@@ -229,17 +234,17 @@ class RuleText:
     candidate: CandidateText | None = setting(
         SomeCandidate(CandidateText),
         None,
-        "A limit to be tried: judged beside the enforced one and counted; `sluice rules promote` enforces it.",
+        "A limit to try: judged beside the enforced one and counted; `sluice rules promote` enforces it.",
     )
 
     weight: float = setting(
         Weight(MAX_WEIGHT),
         1.0,
-        "What a topic gets of a listener's cap (a rule with per: listener) when that binds: 3 gets three times what 1 gets.",
+        "The topic's weight in a listener's cap (a rule with per: listener): when the cap binds, 3 gets three times what 1 gets.",
     )
-    protected: bool = setting(YesNo(), False, "When a listener's cap binds, the topic is served before all that are not protected.")
+    protected: bool = setting(YesNo(), False, "When a listener's cap binds, the topic is served before all unprotected ones.")
     adapt: AdaptText | None = setting(
-        Section(AdaptText), None, "Of a listener's cap: it is tightened while its broker shows that it is overloaded; {} is all defaults."
+        Section(AdaptText), None, "Of a listener's cap: it is tightened while its broker is overloaded; {} is all defaults."
     )
 
 
@@ -251,7 +256,7 @@ SOME_CONCURRENCY: Final = LimitText(concurrent=MAX_CONCURRENT)
 
 
 def some_limit(text: RuleText) -> LimitText:
-    """A limit that the rule's algorithm has nothing to say against."""
+    """A limit that fits the rule's algorithm."""
     return SOME_CONCURRENCY if text.algorithm in COUNTING else SOME_LIMIT
 
 
@@ -274,7 +279,7 @@ class RuleKind(Kind[Rule]):
         return self.placeholder if errors else rule_of(text, node.location)
 
     def _blamed(self, field: str, path: str, rule: SourceLocation, reading: Reading) -> tuple[SourceLocation, str]:
-        """Where the field the limiter complains about was written; the rule itself where it was not."""
+        """The location of the field that the limiter refuses; the rule's where that field was not written."""
         full = f"{path}.{field}"
         location = reading.origins.get(full)
         return (location, full) if location is not None and location.line else (rule, full)
@@ -287,15 +292,15 @@ class RuleKind(Kind[Rule]):
 
 
 def faults(text: RuleText, location: SourceLocation) -> Iterator[RuleError]:
-    """All that the limiter has to say against the rule, each field once."""
-    named: set[str] = set()
+    """All faults that the limiter finds in the rule, at most one per field."""
+    reported: set[str] = set()
     while True:
         try:
             rule_of(text, location)
         except RuleError as error:
-            if error.field in named:
+            if error.field in reported:
                 return
-            named.add(error.field)
+            reported.add(error.field)
             yield error
             text = without(text, error)
         else:
@@ -303,7 +308,7 @@ def faults(text: RuleText, location: SourceLocation) -> Iterator[RuleError]:
 
 
 def without(text: RuleText, error: RuleError) -> RuleText:
-    """The rule as if the field that `error` is about had not been written, so that the next fault is found."""
+    """The rule without the field of `error`, so that the next fault is found."""
     outer, _, inner = error.field.partition(".")
     if outer == "algorithm":
         text = replace(text, limit=SOME_LIMIT, adaptive=None)  # which are said of that algorithm
@@ -312,10 +317,9 @@ def without(text: RuleText, error: RuleError) -> RuleText:
     if outer == "lag":
         return replace(text, algorithm="token_bucket", lag=None)  # half of it would be a fault of its own
     match = text.match
-    if outer == "match" and inner != "client" and match.protocol is None and {match.topic, match.group, match.namespace} != {None}:
-        text = replace(
-            text, per="topic", reply="flow_control", max_delay_ns=DEFAULT_MAX_DELAY_NS
-        )  # fields of both protocols: which was meant, and so what fits, is not known
+    if outer == "match" and inner != "client" and match.protocol is None and fields_of_several_protocols(match):
+        # Which protocol was meant, and so what fits it, is not known.
+        text = replace(text, per="topic", reply="flow_control", max_delay_ns=DEFAULT_MAX_DELAY_NS)
     field, known = RULE_SETTINGS[outer]
     value: Any = known.default
     if inner:
@@ -325,8 +329,13 @@ def without(text: RuleText, error: RuleError) -> RuleText:
     return replace(text, **{field: value})
 
 
+def fields_of_several_protocols(match: MatchText) -> bool:
+    given = [names for names in PROTOCOL_NAMES.values() if any(getattr(match, name) is not None for name in names.match_fields)]
+    return len(given) > 1
+
+
 def readable(text: RuleText, unread: list[str]) -> RuleText:
-    """The rule with nothing to blame in fields that could not be read: their faults are known, and what was meant is not."""
+    """The rule with acceptable values in the fields that could not be read, whose faults are reported already."""
     if not text.name:
         text = replace(text, name="unread")
     if "match.protocol" in unread:
@@ -339,7 +348,7 @@ def readable(text: RuleText, unread: list[str]) -> RuleText:
 
 
 def _means_limit(field: str) -> bool:
-    """Whether a fault in `field` is in how much may pass (`limit.mesages`, `limt`): an empty limit is then no fault of its own."""
+    """Whether `field` is probably a misspelt part of the limit (`limit.mesages`, `limt`): an empty limit is then no fault of its own."""
     outer, _, inner = field.partition(".")
     if outer == "limit":
         return suggestion(inner.partition(".")[0], LIMIT_SETTINGS) != "burst"
@@ -347,7 +356,7 @@ def _means_limit(field: str) -> bool:
 
 
 def rule_of(text: RuleText, location: SourceLocation) -> Rule:
-    """The rule that `text` says; raises RuleError."""
+    """The rule that `text` describes; raises RuleError."""
     limit = text.limit
     tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
     return Rule(

@@ -1,7 +1,7 @@
 """Where settings come from: flag before environment before file before default.
 
-Flags and environment are laid over the tree of the file before anything is decoded. So they are decoded, checked and complained about
-exactly as if they stood in the file, only the location differs: `environment SLUICE_ADMIN__BIND`, `flag --admin-bind`.
+Flags and environment are laid over the tree of the file before anything is decoded. So they are decoded and checked exactly as if they
+stood in the file, and an error names their location: `environment SLUICE_ADMIN__BIND`, `flag --admin-bind`.
 
 `SLUICE_ADMIN__BIND` is `admin.bind`: two underscores go one level down. Items of a list are named by number or by their name
 (`SLUICE_LISTENERS__RABBIT__UPSTREAM`, `SLUICE_LISTENERS__0__UPSTREAM`). A whole section may be given in YAML:
@@ -21,7 +21,7 @@ from gateway.settings.problems import Problems, SourceLocation, quoted, suggesti
 from gateway.settings.sections import ListOf, OrElse, Section, child_of, holds_more
 
 PREFIX: Final = "SLUICE_"
-NOT_FROM_OUTSIDE: Final = frozenset({"version", "rules"})  # the file's own business
+NOT_FROM_OUTSIDE: Final = frozenset({"version", "rules"})  # set in the file only
 # Flags of `sluice run`, `check` and `config show`; any other setting: `--set path=value`.
 FLAGS: Final = {
     "--name": "gateway.name",
@@ -44,10 +44,10 @@ def overlay(root: Mapping, kind: Kind[Any], environ: MappingType[str, str], flag
 
 
 def from_environment(environ: MappingType[str, str], kind: Kind[Any]) -> Iterator[tuple[str, list[str], str]]:
-    """The variables that mean settings: (name, path, text), outer settings first.
+    """The variables that are settings: (name, path, text), outer settings first.
 
-    Without two underscores only the top-level keys are meant: Kubernetes sets SLUICE_PORT and its like for a service named sluice, and
-    the command line has SLUICE_ADMIN, SLUICE_TOKEN and SLUICE_CONFIG of its own.
+    A name without two underscores is a setting only if it is a top-level key: Kubernetes sets SLUICE_PORT and its like for a service named
+    sluice, and the command line has SLUICE_ADMIN, SLUICE_TOKEN and SLUICE_CONFIG of its own.
     """
     assert isinstance(kind, Section)
     top = {key for key in kind.settings if key not in NOT_FROM_OUTSIDE}
@@ -94,7 +94,7 @@ def _lay(root: Mapping, kind: Kind[Any], parts: list[str], text: str, location: 
 
 
 def _enter(here: Mapping, key: str, kind: Kind[Any], location: SourceLocation) -> Node:
-    """The node below `key`; made where the file has none, or only a word (`access_log: off`) where parts are wanted."""
+    """The node below `key`. It is made where the file has none, or only a word (`access_log: off`) where parts are needed."""
     child = here.entries.get(key)
     if isinstance(child, Mapping | Sequence):
         return child
@@ -108,7 +108,7 @@ def _enter(here: Mapping, key: str, kind: Kind[Any], location: SourceLocation) -
 
 
 def _node(text: str, kind: Kind[Any], location: SourceLocation, problems: Problems) -> Node | None:
-    """`text` as a node: as it stands for a word, read as YAML where the setting has parts. A bad text is in `problems`."""
+    """`text` as a node: a scalar as it is, or read as YAML where the setting has parts. Faults go to `problems`."""
     if not holds_more(kind):
         return Scalar(text, location)
     node = parse(text.encode(errors="replace"), location.file, problems)
@@ -130,7 +130,7 @@ def _unknown(kind: Kind[Any], part: str, path: str, location: SourceLocation, pr
 
 
 def _index(items: Sequence, part: str) -> int | None:
-    """The position of the item called `part` (its name, in any case and with `_` for other signs), or numbered so."""
+    """The position of the item whose name is `part` (in any case, `_` for other signs), or whose number it is."""
     for number, item in enumerate(items.items):
         name = _name(item)
         if name and re.sub("[^a-z0-9]", "_", name.lower()) == re.sub("[^a-z0-9]", "_", part.lower()):

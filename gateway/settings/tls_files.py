@@ -1,6 +1,6 @@
-"""The files of TLS: read and tried out whenever a configuration is loaded, so that a broken one never gets as far as a connection.
+"""The files of TLS: read and tried whenever a configuration is loaded, so that a broken one never reaches a connection.
 
-A reload loads the configuration anew, so it fails with file and reason, and what is in force stays in force.
+A reload loads the configuration anew. Where a file is broken the reload fails with file and reason, and TLS stays as it is.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gateway.settings.load import Settings
     from gateway.transport.tls.context import Hop
 
-SOON_S: Final = 30 * 86_400  # what the field warns at (Let's Encrypt's first mail: 20 days; kubeadm and cert-manager: 30)
+SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and cert-manager warn (Let's Encrypt's first mail: 20 days)
 
 
 def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
-    """How a listener's two hops are protected: towards clients, towards the broker. Raises TlsFileError."""
+    """The TLS of a listener's two hops, towards clients and towards the broker; None: plain. Raises TlsFileError."""
     tls = listener.tls
     upstream = listener.upstream_tls
     return None if tls is None else _client_hop(tls), None if upstream is None else _upstream_hop(upstream, listener.upstream.host)
@@ -63,17 +63,17 @@ def usable(reading: Reading) -> None:
 
 
 def ending(settings: Settings) -> Iterator[ConfigProblem]:
-    """The gateway's own certificates, and those that vouch for them, that are near their end, past it, or hold not yet."""
+    """The gateway's own certificates, and their CAs', that expire soon, have expired, or are not valid yet."""
     for number, listener in enumerate(settings.listeners):
         for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
             if tls is not None and tls.certificate is not None:
-                found = validities(tls.certificate, "certificate")
+                periods = validities(tls.certificate, "certificate")
                 path = f"listeners[{number}].{name}.certificate"
-                yield from _ending(settings, path, tls.certificate, min(found, key=lambda each: each.until))
+                yield from _ending(settings, path, tls.certificate, min(periods, key=lambda each: each.until))
 
 
 def risky(settings: Settings) -> Iterator[ConfigProblem]:
-    """Certificates at their end, CAs that are none, keys others can read, brokers not verified, what EXTERNAL means behind a gateway."""
+    """Certificates that expire, CAs that are none, keys others can read, brokers not verified, SASL EXTERNAL behind a gateway."""
     yield from ending(settings)
     for number, listener in enumerate(settings.listeners):
         for name, tls in (("tls", listener.tls), ("upstream_tls", listener.upstream_tls)):
@@ -85,36 +85,38 @@ def risky(settings: Settings) -> Iterator[ConfigProblem]:
         upstream = listener.upstream_tls
         client_ca = None if listener.tls is None else listener.tls.client_ca
         if client_ca is not None and listener.tls is not None and listener.tls.mode == "permissive":
-            message = "a client without TLS needs no certificate: tls.client_ca keeps nobody out"
+            message = "a client without TLS needs no certificate, so tls.client_ca keeps no client out"
             yield settings.problem(f"listeners[{number}].tls.mode", message, "set mode: enforcing, or take client_ca out")
         for key, file in (("tls.client_ca", client_ca), ("upstream_tls.ca", None if upstream is None else upstream.ca)):
             if file is not None and not _cas(file):
-                message = f"{file} holds a certificate that is no CA's: nobody is trusted for it"
-                yield settings.problem(f"listeners[{number}].{key}", message, "name the certificate of the CA that has signed theirs")
+                message = f"{file} holds a certificate that is no CA's, so it verifies no peer"
+                yield settings.problem(f"listeners[{number}].{key}", message, "name the certificate of the CA that signed the peers'")
         if upstream is not None and upstream.verify != "full":
             path = f"listeners[{number}].upstream_tls.verify"
             what = "is not verified" if upstream.verify == "none" else "may be for any host"
             remedy = "set verify: full, with ca and server_name where the broker's certificate needs them"
-            yield settings.problem(path, f"the broker's certificate {what}: who can redirect the connection can read it", remedy)
+            yield settings.problem(path, f"the broker's certificate {what}: an attacker who redirects the connection can read it", remedy)
         if upstream is not None and upstream.certificate is not None:
             yield settings.problem(f"listeners[{number}].upstream_tls.certificate", *_lent(listener))
 
 
 def _lent(listener: Listener) -> tuple[str, str]:
-    """What it means that the broker sees the gateway's certificate behind every client; and the way out."""
+    """The consequence of showing the gateway's certificate to the broker for every client, and the way out."""
     verified = listener.tls is not None and listener.tls.client_ca is not None
     if not listener.speaks.authenticates_users:
         message = "to the broker, every client of this listener is the holder of this certificate"
-        return message, "let only clients in that may be, with tls.client_ca or by the network, and keep the broker's own ACL"
+        return message, "admit only trusted clients, with tls.client_ca or by the network, and keep the broker's own ACL"
     if verified:
         message = "to the broker, every client that logs in with SASL EXTERNAL is the user of this certificate"
-        return message, "let clients log in with PLAIN inside TLS, or leave certificate and key out: then the broker offers no EXTERNAL"
-    message = "the broker sees this certificate behind every client; SASL EXTERNAL is refused here to clients that show none of their own"
+        return message, "let clients log in with PLAIN inside TLS, or leave certificate and key out, so that the broker offers no EXTERNAL"
+    message = (
+        "the broker sees this certificate for every client; SASL EXTERNAL is refused here to clients without a certificate of their own"
+    )
     return message, "let clients log in with PLAIN; leave certificate and key out if the broker does not ask for them"
 
 
 def _cas(file: Path) -> bool:
-    """Whether every certificate in the file is a CA's; true where that cannot be read, for OpenSSL has read the file already."""
+    """Whether every certificate in the file is a CA's. True where that cannot be read, since OpenSSL has accepted the file."""
     try:
         return all(vouches(der) for der in certificates(file, "ca"))
     except ValueError:
@@ -131,4 +133,4 @@ def _ending(settings: Settings, path: str, file: Path, validity: Validity) -> It
         yield settings.problem(path, f"{file} expires on {day}, in {int(left // 86_400)} days", "have it renewed, then reload")
     if validity.since > now:
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(validity.since))
-        yield settings.problem(path, f"{file} does not hold before {day}", "set the clock, or wait")
+        yield settings.problem(path, f"{file} is not valid before {day}", "set the clock, or wait")

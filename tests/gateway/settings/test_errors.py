@@ -161,7 +161,7 @@ def test_parts_of_a_cap(faults: Faults, fields: str, path: str, said: str, remed
         ("send_proxy_protocol: v1", "'v1' is not one of none, v2", "use none or v2"),
         ("max_connections: 0", "0 is too small", "the least is 1"),
         ("max_connections: 10k", "expected a whole number, got '10k'", "write it like 10"),
-        ("max_connection_rate: 0/s", "0/s lets nobody in", "leave it out for no cap"),
+        ("max_connection_rate: 0/s", "0/s admits no connection", "leave it out for no cap"),
         ("max_connection_rate: 100", "100 has no unit", "did you mean 100/s?"),
         ("idle_timeout: 500ms", "500ms is too little", "the least is 1s"),
         ("other_protocols: allow", "'allow' is not one of refuse, pass", ""),

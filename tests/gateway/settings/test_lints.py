@@ -45,16 +45,16 @@ LINTED = [
      "rules[1].match", "matches all that it matches"),
     ("- {name: a, match: {client: '::ffff:10.0.0.1'}, limit: {messages: 1/s}}", 4, 29, "rules[0].match.client", "the rule never matches"),
     ("- {name: a, match: {listener: rabbit, topic: x}, limit: {messages: 1/s}}\n", 4, 20, "rules[0].match", "no listener speaks rocketmq"),
-    ("- {name: a, limit: {messages: 5/s}, candidate: {messages: 5/s}}", 4, 48, "rules[0].candidate", "is the limit itself"),
-    ("- {name: a, limit: {messages: 5/s}, candidate: {burst: 1s}}", 4, 48, "rules[0].candidate", "is the limit itself"),
+    ("- {name: a, limit: {messages: 5/s}, candidate: {messages: 5/s}}", 4, 48, "rules[0].candidate", "equals the limit"),
+    ("- {name: a, limit: {messages: 5/s}, candidate: {burst: 1s}}", 4, 48, "rules[0].candidate", "equals the limit"),
     ("- {name: a, limit: {messages: 5/s}, mode: off, candidate: {messages: 4/s}}", 4, 59, "rules[0].candidate", "no effect with mode: off"),
     ("- {name: a, limit: {messages: 1000/s}, candidate: {burst: 5ms}}", 4, 59, "rules[0].candidate.burst", "below 20 ms of 1000/s"),
     ("- {name: a, limit: {messages: 5/s}, weight: 3}", 4, 45, "rules[0].weight", "no rule caps a listener"),
     ("- {name: a, limit: {messages: 5/s}, protected: true}", 4, 48, "rules[0].protected", "no rule caps a listener"),
     ("- {name: all, match: {protocol: amqp}, limit: {messages: 5/s}}\n- {name: vips, match: {queue: vips}, protected: true}\n- {name: cap, per: listener, limit: {messages: 9/s}}", 5, 3,
-     "rules[1].limit", "not under rule all (sluice.yaml:4) any more"),
+     "rules[1].limit", "no longer under rule all (sluice.yaml:4)"),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
-    ("- {name: a, limit: {messages: 1/s}, algorithm: pacing}", 4, 48, "rules[0].algorithm", "refuses most of what arrives in a bunch"),
+    ("- {name: a, limit: {messages: 1/s}, algorithm: pacing}", 4, 48, "rules[0].algorithm", "refuses most messages of a bunch"),
     ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, action: block, max_delay: 2s}", 4, 63, "rules[0].max_delay", "no effect with action: block"),
     ("- {name: a, match: {queue: q, operation: consume}, limit: {messages: 1/s}, max_delay: 2s}", 4, 87, "rules[0].max_delay",
@@ -144,9 +144,9 @@ def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule:
     [
         (
             "{name: a, algorithm: pacing, limit: {messages: 10/s}}",
-            "algorithm: pacing is not shared: each of 2 workers holds 1/2 of the limit",
+            "algorithm: pacing is not shared: each of 2 workers has 1/2 of the limit",
         ),
-        ("{name: a, per: listener, limit: {messages: 10/s}}", "a listener's limit is not shared: each of 2 workers holds 1/2 of the limit"),
+        ("{name: a, per: listener, limit: {messages: 10/s}}", "a listener's limit is not shared: each of 2 workers has 1/2 of the limit"),
     ],
 )
 def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], rule: str, said: str) -> None:
@@ -183,7 +183,7 @@ def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("max_connections_per_user: 5", "has no effect with protocol: rocketmq, whose clients only claim an access key"),
+        ("max_connections_per_user: 5", "has no effect with protocol: rocketmq, whose clients are not authenticated here"),
         ("other_protocols: pass", "has no effect with protocol: rocketmq"),
     ],
 )
@@ -233,7 +233,7 @@ def test_warns_of_ports_for_more_brokers_than_there_are_descriptors_for(
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
     (warning,) = load(write(text % 29999 + rules)).warnings()
     assert warning.path == "listeners[0].broker_ports"
-    assert warning.message == "5000 brokers are more than the hard limit of open files (8192) is for: room for 1 connections"
+    assert warning.message == "5000 brokers take most of the hard limit of open files (8192): room for 1 connections"
     assert load(write(text % 24095 + rules)).warnings() == []
 
 

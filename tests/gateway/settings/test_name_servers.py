@@ -64,9 +64,9 @@ OTHER = "  - {name: other, protocol: %s, bind: %s, upstream: %s%s}\n"
     ("entries", "path", "said"),
     [
         ([names(ports="")], "listeners[0].broker_ports", "is missing"),
-        ([names("0.0.0.0:9877")], "listeners[0].advertise", "cannot be told to dial 0.0.0.0"),
-        ([names('"[::]:9877"')], "listeners[0].advertise", "cannot be told to dial ::"),
-        ([names(more=", advertise: 0.0.0.0")], "listeners[0].advertise", "nobody can dial 0.0.0.0"),
+        ([names("0.0.0.0:9877")], "listeners[0].advertise", "clients cannot dial 0.0.0.0"),
+        ([names('"[::]:9877"')], "listeners[0].advertise", "clients cannot dial ::"),
+        ([names(more=", advertise: 0.0.0.0")], "listeners[0].advertise", "clients cannot dial 0.0.0.0"),
         ([names("127.0.0.1:20911")], "listeners[0].broker_ports", "127.0.0.1:20911 is within it, and is listeners[0].bind"),
         ([names(upstream="127.0.0.1:20920")], "listeners[0].broker_ports", "127.0.0.1:20920 is within it, and is listeners[0].upstream"),
         (
@@ -126,7 +126,7 @@ def test_a_rule_for_the_name_servers_listener_itself_is_not(write: Callable[...,
     rules = "rules: [{name: r, match: {protocol: rocketmq, listener: names}, limit: {messages: 1/s}}]\n"
     ((path, message),) = warnings(write, rules + "listeners:\n" + names())
     assert path == "rules[0].match.listener"
-    assert "is not limited" in message
+    assert "are not limited" in message
 
 
 def test_its_settings_elsewhere_have_no_effect(write: Callable[..., Path]) -> None:

@@ -117,11 +117,11 @@ def test_everything_wrong_comes_at_once(here: Write, faults: Faults) -> None:
 RISKY = [
     (tls("soon.pem", "soon.key"), 7, "tls.certificate", "soon.pem expires on 20", "in 20 days"),
     (tls("old.pem", "old.key"), 7, "tls.certificate", "old.pem expired on 20", "clients that verify it refuse to connect"),
-    (tls("early.pem", "early.key"), 7, "tls.certificate", "early.pem does not hold before 20", ""),
+    (tls("early.pem", "early.key"), 7, "tls.certificate", "early.pem is not valid before 20", ""),
     ("    upstream_tls: {ca: ca.pem, verify: none}\n", 6, "upstream_tls.verify", "the broker's certificate is not verified", "can read it"),
     ("    upstream_tls: {ca: ca.pem, verify: ca}\n", 6, "upstream_tls.verify", "may be for any host", "can read it"),
     (tls() + behind(), 12, "upstream_tls.certificate", "every client that logs in with SASL EXTERNAL is the user of this certificate", ""),
-    (behind(), 8, "upstream_tls.certificate", "the broker sees this certificate behind every client", "SASL EXTERNAL is refused here"),
+    (behind(), 8, "upstream_tls.certificate", "the broker sees this certificate for every client", "SASL EXTERNAL is refused here"),
 ]  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def test_permissive_is_for_listeners_of_rocketmq(here: Write, faults: Faults) ->
     here(text)
     (problem,) = faults(text)
     assert (problem.line, problem.path) == (9, "listeners[0].tls.mode")
-    assert problem.message == "permissive is RocketMQ's way; AMQP clients without TLS have a port of their own"
+    assert problem.message == "permissive is for RocketMQ; AMQP clients without TLS have a port of their own"
     assert problem.remedy == "set mode: enforcing, and give clients without TLS a listener without `tls`"
     loaded = load(here(text.replace("protocol: amqp", "protocol: rocketmq") + RULES))
     assert loaded.warnings() == []
@@ -238,4 +238,4 @@ def test_warns_of_certificates_wanted_from_those_with_tls_only(here: Write) -> N
     text = listener(tls() + "      mode: permissive\n").replace("protocol: amqp", "protocol: rocketmq")
     (warning,) = load(here(text + RULES)).warnings()
     assert (warning.line, warning.path) == (10, "listeners[0].tls.mode")
-    assert warning.message == "a client without TLS needs no certificate: tls.client_ca keeps nobody out"
+    assert warning.message == "a client without TLS needs no certificate, so tls.client_ca keeps no client out"
