@@ -102,7 +102,7 @@ class Admin:
             answer = await self._handle(Request(request_id, head, actor, names, {}, self._clock()), route, receive)
             await self._audit_done(head, route, actor, request_id, answer)
         except RefusedError as refused:
-            name = REFUSAL_NAMES.get(refused.status, "refused")
+            name = REFUSAL_NAMES.get(refused.status, "malformed")
             answer = problem_answer(ProblemError(refused.status, name, refused.detail), request_id)
         except ProblemError as problem:
             answer = problem_answer(problem, request_id)

@@ -9,10 +9,44 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Final, NamedTuple
 
 import msgspec
 
-CONTENT_TYPE = "application/problem+json"
+CONTENT_TYPE: Final = "application/problem+json"
+TYPE: Final = "urn:sluice:problem:"  # how every `type` begins; its name follows
+
+
+class ProblemType(NamedTuple):
+    """One `type`: the statuses it comes with, what it means, and what the client can do."""
+
+    statuses: tuple[int, ...]
+    meaning: str
+
+
+PROBLEMS: Final = {  # every name; `docs/reference/problem-types.md` is generated from here (`make docs`)
+    "malformed": ProblemType((400,), "The request, its query or its body cannot be read."),
+    "unauthorised": ProblemType((401,), "No token, or none that is known. Send `Authorization: Bearer` and a token."),
+    "forbidden": ProblemType((403,), "The token's role may not do this."),
+    "cross-site": ProblemType((403,), "A browser asks for a page of another site, which may not change anything here."),
+    "not-found": ProblemType((404,), "There is no such path, rule, connection, revision or change."),
+    "method-not-allowed": ProblemType((405,), "The path has other methods: `Allow` names them."),
+    "timeout": ProblemType((408,), "The request took too long to arrive."),
+    "change-ends": ProblemType((409,), "The rule's live change has an end, so its candidate cannot be promoted for good."),
+    "no-candidate": ProblemType((409,), "The rule has no candidate to promote."),
+    "snapshot-damaged": ProblemType((409,), "The quotas of that revision are damaged on the disk."),
+    "snapshot-gone": ProblemType((409,), "The quotas of that revision are no longer kept. Publish them again instead."),
+    "precondition-failed": ProblemType((412,), "It was changed since it was read. Read it again and decide anew."),
+    "too-large": ProblemType((413,), "The body is longer than the route takes."),
+    "unsupported-media-type": ProblemType((415,), "Send the body as `application/json`."),
+    "misdirected": ProblemType((421,), "The Host header names another server. Use an address, `localhost` or a configured name."),
+    "invalid": ProblemType((422,), "The body or a parameter says what cannot be. `errors` has each fault, with a pointer to it."),
+    "precondition-required": ProblemType((428,), "Send `If-Match` with the ETag of what was read, or `?force=1`."),
+    "slow-down": ProblemType((429,), "Too many requests without a good token. Wait for `Retry-After` seconds."),
+    "head-too-large": ProblemType((431,), "The request's head is too long."),
+    "internal": ProblemType((500,), "A fault of the gateway. The log has it by `request_id`: please report it."),
+    "not-stored": ProblemType((500, 507), "The state directory could not be written, or (507) is full. Nothing was changed."),
+}
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -34,7 +68,7 @@ class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProblemError(Exception):
-    """A request that is not done, with its whole answer. `name` becomes the problem's type, `urn:sluice:problem:<name>`."""
+    """A request that is not done, with its whole answer. `name` is one of PROBLEMS; the type is `urn:sluice:problem:<name>`."""
 
     def __init__(
         self, status: int, name: str, detail: str, *, errors: Iterable[Fault] = (), headers: Mapping[str, str] | None = None
@@ -48,7 +82,7 @@ class ProblemError(Exception):
 
     def body(self, request_id: str) -> ProblemBody:
         return ProblemBody(
-            type=f"urn:sluice:problem:{self.name}",
+            type=f"{TYPE}{self.name}",
             title=HTTPStatus(self.status).phrase,
             status=self.status,
             detail=self.detail,

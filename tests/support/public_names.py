@@ -10,7 +10,6 @@ which removes nothing: a name that is to go is taken out by hand, with a line un
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import trio
 
 from admin.endpoints import ROUTES
 from admin.openapi import document
+from admin.problems import PROBLEMS
 from admin.store import Store
 from gateway.cli.main import sluice
 from gateway.clock import now_ns
@@ -38,7 +38,6 @@ from support.wires import Wires
 
 ROOT: Final = Path(__file__).parents[2]
 PUBLISHED: Final = ROOT / "tests" / "contracts" / "data" / "published-names.json"
-NAMES_OF_PROBLEMS: Final = {"not_found": "not-found", "invalid": "invalid"}  # made by these functions of admin/problems.py
 
 CONFIGURATION: Final = """\
 gateway: {name: one, state_directory: state}
@@ -57,25 +56,6 @@ limiter: {threads: 0}
 
 Names = dict[str, Any]
 API: Final[Names] = document(ROUTES)
-
-
-def trees(*rooms: str) -> Iterator[ast.Module]:
-    for room in rooms:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield ast.parse(path.read_text())
-
-
-def texts(node: ast.expr | None) -> Iterator[str]:
-    """The texts an expression can be: itself, or one of `a or b`, `a if c else b`."""
-    match node:
-        case ast.Constant(value=str(text)) if text:
-            yield text
-        case ast.BoolOp():
-            for value in node.values:
-                yield from texts(value)
-        case ast.IfExp():
-            yield from texts(node.body)
-            yield from texts(node.orelse)
 
 
 def metrics() -> dict[str, dict[str, Any]]:
@@ -156,19 +136,6 @@ def log_events() -> dict[str, list[str]]:
     return {name: sorted(event.fields) for name, event in LOG_EVENTS.items()}
 
 
-def problem_types() -> list[str]:
-    """The last word of every `urn:sluice:problem:`."""
-    found = {*NAMES_OF_PROBLEMS.values()}
-    for tree in trees("admin"):
-        for node in ast.walk(tree):
-            match node:
-                case ast.Call(func=ast.Name(id="ProblemError"), args=[_, name, *_]):
-                    found.update(texts(name))
-                case ast.AnnAssign(target=ast.Name(id="REFUSAL_NAMES"), value=ast.Dict(values=names)):
-                    found.update(text for name in names for text in texts(name))
-    return sorted(found)
-
-
 def names() -> Names:
     return {
         "metrics": metrics(),
@@ -179,7 +146,7 @@ def names() -> Names:
         "objects": objects(),
         "log_events": log_events(),
         "close_causes": {"every protocol": sorted(COMMON), **{name: sorted(each.close_causes) for name, each in PROTOCOLS.items()}},
-        "problem_types": problem_types(),
+        "problem_types": sorted(PROBLEMS),
     }
 
 
