@@ -1,14 +1,14 @@
-"""Caps that follow their brokers: what a broker shows of its load, told to the judge a few times a second.
+"""Caps that follow their brokers: a broker's signs of load, reported to the judge a few times a second.
 
-Three things show that a broker has too much to do (`broker_flow.py`), and each has a name:
+Three signs show that a broker is overloaded (`broker_flow.py`), and each has a name:
 
-* `blocked`: an AMQP broker has said `connection.blocked` and not yet `unblocked`, on any connection;
-* its **busy answers** (RocketMQ; `protocols/rocketmq/busy.py` names them: `timeout_clean_queue`, ...), but for the one that consumers read
+* `blocked`: an AMQP broker has sent `connection.blocked` and not yet `unblocked`, on any connection;
+* its **busy answers** (RocketMQ; `protocols/rocketmq/busy.py` names them: `timeout_clean_queue`, ...), except the one that consumers read
   cold data, which fewer sends do not help;
-* `slow_confirms`: publishes are confirmed SLOW_TIMES as slowly as in the long run. What that is, is learnt: nothing is said in the first
-  LEARN_S, and a broker that is slow for good is taken for what it is after some minutes.
+* `slow_confirms`: publishes are confirmed SLOW_TIMES as slowly as in the long run. The long run is learnt: nothing is reported in the first
+  LEARN_S, and the pace of a broker that is slow for good becomes its normal one after some minutes.
 
-What comes of it is `limiter.fair_share.adaptive_cap`'s. Costs nothing while no rule has `adapt`.
+`limiter.fair_share.adaptive_cap` decides what a sign does to a cap. All this costs nothing while no rule has `adapt`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from limiter.decisions.caps import CapState
     from limiter.judge import Judge
 
-SLOW_TIMES: Final = 5  # a guess: the same disk under its usual load varies by less
-LEAST_SLOW_S: Final = 0.02  # what takes less is not slow, however quick it was before (a guess: some fsyncs)
-SAMPLES: Final = 8  # confirms that are looked at together, at least
-LEARN_S: Final = 10.0  # before the first word of slowness
-LONG_S: Final = 60.0  # how far back the long run goes
-DOUBT: Final = 10  # while it seems slow, the long run learns so many times more slowly
+SLOW_TIMES: Final = 5  # times the long run; above it confirms are slow: the same disk under its usual load varies by less; a guess
+MIN_SLOW_S: Final = 0.02  # seconds; a confirm that takes less is not slow, however quick it was before: some fsyncs; a guess
+MIN_SAMPLES: Final = 8  # confirms that are looked at together; a guess
+LEARN_S: Final = 10.0  # seconds; before slowness is first reported; a guess
+LONG_RUN_S: Final = 60.0  # seconds; how far back the long run goes; a guess
+DOUBT: Final = 10  # times; so much more slowly the long run learns while confirms seem slow; a guess
 
 
 class ConfirmPace:
-    """How long confirms take, against the long run. Seconds."""
+    """How long confirms take, compared with the long run. Seconds."""
 
     __slots__ = ("_count", "_known_s", "_sum", "mean")
 
@@ -50,7 +50,7 @@ class ConfirmPace:
     def is_slow(self, count: int, total_s: float, elapsed_s: float) -> bool | None:
         """`count` confirms have taken `total_s` so far, `elapsed_s` since the last look that had an answer; None: too few since then."""
         new = count - self._count
-        if new < SAMPLES:
+        if new < MIN_SAMPLES:
             return None
         now = (total_s - self._sum) / new
         self._count = count
@@ -58,8 +58,8 @@ class ConfirmPace:
         if self.mean == 0:
             self.mean = now
             return False
-        slow = now > SLOW_TIMES * self.mean and now > LEAST_SLOW_S
-        part = min(1.0, elapsed_s / LONG_S)
+        slow = now > SLOW_TIMES * self.mean and now > MIN_SLOW_S
+        part = min(1.0, elapsed_s / LONG_RUN_S)
         self.mean += (now - self.mean) * (part / DOUBT if slow else part)
         self._known_s += elapsed_s
         return slow and self._known_s >= LEARN_S
@@ -69,7 +69,7 @@ class ConfirmPace:
 
 
 class BrokerLoad:
-    """One broker's: what it has shown since the last look."""
+    """One broker's signs of load since the last look."""
 
     __slots__ = ("_busy", "_looked_at", "_pace", "_reasons", "_slow", "flow")
 
@@ -82,7 +82,7 @@ class BrokerLoad:
         self._slow = False
 
     def reason(self, now: int) -> str:
-        """Why it seems to have too much to do; "" where it does not. `now` is monotonic nanoseconds."""
+        """The sign that it is overloaded; "" where there is none. `now` is monotonic nanoseconds."""
         flow = self.flow
         busy = {reason: count - self._busy.get(reason, 0) for reason, count in flow.busy.items() if reason in self._reasons}
         self._busy = dict(flow.busy)
@@ -102,7 +102,7 @@ class BrokerLoad:
 
 
 class AdaptiveCaps:
-    """Tells the judge what the brokers show, and the log what comes of it."""
+    """Reports the brokers' signs of load to the judge, and logs what comes of them."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge

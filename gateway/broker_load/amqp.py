@@ -1,9 +1,9 @@
 """An AMQP queue's backlog: `queue.declare` with `passive`, which changes nothing and is answered with the number of ready messages.
 
-On a connection and a channel of the gateway's own, without heartbeats: it is used every second. A queue that does not exist, or may not be
-looked at, costs the channel (404, 403), so the connection is given up, and opened again for the next look.
+It uses a connection and a channel of the gateway's own, without heartbeats, because it is used every second. A queue that does not exist,
+or that may not be looked at, costs the channel (404, 403), so the connection is closed, and opened again for the next look.
 
-How many messages consumers have taken is not told. `lag_watch.py` works it out from what was let through.
+The broker does not say how many messages consumers have taken. `lag_watch.py` works it out from what was let through.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 BEGIN: Final = b"AMQP\x00\x00\x09\x01"
 CHANNEL: Final = 1
-HEAD: Final = 7  # bytes: type, channel, size
-LARGEST: Final = 1 << 17  # bytes of a method frame; RabbitMQ's own frame_max
+HEAD: Final = 7  # bytes; type, channel, size
+MAX_FRAME_BYTES: Final = 1 << 17  # bytes; a method frame; RabbitMQ's own frame_max
 METHOD: Final = 1
 
 
 class AmqpSource(Source):
-    """One AMQP broker and virtual host. `login` gives user and password when asked; it raises OSError where the file is gone."""
+    """One AMQP broker and virtual host. `login` returns user and password; it raises OSError where the file is gone."""
 
     def __init__(self, upstream: Upstream, vhost: str, login: Callable[[], tuple[str, str]]) -> None:
         super().__init__(upstream)
@@ -42,27 +42,27 @@ class AmqpSource(Source):
         await self.write(BEGIN)
         await self._expect(commands.Connection.Start)
         words = f"\0{user}\0{password}"
-        await self._say(0, commands.Connection.StartOk({"product": "sluice"}, "PLAIN", words, "en_US"))
+        await self._send(0, commands.Connection.StartOk({"product": "sluice"}, "PLAIN", words, "en_US"))
         tune = await self._expect(commands.Connection.Tune)
-        await self._say(0, commands.Connection.TuneOk(1, tune.frame_max, 0))
-        await self._say(0, commands.Connection.Open(self.vhost))
+        await self._send(0, commands.Connection.TuneOk(1, tune.frame_max, 0))
+        await self._send(0, commands.Connection.Open(self.vhost))
         await self._expect(commands.Connection.OpenOk)
-        await self._say(CHANNEL, commands.Channel.Open())
+        await self._send(CHANNEL, commands.Channel.Open())
         await self._expect(commands.Channel.OpenOk)
 
     async def ask(self, topic: str, lag: Lag) -> Backlog:
-        await self._say(CHANNEL, commands.Queue.Declare(queue=lag.queue, passive=True))
+        await self._send(CHANNEL, commands.Queue.Declare(queue=lag.queue, passive=True))
         answer = await self._expect(commands.Queue.DeclareOk)
         return Backlog(answer.message_count, None)
 
-    async def _say(self, channel: int, method: Any) -> None:
+    async def _send(self, channel: int, method: Any) -> None:
         await self.write(frame.marshal(method, channel))
 
     async def _expect(self, kind: type) -> Any:
         """The next method, which is of this kind. Raises BacklogError with the broker's own words where it is a close."""
         while True:
             while len(self._data) < HEAD or len(self._data) < HEAD + self._size() + 1:
-                if len(self._data) >= HEAD and self._size() > LARGEST:
+                if len(self._data) >= HEAD and self._size() > MAX_FRAME_BYTES:
                     raise BacklogError(f"the broker has announced a frame of {self._size()} bytes")
                 self._data += await self.read()
             whole = HEAD + self._size() + 1
@@ -71,7 +71,7 @@ class AmqpSource(Source):
                 continue  # a heartbeat
             try:
                 method = frame.unmarshal(one)[2]
-            except Exception as error:  # pamqp raises whatever it trips over
+            except Exception as error:  # pamqp raises many kinds of exceptions
                 raise BacklogError(f"the broker's answer is not understood: {error}") from error
             if isinstance(method, kind):
                 return method

@@ -1,6 +1,8 @@
-"""Watches the backlogs that limits follow (`algorithm: lag`), and steers those limits: once a second, each by a look at its broker.
+"""Watches the backlogs that limits follow (`algorithm: lag`), and sets the rates of those limits: once a second, after a look at the
+broker.
 
-What cannot be asked keeps its last rate; the change from one state to the other is a line in the log, and every failure is counted.
+A limit whose broker cannot be asked keeps its last rate. The change from one state to the other is a line in the log, and every failure is
+counted.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ NO_LOGIN: Final = "the listener has no own_login, with which the gateway could l
 Login = Callable[[], tuple[str, str]]
 
 
-class Followed:
+class FollowingLimit:
     """One limit that follows a backlog."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -43,23 +45,23 @@ class Followed:
         self.waiting = 0  # at the last look, as the next two
         self.taken = 0
         self.admitted = 0
-        self.trouble = ""  # why it cannot be asked, as said in the log
+        self.trouble = ""  # why its broker cannot be asked, as logged last; "": it can
 
     def look(self, waiting: int, taken: int | None, now_s: float) -> tuple[int, float] | None:
-        """How many messages consumers have taken, and in how many seconds; None at the first look."""
+        """How many messages consumers have taken since the last look, and in how many seconds; None at the first look."""
         admitted = self.bucket.admitted
-        if taken is None:  # what was let through since, but for what has come to wait
+        if taken is None:  # the messages admitted since, without those that now wait
             taken = self.taken + max(0, admitted - self.admitted - (waiting - self.waiting))
         found = None if self.looked_at < 0 else (taken - self.taken, max(0.001, now_s - self.looked_at))
         self.waiting, self.taken, self.admitted, self.looked_at = waiting, taken, admitted, now_s
         return found
 
     def __repr__(self) -> str:
-        return f"<Followed {self.bucket.effective.thing} {self.trouble or self.steering}>"
+        return f"<FollowingLimit {self.bucket.effective.thing} {self.trouble or self.steering}>"
 
 
 class LagWatch:
-    """All limits of a gateway that follow a backlog, and the connections on which they are asked for."""
+    """All limits of a gateway that follow a backlog, and the connections on which brokers are asked for it."""
 
     def __init__(self, judge: Judge, listening: dict[str, Listener], logins: dict[str, Login], now_ns: Callable[[], int]) -> None:
         self._judge = judge
@@ -67,7 +69,7 @@ class LagWatch:
         self._logins = logins  # by listener
         self._now_ns = now_ns
         self._sources: dict[tuple[str, str], Source] = {}  # by listener and virtual host
-        self.followed: dict[tuple[str, str, str, str], Followed] = {}  # by the identity of the bucket
+        self.followed: dict[tuple[str, str, str, str], FollowingLimit] = {}  # by the identity of the bucket
         self.looks = {"ok": 0, "failed": 0}
 
     def wanted(self) -> bool:
@@ -75,7 +77,7 @@ class LagWatch:
         return self._judge.rules.follows
 
     async def look_at_all(self) -> None:
-        """One look at every backlog, side by side; each broker is asked one thing at a time."""
+        """Look at every backlog once, side by side; each broker is asked one thing at a time."""
         buckets = self._judge.lag_controlled()
         in_use = {bucket.effective.identity for bucket in buckets}
         for identity in [identity for identity in self.followed if identity not in in_use]:
@@ -84,10 +86,10 @@ class LagWatch:
             for bucket in buckets:
                 one = self.followed.get(bucket.effective.identity)
                 if one is None or one.bucket is not bucket:
-                    one = self.followed[bucket.effective.identity] = Followed(bucket)
+                    one = self.followed[bucket.effective.identity] = FollowingLimit(bucket)
                 nursery.start_soon(self._look, one)
 
-    async def _look(self, one: Followed) -> None:
+    async def _look(self, one: FollowingLimit) -> None:
         bucket = one.bucket
         limit = bucket.rule.limit
         if limit.lag is None:
@@ -96,11 +98,11 @@ class LagWatch:
             backlog = await self._source(bucket).backlog(bucket.subject.topic, limit.lag)
         except BacklogError as error:
             self.looks["failed"] += 1
-            one.looked_at = -1.0  # what happened meanwhile is not known
-            self._say(one, str(error))
+            one.looked_at = -1.0  # the time until the next look is not known
+            self._log_change(one, str(error))
             return
         self.looks["ok"] += 1
-        self._say(one, "")
+        self._log_change(one, "")
         found = one.look(backlog.waiting, backlog.taken, trio.current_time())
         if found is not None:
             self._judge.set_rate(bucket, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
@@ -125,7 +127,7 @@ class LagWatch:
             self._sources[key] = source
         return source
 
-    def _say(self, one: Followed, trouble: str) -> None:
+    def _log_change(self, one: FollowingLimit, trouble: str) -> None:
         if trouble == one.trouble:
             return
         before, one.trouble = one.trouble, trouble
@@ -144,7 +146,7 @@ class LagWatch:
 
 
 def logins_of(settings: Settings) -> dict[str, Login]:
-    """How to log in at the broker of each listener that says it."""
+    """How to log in at the broker, by listener that has an `own_login`."""
 
     def login(user: str, file: Path) -> Login:
         return lambda: (user, file.read_text().strip())

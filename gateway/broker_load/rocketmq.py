@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from limiter.limits import Lag
 
 GET_CONSUME_STATS: Final = 208
-LARGEST: Final = 4 << 20  # bytes of an answer; 200 for each queue (a guess: 20,000 of them)
+MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; an answer, at 200 bytes a queue: 20,000 queues; a guess
 ENDS: Final = re.compile(rb'"brokerOffset":(-?\d+)')
 TAKEN: Final = re.compile(rb'"consumerOffset":(-?\d+)')
 
@@ -67,8 +67,8 @@ class RocketmqSource(Source):
         data = b""
         while True:
             while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-                if len(data) >= 4 and int.from_bytes(data[:4], "big") > LARGEST:
-                    raise BacklogError(f"the broker's answer is longer than {LARGEST} bytes")
+                if len(data) >= 4 and int.from_bytes(data[:4], "big") > MAX_ANSWER_BYTES:
+                    raise BacklogError(f"the broker's answer is longer than {MAX_ANSWER_BYTES} bytes")
                 data += await self.read()
             size = int.from_bytes(data[:4], "big")
             found = read_answer(data[4 : 4 + size], self.opaque)

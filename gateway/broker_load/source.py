@@ -1,4 +1,4 @@
-"""What can tell a backlog: a connection of the gateway's own to a broker, opened when it is first asked and again after it has failed."""
+"""Where a backlog is asked for: on a connection of the gateway's own to a broker, opened at the first question and after each failure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from gateway.transport.channel import Channel
     from limiter.limits import Lag
 
-ANSWER_S: Final = 3.0  # how long a broker may take; clients give it as long (`docs/design/rocketmq.md` 3)
+ANSWER_S: Final = 3.0  # seconds; for a broker's answer; clients wait as long (`docs/design/rocketmq.md` 3)
 
 
 class BacklogError(Exception):
-    """The backlog is not known now; the text says why, in the broker's words where it has said anything."""
+    """The backlog is not known now. The text says why, in the broker's words where there are any."""
 
 
 class Backlog(NamedTuple):
-    """How many messages wait, and how many consumers have ever taken; None where the broker does not tell that."""
+    """How many messages wait, and how many consumers have ever taken; None where the broker does not say."""
 
     waiting: int
     taken: int | None

@@ -1,8 +1,8 @@
 """A rule set on its way to a worker: values of the limiter's own types as MessagePack, and back.
 
 The configuration's text would not do: the file may have been edited since the parent read it, and live changes and quotas are not in it.
-Every field of every type goes over, whatever it is called, so a rule that learns something new needs no line here. Quotas leave their
-evidence behind: it is for people.
+Every field of every type goes over, whatever its name, so a new field of a rule needs no line here. Quotas go without their evidence,
+which is for people.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from limiter.rules.rule_set import RuleSet
 from limiter.topics import TopicName
 
 TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Override, Quota)}
-TUPLE: Final = ""  # what a tuple is called
+TUPLE: Final = ""  # the type name of a tuple
 TOPIC: Final = "TopicName"
 
 
 def plain(value: object) -> object:
-    """`value` as lists that begin with the name of their type. Raises TypeError for a type that no rule is made of."""
+    """`value` as lists that begin with the name of their type. Raises TypeError for a type that is not in TYPES."""
     if isinstance(value, TopicName):
         return [TOPIC, *value]
     if isinstance(value, tuple | list):
@@ -49,7 +49,7 @@ def unplain(value: Any) -> Any:
 
 
 def encode(rules: RuleSet) -> bytes:
-    """The rule set as it holds now: what has expired is not in it."""
+    """The rule set as it holds now, without what has expired."""
     return msgspec.msgpack.encode(
         [
             plain(rules.file_rules),
@@ -62,7 +62,7 @@ def encode(rules: RuleSet) -> bytes:
 
 
 def decode(data: bytes) -> RuleSet:
-    """The inverse. What expires holds until the parent says otherwise: its clock decides."""
+    """The inverse. A change with an end holds until the parent sends other rules: its clock decides."""
     file_rules, rule_overrides, overrides, quotas, revision = msgspec.msgpack.decode(data)
     return RuleSet(
         unplain(file_rules),

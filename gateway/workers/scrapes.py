@@ -2,9 +2,9 @@
 
 The table of metrics (`gateway/telemetry/metrics.py`) says for each what becomes of the workers' values:
 
-* SUM: they are added up. Of a counter or a histogram those of ended workers included: what they had counted when they were asked last goes
-  on counting, so that no counter ever falls when a worker is replaced.
-* SAME: they are left out, and the parent's own lines say it once.
+* SUM: they are added up. For a counter or a histogram, ended workers are included with what they had counted at their last report, so
+  that no counter falls when a worker is replaced.
+* SAME: they are left out, and the parent's own lines have them once.
 * EACH: every series gets the label `worker`, because a sum would mean nothing.
 """
 
@@ -56,8 +56,8 @@ def add(totals: dict[str, Family], one: dict[str, Family], worker: str | None) -
             continue
         total = totals.setdefault(name, Family(family.head, family.kind))
         for series, number in family.series.items():
-            place = series if workers == SUM else labelled(series, worker or "")
-            total.series[place] = total.series.get(place, 0.0) + number
+            labels = series if workers == SUM else labelled(series, worker or "")
+            total.series[labels] = total.series.get(labels, 0.0) + number
 
 
 def labelled(series: str, worker: str) -> str:

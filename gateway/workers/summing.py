@@ -1,20 +1,22 @@
-"""Several workers' views as one: topics, listeners and states as `GET /v1/...` tells them.
+"""Adds up the views of several workers: topics, listeners and access logs as `GET /v1/...` shows them.
 
-Each view is a list of objects or one object; numbers that count are added, the others are chosen by name.
+Each view is a list of objects or one object, as `telemetry/status.py` has made it in a worker. Counts are added, other values are chosen
+by name. `overview.py` shows what comes of it; `scrapes.py` does the same for metrics.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.telemetry.refused_clients import CLIENTS_SHOWN
+
 JSONObject = dict[str, Any]
 
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second", "waiting")
-CLIENTS_SHOWN: Final = 3  # as `view.topics` does
 
 
 def add(one: Any, other: Any) -> Any:
-    """Two counts, or two objects of counts, as one. What is no number stays as the first has it."""
+    """Two counts, or two objects of counts, as one. A value that is no number stays as in the first."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {key: add(one.get(key, 0), other.get(key, 0)) for key in (*one, *(key for key in other if key not in one))}
     if isinstance(one, bool) or isinstance(other, bool) or not isinstance(one, int | float) or not isinstance(other, int | float):
@@ -48,7 +50,7 @@ def topic(one: JSONObject, other: JSONObject) -> JSONObject:
 
 
 def ended(view: list[JSONObject]) -> list[JSONObject]:
-    """What a worker that has ended leaves of its topics: counts, no rates. What waited with it is lost: abandoned."""
+    """The topics of a worker that has ended: its counts without its rates. Messages that waited there are lost, so they are abandoned."""
     found = []
     for item in view:
         rates: JSONObject = dict.fromkeys(RATES, 0)
@@ -56,11 +58,11 @@ def ended(view: list[JSONObject]) -> list[JSONObject]:
     return found
 
 
-SET: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user")  # numbers that are settings, not counts
+SETTINGS: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user")  # numbers that are settings, not counts
 
 
 def listeners(views: list[list[JSONObject]]) -> list[JSONObject]:
-    """One object per listener: whether its broker can be reached is true where all say so."""
+    """One object per listener. Its broker can be reached where all workers reach it."""
     found: dict[str, JSONObject] = {}
     for view in views:
         for item in view:
@@ -73,7 +75,7 @@ def listener(one: JSONObject, other: JSONObject) -> JSONObject:
     reached = [each["upstream_reachable"] for each in (one, other)]
     return {
         **add(one, other),
-        **{name: one[name] for name in SET if name in one},
+        **{name: one[name] for name in SETTINGS if name in one},
         "caps": [*one.get("caps", ()), *other.get("caps", ())],  # each worker has its own part of a cap
         "upstream_reachable": False if False in reached else None if None in reached else True,
         "upstream_error": one["upstream_error"] or other["upstream_error"],
@@ -81,7 +83,7 @@ def listener(one: JSONObject, other: JSONObject) -> JSONObject:
 
 
 def logs(views: list[JSONObject]) -> JSONObject:
-    """The access logs' states: one disk for all."""
+    """The states of the access logs, which are all on one disk."""
     return {
         "lost_lines": sum(view["lost_lines"] for view in views),
         "failed_writes": sum(view["failed_writes"] for view in views),

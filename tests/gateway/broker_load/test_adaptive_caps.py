@@ -13,7 +13,7 @@ import pytest
 
 from admin.limit_views import usage_of
 from admin.store import Store
-from gateway.broker_load.adaptive_caps import LEARN_S, SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
+from gateway.broker_load.adaptive_caps import LEARN_S, MIN_SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
 from gateway.clock import now_ns
 from gateway.lifecycle import periodic_tasks
 from gateway.protocols import PROTOCOLS
@@ -34,7 +34,7 @@ def cap(adapt: Adapt | None = Adapt()) -> Rule:  # noqa: B008  -- immutable
     return Rule("cap", per="listener", limit=Limit(messages=Rate(1000), adapt=adapt))
 
 
-def confirm(flow: BrokerFlow, seconds: float, times: int = SAMPLES) -> None:
+def confirm(flow: BrokerFlow, seconds: float, times: int = MIN_SAMPLES) -> None:
     for _ in range(times):
         flow.confirm_latency.observe(seconds)
 
@@ -103,8 +103,8 @@ def test_nothing_is_said_before_it_is_known_what_is_usual() -> None:
 
 def test_few_confirms_say_nothing() -> None:
     pace = ConfirmPace()
-    assert pace.is_slow(SAMPLES - 1, 1.0, 1.0) is None
-    assert pace.is_slow(SAMPLES, 1.0, 1.0) is False
+    assert pace.is_slow(MIN_SAMPLES - 1, 1.0, 1.0) is None
+    assert pace.is_slow(MIN_SAMPLES, 1.0, 1.0) is False
 
 
 def test_a_broker_that_is_slow_for_good_is_taken_for_what_it_is() -> None:
@@ -112,7 +112,7 @@ def test_a_broker_that_is_slow_for_good_is_taken_for_what_it_is() -> None:
     count, total = 0, 0.0
     said = []
     for second in range(2400):
-        count, total = count + SAMPLES, total + SAMPLES * (0.01 if second < 60 else 0.1)
+        count, total = count + MIN_SAMPLES, total + MIN_SAMPLES * (0.01 if second < 60 else 0.1)
         said.append(pace.is_slow(count, total, 1.0))
     assert said[60:120] == [True] * 60
     assert said[-1] is False
