@@ -32,7 +32,7 @@ from typing import Final
 
 CLIENT_CLOSED: Final = 0  # methods pass unjudged; the broker answers what is wrong with them
 CLIENT_OPEN: Final = 1
-CLIENT_IGNORED: Final = 2  # what the client still sends is no request: whoever closed the channel ignores it until close-ok
+CLIENT_IGNORED: Final = 2  # the side that closed the channel ignores the client until close-ok: what it still sends is no request
 
 PASSING: Final = 0  # parts go on to the broker
 CLOSED_BY_BROKER: Final = 1  # parts go on, and the broker throws them away

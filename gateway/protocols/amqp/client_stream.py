@@ -51,7 +51,7 @@ from gateway.protocols.amqp.handshake import Handshake, greeting, other_version
 from gateway.protocols.amqp.publishes import Publishes, too_large
 from gateway.protocols.octets import u16, u32
 
-WHOLE_FRAME_BYTES: Final = 262144  # payload bytes; body frames up to this size are forwarded whole
+WHOLE_FRAME_BYTES: Final = 262144  # of payload; body frames up to this size are forwarded whole: a guess
 MAX_FRAMES_PER_CALL: Final = 8192  # for fairness; interpreted, a read full of 8-byte frames would take about 8 ms
 WATCHED: Final = frozenset(
     {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, BASIC_CANCEL, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}

@@ -31,7 +31,7 @@ from mypy_extensions import i64
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.frames import broker_error, write_confirm
 
-TRIM_AFTER_STEPS: Final = 64  # forget this many passed steps at a time: a guess that keeps the cost per step constant
+TRIM_AFTER_STEPS: Final = 64  # passed steps forgotten at a time, so that the cost per step is constant: a guess
 
 
 class Confirms:

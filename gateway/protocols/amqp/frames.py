@@ -34,7 +34,7 @@ BODY_FRAME: Final = 3
 HEARTBEAT: Final = 8
 END: Final = 0xCE
 OVERHEAD: Final = 8  # bytes of a frame around its payload
-MIN_FRAME_BYTES: Final = 8  # bytes of the smallest frame, a heartbeat
+MIN_FRAME_BYTES: Final = 8  # a heartbeat
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

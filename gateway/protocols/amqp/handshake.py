@@ -19,17 +19,15 @@ from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTA
 from gateway.protocols.amqp.sasl import user_of
 from limiter.limits import NEVER
 
-MAX_EARLY_FRAME_BYTES: Final = (
-    131072  # payload before tune-ok. RabbitMQ 3.10 takes 4096, 4.1 8192, because of long tokens; the broker decides
-)
-DEFAULT_FRAME_BYTES: Final = 131072  # RabbitMQ's offer; what we cut our own bodies to where frame_max is unlimited
+MAX_EARLY_FRAME_BYTES: Final = 131072  # payload before tune-ok; RabbitMQ takes 4096 (3.10) or 8192 (4.1), and decides
+DEFAULT_FRAME_BYTES: Final = 131072  # RabbitMQ's offer; cuts bodies of our own where frame_max is unlimited
 DEFAULT_CHANNEL_MAX: Final = 2047  # RabbitMQ's offer, 3.10 and 4.x
 MAX_CHANNEL_NUMBER: Final = 65535  # a u16; channel_max 0 means no limit but this
 MIN_FRAME_MAX_BYTES: Final = 4096  # the specification's frame-min-size
-ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # the second: RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
-SHOWN_PROPERTIES: Final = ("product", "version", "platform", "connection_name")  # client properties worth showing
-MAX_TABLE_BYTES: Final = 16384  # bytes; pamqp copies the rest of the table for each entry, so a larger one could cost more than 50 ms
-MAX_SHOWN_CHARACTERS: Final = 256  # of each; clients choose them
+ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
+SHOWN_PROPERTIES: Final = ("product", "version", "platform", "connection_name")  # of the client, to operators
+MAX_TABLE_BYTES: Final = 16384  # pamqp copies the rest of the table for each entry: a larger one could cost more than 50 ms
+MAX_SHOWN_CHARACTERS: Final = 256  # of each: clients choose them; a guess
 
 OTHER_PROTOCOLS: Final = (
     (b"GET ", "http"),

@@ -40,13 +40,11 @@ from gateway.protocols.octets import alike, begins, u16, u32, u64
 from limiter.keys import Key, Origin
 from limiter.topics import amqp_topic
 
-SMALL_BODY_BYTES: Final = 4096  # bytes; a publish with a body up to this size waits for it (a guess: a few dozen messages per read)
+SMALL_BODY_BYTES: Final = 4096  # a publish with a body up to this size waits for it: a guess, a few dozen messages per read
 
-MAX_RECENT_NAMES: Final = (
-    16  # remembered for each connection that publishes to several; 8 KiB at most, if their names are as long as can be
-)
+MAX_RECENT_NAMES: Final = 16  # per connection that publishes to several topics; 8 KiB at most; a power of two: a guess
 
-MAX_BODY_BYTES: Final = 1 << 62  # bytes: what adds up without overflow in the compiled build; no broker takes more than 512 MiB
+MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; no broker takes more than 512 MiB
 
 
 def too_large(size: int, channel_id: int, limit: int) -> ProtocolError:

@@ -34,9 +34,9 @@ from limiter.limits import NEVER
 from limiter.units import format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "
-MAX_TEXT_BYTES: Final = 255 - len("RESOURCE_ERROR - ")  # bytes; a reply text is a short string
-MAX_NAME_BYTES: Final = 64  # bytes of a rule's name in a reply text (a guess: longer ones leave no room for the key)
-FRAMING_BYTES: Final = 4096  # bytes around a body that is kept, beside an eighth of it: enough for frames of 64 bytes and more (a guess)
+MAX_TEXT_BYTES: Final = 255 - len("RESOURCE_ERROR - ")  # of a reply text, which is a short string
+MAX_NAME_BYTES: Final = 64  # of a rule's name in a reply text; longer ones leave no room for the key: a guess
+FRAMING_BYTES: Final = 4096  # around a body that is kept, beside an eighth of it; enough for frames of 64 bytes and more: a guess
 
 
 def publish_end(data: bytes, at: i64, end: i64) -> i64:

@@ -34,7 +34,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import ACCEPTED_HEADERS, MAX_EARLY_FRAME_BYTES
 
-CHANNEL_MAX: Final = 2047  # what RabbitMQ offers; nothing will come of it
+CHANNEL_MAX: Final = 2047  # what RabbitMQ offers; no channel will be opened
 FRAME_MAX: Final = 131072
 HEARTBEAT_S: Final = 60
 

@@ -21,7 +21,7 @@ from gateway.protocols.amqp.frames import SYNTAX_ERROR, client_error
 SIZES: Final = {
     b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"u": 2, b"I": 4, b"i": 4, b"f": 4, b"D": 5, b"l": 8, b"L": 8, b"d": 8, b"T": 8, b"V": 0,
 }  # fmt: skip
-LONG: Final = b"SxFA"  # begin with their length in 32 bits: strings, bytes, tables, arrays; what is in them is passed over unread
+LONG: Final = b"SxFA"  # strings, bytes, tables, arrays: begin with their length in 32 bits; what is in them is skipped unread
 NAMES: Final = b"Sx"  # what a LOGIN may be; RabbitMQ takes `x` where PASSWORD is a string
 
 

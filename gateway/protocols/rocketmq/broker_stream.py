@@ -16,12 +16,10 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.outstanding import Outstanding
 
-MAX_FRAME_LENGTH: Final = (
-    0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1). A first letter (`HTTP`, `AMQP`) is more
-)
+MAX_FRAME_LENGTH: Final = 0x3FFF_FFFF  # 1 GiB; clients take 16 to 128 MiB (`docs/design/rocketmq.md` 1.1); a first letter (`HTTP`) is more
 MIN_FRAME_LENGTH: Final = 4  # the header's own length word
 PREFIX: Final = 8  # bytes before the header
-MAX_HEAD_BYTES: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped. A longer one passes unseen
+MAX_HEAD_BYTES: Final = 1 << 18  # of a head that is looked at; properties are at most 32,767, six times that if each were escaped
 
 
 class BrokerStream:

@@ -42,7 +42,7 @@ from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic
 
 PREFIX: Final = 8  # bytes before the header
-WHOLE_FRAME_BYTES: Final = 1 << 20  # bytes; a guess: above it a frame is not worth keeping. The broker's own limit of a message is 4 MiB
+WHOLE_FRAME_BYTES: Final = 1 << 20  # larger frames are not kept whole; the broker's own limit of a message is 4 MiB: a guess
 SEPARATOR: Final = b"\xff"  # between topic and group in a raw key: no byte of UTF-8
 
 LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")

@@ -20,8 +20,8 @@ from mypy_extensions import i64
 from gateway.pipeline.errors import ProtocolError
 
 NAMES: Final = frozenset(("code", "extFields", "flag", "language", "opaque", "remark", "serializeTypeCurrentRPC", "version"))
-MAX_UNKNOWN_FIELDS: Final = 16  # names that are not the protocol's, per header; a guess. No client has any
-MAX_UNKNOWN_CHARACTERS: Final = 64  # characters of one
+MAX_UNKNOWN_FIELDS: Final = 16  # names in a header that are not the protocol's; no client has any: a guess
+MAX_UNKNOWN_CHARACTERS: Final = 64  # of each: a guess
 
 decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

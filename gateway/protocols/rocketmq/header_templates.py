@@ -54,7 +54,7 @@ DIGITS: Final = 1
 OPAQUE: Final = 2
 NAME: Final = 3  # of the topic
 
-PROBE: Final = b"probe-0"  # a topic to ask the parser with; "-0" because it refuses some headers in which that stands anywhere
+PROBE: Final = b"probe-0"  # a topic to ask the parser with; it refuses some headers that have "-0" anywhere
 
 
 class VaryingField:

@@ -36,12 +36,12 @@ SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<gr
 LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAGE, RECALL_MESSAGE: topic, producerGroup, batch
 SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
 RETRY: Final = RETRY_PREFIX.encode()
-MAX_NAME_BYTES: Final = 255  # bytes of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
+MAX_NAME_BYTES: Final = 255  # of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
 ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocketmq.md` 4.6); C++ clients always send it, empty
 
 # PULL_MESSAGE, LITE_PULL_MESSAGE, POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION: the broker may keep these until there is a message
 POLLS: Final = frozenset((11, 361, 200050, 200052, 200054))
-CONSUMES: Final = frozenset((11, 361, 200050, 200054))  # those a consumer goes on by: all but PEEK_MESSAGE; names topic, consumerGroup
+CONSUMES: Final = frozenset((11, 361, 200050, 200054))  # what a consumer goes on by, all but PEEK_MESSAGE: topic, consumerGroup
 
 
 class Header:

@@ -38,7 +38,7 @@ NO_PERMISSION: Final = 16
 
 # A number as Double.parseDouble takes it and Double.toString writes it; its hexadecimal form nobody sends
 DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
-MAX_TEXT_CHARACTERS: Final = 64  # characters of a number, of what a remark quotes, and of an access key that is kept
+MAX_TEXT_CHARACTERS: Final = 64  # of a number, of what a remark quotes, of an access key that is kept: a guess
 
 
 class Permission:

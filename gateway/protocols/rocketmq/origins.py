@@ -19,8 +19,8 @@ from gateway.pipeline.conversation import ConversationContext
 if TYPE_CHECKING:
     from limiter.keys import Origin
 
-MAX_USERS: Final = 64  # a guess: a client has one, a relay on behalf of many perhaps dozens
-MAX_USER_BYTES: Final = 256  # bytes that are kept of an access key; Alibaba's have 24, RocketMQ's own at least 6
+MAX_USERS: Final = 64  # of one connection; a client has one, a relay on behalf of many perhaps dozens: a guess
+MAX_USER_BYTES: Final = 256  # of an access key that are kept; Alibaba's have 24, RocketMQ's own at least 6: a guess
 
 
 class Origins:

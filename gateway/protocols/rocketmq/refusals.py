@@ -19,14 +19,14 @@ from typing import Final
 
 import msgspec
 
-FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats at once what was answered with it (`docs/design/rocketmq.md` 3.1)
+FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats a send at once that got it (`docs/design/rocketmq.md` 3.1)
 SYSTEM_BUSY: Final = 2  # what MQCloud's clients look for; Java from 5.3.0 on repeats such a send at once
 VERSION: Final = 479  # V5_3_3; clients look at it in requests only
 HEARD: Final = 0  # how a client takes the refusal of a send-back
 HEARD_AS_SILENCE: Final = 1
 UNHEARD: Final = 2
 CPP_HEARS: Final = 333  # V4_6_0, the version C++ 2.0 and later say; earlier ones 63
-OPAQUE: Final = 11  # characters; what `%11d` takes, instead of its four, is seven more
+OPAQUE: Final = 11  # width of `%11d`; the placeholder itself has 4 characters, so each frame grows by 7
 
 
 def remark(key_text: str, wait_ns: int) -> str:

@@ -11,7 +11,7 @@ from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.headers import BINARY
 from gateway.protocols.rocketmq.protocol_detection import looks_like_kafka, too_large
 
-MAX_HEADER_BYTES: Final = 1 << 18  # bytes; properties are at most 32,767, six times that if each were escaped: a guess with room
+MAX_HEADER_BYTES: Final = 1 << 18  # properties are at most 32,767, six times that if each were escaped: a guess with room
 
 
 def check_length(data: bytes, at: i64, max_frame: i64) -> i64:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.keys import Key, Origin
 
-MAX_REMEMBERED: Final = 16_384  # consumers and questions of one connection, at about 300 bytes each (a guess: more than any client has)
-MAX_CANCELLED_TAGS: Final = 16  # tags cancelled without an answer, per channel: what is on its way for them is still limited (a guess)
+MAX_REMEMBERED: Final = 16_384  # consumers and pending requests of one connection, about 300 bytes each: a guess, more than any client has
+MAX_CANCELLED_TAGS: Final = 16  # of one channel, cancelled without an answer; deliveries on their way are still limited: a guess
 
 ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
 ANSWERS: Final = frozenset(

@@ -26,9 +26,9 @@ from gateway.protocols.octets import same, u16, u32, u64
 if TYPE_CHECKING:
     from limiter.judge import Judge
 
-MIN_DELIVER_BYTES: Final = 24  # bytes of a basic.deliver with empty names
-MIN_HEADER_BYTES: Final = 20  # bytes of a content header frame that ends with the body size
-SHORT_TAG_BYTES: Final = 16  # bytes of consumer tags compared where they lie; longer ones are cut out, which costs the same for any length
+MIN_DELIVER_BYTES: Final = 24  # of a basic.deliver with empty names
+MIN_HEADER_BYTES: Final = 20  # of a content header frame that ends with the body size
+SHORT_TAG_BYTES: Final = 16  # consumer tags compared where they lie; longer ones are sliced, at the same cost for any length
 
 
 class DeliveryIntake:

@@ -12,9 +12,9 @@ from typing import Final
 
 from limiter.keys import Key
 
-MAX_ANSWER_BYTES: Final = 262_144  # an answer of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
-PARKED_NS: Final = 1_000_000_000  # a broker that has something answers within milliseconds; a second if it is busy
-MAX_QUEUES: Final = 4096  # of one client; a guess. Beyond it what is known is forgotten, all at once
+MAX_ANSWER_BYTES: Final = 262_144  # of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
+PARKED_NS: Final = 1_000_000_000  # after which a poll found nothing: a broker answers within milliseconds, in a second if busy: a guess
+MAX_QUEUES: Final = 4096  # of one client; beyond it what is known is forgotten, all at once: a guess
 
 
 class PollQueue:

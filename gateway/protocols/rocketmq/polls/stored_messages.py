@@ -28,7 +28,7 @@ LONGER_ADDRESS: Final = 12  # bytes that an address of IPv6 has more
 BORN_HOST_V6: Final = 0x10  # bits of SYSFLAG (MessageSysFlag)
 STORE_HOST_V6: Final = 0x20
 INNER_BATCH: Final = 0x80
-MAX_TAIL_BYTES: Final = 40_000  # bytes behind a body: a topic and properties of at most 32,767
+MAX_TAIL_BYTES: Final = 40_000  # behind a body: a topic and properties of at most 32,767
 INNER_NUM: Final = re.compile(rb"INNER_NUM\x01([0-9]{1,9})(?=\x02|$)")
 NEXT: Final = 2  # the byte between two properties
 BROKEN: Final = -1

@@ -29,10 +29,10 @@ CLIENT_WAITS_NS: Final = 30_000 * MS  # consumerTimeoutMillisWhenSuspend of Java
 BROKER_LOOKS_NS: Final = 5_000 * MS
 WAY_NS: Final = 1_000 * MS
 NOT_SUSPENDED_NS: Final = 5_000 * MS  # of the 10 s of consumerPullTimeoutMillis
-MAX_POP_HOLD_NS: Final = 14_000 * MS  # a pop with Java's 15 s of pollTime
-MAX_PULL_HOLD_NS: Final = 9_000 * MS  # a pull that allows the broker less than 15 s may have a client that waits for less than 30 s
-MIN_HOLD_NS: Final = 1_000 * MS
-MAX_MESSAGES_ASKED: Final = 1024  # asked for at once; the broker gives less (maxTransferCountOnMessageInMemory: 32). A guess
+MAX_POP_HOLD_NS: Final = 14_000 * MS  # with Java's 15 s of pollTime
+MAX_PULL_HOLD_NS: Final = 9_000 * MS  # a client that allows the broker less than 15 s may wait for less than 30 s
+MIN_HOLD_NS: Final = 1_000 * MS  # most clients ask again at once: a guess
+MAX_MESSAGES_ASKED: Final = 1024  # at once; the broker gives less (maxTransferCountOnMessageInMemory: 32): a guess
 
 NAMES: Final = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "pollTime")
 PollFields: Final[Any] = msgspec.defstruct("PollFields", [(name, Any, None) for name in NAMES], gc=False)
