@@ -30,7 +30,9 @@ def check_memory(talk: Talk, size: int) -> None:
     held = conversation.budget.held_bytes + conversation.budget.reply_bytes
     assert held <= LARGEST_HELD + AMPLIFIED * (size + 1000), f"{held} bytes held for {size} bytes said"
     conversation.abandon()
-    replies = conversation.broker.waiting_bytes if isinstance(conversation, RocketmqConversation) else 0  # for the end of a broker's frame
+    replies = (
+        conversation.broker_stream.reply_bytes if isinstance(conversation, RocketmqConversation) else 0
+    )  # for the end of a broker's frame
     assert (conversation.budget.held_bytes, conversation.budget.held_messages) == (replies, 0)
     conversation.ended()
 

@@ -1,7 +1,7 @@
 """The broker's stream to the client, with the gateway's own frames between the broker's.
 
-Nothing of the broker's is kept back or altered: its bytes pass at once. On the way the head of each frame is looked at (`Outstanding`
-hears of every answer), and where a frame ends, because there, and only there, a reply of the gateway may stand.
+Nothing of the broker's is kept back or altered: its bytes pass at once. On the way the head of each frame is looked at (`Outstanding` is
+shown every answer), and where it ends: a reply of the gateway may stand between two frames only.
 
 A head that comes in pieces is copied until it is whole, so at most MAX_HEAD_BYTES bytes are kept, and only while it is incomplete.
 """
@@ -25,31 +25,31 @@ MAX_HEAD_BYTES: Final = 1 << 18  # of a head that is looked at; properties are a
 class BrokerStream:
     """Knows where the broker's frames begin and end; holds the gateway's replies until one ends."""
 
-    __slots__ = ("head", "head_size", "left", "outstanding", "waiting", "waiting_bytes")
+    __slots__ = ("head", "head_size", "left", "outstanding", "replies", "reply_bytes")
 
     def __init__(self, outstanding: Outstanding) -> None:
         self.outstanding = outstanding
         self.left: i64 = 0  # bytes still to come of the frame under way, where its head has been looked at
         self.head = bytearray()  # the head of a frame, as far as it has come in pieces
         self.head_size: i64 = 0  # how long it is: 8 until its prefix is there, then with the header; 0: none has come in pieces
-        self.waiting: list[bytes] = []
-        self.waiting_bytes = 0
+        self.replies: list[bytes] = []
+        self.reply_bytes = 0
 
     def add(self, frames: bytes) -> None:
         """Whole frames of the gateway's own."""
-        self.waiting.append(frames)
-        self.waiting_bytes += len(frames)
+        self.replies.append(frames)
+        self.reply_bytes += len(frames)
 
     def at_boundary(self) -> bool:
         return self.left == 0 and self.head_size == 0
 
     def take(self) -> bytes:
         """What waits, if the broker's stream stands between two frames."""
-        if self.waiting_bytes == 0 or not self.at_boundary():
+        if self.reply_bytes == 0 or not self.at_boundary():
             return b""
-        taken = self.waiting[0] if len(self.waiting) == 1 else b"".join(self.waiting)
-        self.waiting = []
-        self.waiting_bytes = 0
+        taken = self.replies[0] if len(self.replies) == 1 else b"".join(self.replies)
+        self.replies = []
+        self.reply_bytes = 0
         return taken
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
@@ -57,7 +57,7 @@ class BrokerStream:
         size: i64 = len(data)
         if size == 0:
             return
-        if self.waiting_bytes and self.at_boundary():
+        if self.reply_bytes and self.at_boundary():
             out.append(self.take())
         sent: i64 = 0  # data before it is in `out`
         at: i64 = 0
@@ -72,25 +72,25 @@ class BrokerStream:
                 at += step
             if at == size:
                 break
-            if self.waiting_bytes and at > 0:
+            if self.reply_bytes and at > 0:
                 out.append(data[sent:at])
                 out.append(self.take())
                 sent = at
             if size - at >= PREFIX:
-                length: i64 = self._checked(u32(data, at))
+                length: i64 = self._check_length(u32(data, at))
                 header: i64 = u32(data, at + 4) & 0xFFFFFF
                 head_end: i64 = at + PREFIX + header
                 if header + 4 > length:
                     raise broken(f"a header of {header} bytes in a frame of {length + 4}")
                 if head_end <= size:
-                    self.outstanding.heard(data, at + 4, head_end, length - 4 - header)
+                    self.outstanding.look_at(data, at + 4, head_end, length - 4 - header)
                     at = head_end
                     self.left = length - 4 - header
                     continue
             self.head_size = PREFIX
             at = self._go_on_with_head(data, at, size)
         out.append(data[sent:] if sent > 0 else data)
-        if self.waiting_bytes and self.at_boundary():
+        if self.reply_bytes and self.at_boundary():
             out.append(self.take())
 
     def _go_on_with_head(self, data: bytes, at: i64, size: i64) -> i64:
@@ -103,7 +103,7 @@ class BrokerStream:
                 there += step
                 at += step
             if there >= 4 and self.head_size == PREFIX:
-                self._checked(u32(bytes(self.head), 0))
+                self._check_length(u32(bytes(self.head), 0))
             if there < self.head_size:
                 return at
             head = bytes(self.head)
@@ -120,20 +120,20 @@ class BrokerStream:
             if size_of_head == PREFIX:
                 self.left = length - 4  # no header, or one too long to be looked at: passes
             else:
-                self.outstanding.heard(head, 4, size_of_head, length - 4 - header)
+                self.outstanding.look_at(head, 4, size_of_head, length - 4 - header)
                 self.left = length - 4 - header
             return at
 
-    def _checked(self, length: i64) -> i64:
+    def _check_length(self, length: i64) -> i64:
         if length < MIN_FRAME_LENGTH or length > MAX_FRAME_LENGTH:
-            raise broken(f"a frame of {length} bytes{hint(length)}")
+            raise broken(f"a frame of {length} bytes{what_it_may_be(length)}")
         return length
 
     def __repr__(self) -> str:
-        return f"<BrokerStream {'between frames' if self.at_boundary() else 'within a frame'} waiting={len(self.waiting)}>"
+        return f"<BrokerStream {'between frames' if self.at_boundary() else 'within a frame'} replies={len(self.replies)}>"
 
 
-def hint(length: i64) -> str:
+def what_it_may_be(length: i64) -> str:
     """What an absurd length may be instead: the first words of another protocol."""
     first = int(length).to_bytes(4, "big")
     return f": it begins with {first.decode()!r}, is `upstream` a RocketMQ broker?" if first.isalnum() else ""

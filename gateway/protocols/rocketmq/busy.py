@@ -15,7 +15,7 @@ SYSTEM_BUSY: Final = 2
 SERVICE_NOT_AVAILABLE: Final = 14
 COLD_DATA: Final = "cold_data"
 PREFIXES: Final[tuple[tuple[str, str], ...]] = (
-    ("[TIMEOUT_CLEAN_QUEUE]", "timeout_clean_queue"),  # waited too long for a thread; whoever is first in the queue is hit
+    ("[TIMEOUT_CLEAN_QUEUE]", "timeout_clean_queue"),  # waited too long for a thread; the first in the queue is hit
     ("[PCBUSY_CLEAN_QUEUE]", "pcbusy_clean_queue"),  # the page cache is busy: the whole queue is answered so
     ("[REJECTREQUEST]", "rejectrequest"),
     ("[OVERLOAD]", "overload"),  # the queue is full

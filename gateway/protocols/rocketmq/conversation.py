@@ -7,7 +7,7 @@ refused, or wait, while the others pass.
                                             │ hold: HeldSends, Polls    refuse: build_refusals, empty_answer
     client ◄──────────── BrokerStream ◄─────┴───────────────────── broker's bytes
 
-* Sends and consumer send-backs become `Sends`, one part per run of like ones; pulls and pops become `Poll` (`polls.py` tells their story).
+* Sends and consumer send-backs become `Sends`, one part per run of like ones; pulls and pops become `Poll` (see `polls.py`).
   Everything else passes, known or not, unread.
 * The broker's stream is passed on at once; only its frames' heads are looked at: where a reply may be put, what is answered, whether the
   broker says that it is overloaded; and, in the answers to polls, how many messages there are.
@@ -31,12 +31,12 @@ from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.refusals import (
     FLOW_CONTROL,
-    HEARD_AS_SILENCE,
+    NOTHING_REFUSES,
+    SILENCE_REFUSES,
     SYSTEM_BUSY,
-    UNHEARD,
     build_refusals,
     remark,
-    send_back_refused,
+    what_refuses_send_back,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
 from limiter.limits import NEVER
@@ -56,9 +56,9 @@ class RocketmqConversation(Conversation):
         self.patience_ns = PATIENCE_NS
         self.has_farewell = False
         self.discarding = False  # what still comes of a large frame is thrown away
-        self.last_words = b""  # reply to be given when the last of it is in
+        self.pending_reply = b""  # the reply to it, for when the last of it is in
         self.held_sends = HeldSends()
-        self.broker = BrokerStream(self.outstanding)
+        self.broker_stream = BrokerStream(self.outstanding)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
 
@@ -87,40 +87,40 @@ class RocketmqConversation(Conversation):
         if part.kind == BODY:
             if self.discarding:
                 if part.complete:
-                    self._say(self.last_words)
-                    self.last_words = b""
+                    self._reply(self.pending_reply)
+                    self.pending_reply = b""
                 return
         elif isinstance(part, Poll):
             self.polls.send(part)
-            self._tell()
+            self._update_budget()
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
             if self.held_sends.lines and not part.streamed and self.held_sends.goes_behind(part):
                 self.held_sends.hold_behind(part, paid=not part.requeue_without_slots(self.reports.endings))
-                self._tell()
+                self._update_budget()
                 return
             if not part.one_way:
-                self.outstanding.ask(part.count)
+                self.outstanding.count_requests(part.count)
                 if part.flight is not None:
-                    self.outstanding.send(part.flight, part.opaques)
+                    self.outstanding.track_sends(part.flight, part.opaques)
             else:
                 part.release_slots(self.reports.endings)
         elif isinstance(part, GatewayRequest):
-            if self.frames.turning_away:
-                self._turn_away(part)
+            if self.frames.rejects_requests:
+                self._reject(part)
             else:
                 self.reports.ask_gateway(part)
                 self.pending_gateway_requests += 1
             return
         elif part.count:
-            self.outstanding.ask(part.count)
+            self.outstanding.count_requests(part.count)
         if not part.complete:
             self.discarding = False
         self.outbox.append(part)
         left = 0 if part.complete else self.frames.streaming
         if left != self.frame_left:
             self.frame_left = left
-            self._tell()
+            self._update_budget()
 
     def split(self, part: Part, count: int) -> Part:
         assert isinstance(part, Sends)
@@ -139,18 +139,18 @@ class RocketmqConversation(Conversation):
 
     def refuse(self, part: Part) -> int:
         if isinstance(part, Poll):
-            self._say(self.polls.give_up(part))
-            self._tell()
+            self._reply(self.polls.answer_empty(part))
+            self._update_budget()
             return REFUSED
         assert isinstance(part, Sends)
         if part.one_way:
             self.drop(part)
             return DROPPED
         if part.send_backs:
-            taken = send_back_refused(self.frames.language, self.frames.version)
-            if taken == UNHEARD and not self.close_reason:
+            taken = what_refuses_send_back(self.frames.language, self.frames.version)
+            if taken == NOTHING_REFUSES and not self.close_reason:
                 return UNABLE
-            if taken == HEARD_AS_SILENCE:
+            if taken == SILENCE_REFUSES:
                 return REFUSED
         rule = part.rule
         key = part.key
@@ -158,16 +158,16 @@ class RocketmqConversation(Conversation):
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
         frames = build_refusals(part.opaques, code, remark(key.text, part.wait_ns))
         if part.complete:
-            self._say(frames)
+            self._reply(frames)
         else:
-            self.last_words = frames
+            self.pending_reply = frames
             self.discarding = True
         return REFUSED
 
     def drop(self, part: Part) -> bool:
-        """Always possible; a client that waits for an answer sees its own timeout, which is what a rule that says `drop` asks for."""
+        """Always possible. A client that waits for an answer sees its own timeout, as a rule that says `drop` wants it."""
         if not part.complete:
-            self.last_words = b""
+            self.pending_reply = b""
             self.discarding = True
         return True
 
@@ -182,19 +182,19 @@ class RocketmqConversation(Conversation):
             if self.close_reason:
                 return False
             self.polls.hold(part, due)
-            self._tell()
+            self._update_budget()
             return True
-        return self._wait(part, due, blocking=False)
+        return self._hold_sends(part, due, blocking=False)
 
     def block(self, part: Part, due: int) -> bool:
-        return self._wait(part, due, blocking=True)
+        return self._hold_sends(part, due, blocking=True)
 
-    def _wait(self, part: Part, due: int, *, blocking: bool) -> bool:
+    def _hold_sends(self, part: Part, due: int, *, blocking: bool) -> bool:
         assert isinstance(part, Sends)
         if part.streamed or self.close_reason:
             return False
         self.held_sends.hold(part, due, blocking=blocking)
-        self._tell()
+        self._update_budget()
         return True
 
     def close(self, part: Part) -> int:
@@ -205,7 +205,7 @@ class RocketmqConversation(Conversation):
         whose = key.text if part.bucket is None else part.bucket.whose()
         self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
         if not part.complete:
-            self.last_words = b""
+            self.pending_reply = b""
             self.discarding = True
         return REFUSED
 
@@ -216,30 +216,31 @@ class RocketmqConversation(Conversation):
         taken: list[Part] = list(self.held_sends.take_due(now, room))
         if self.polls.held.due_queue.next_due <= now:
             taken.extend(self.polls.take_due(now, room))
-        self._tell()
+        self._update_budget()
         return taken
 
     def abandon(self) -> list[Part]:
         parts: list[Part] = list(self.held_sends.abandon())
         parts.extend(self.polls.held.abandon())
-        self._tell()
+        self._update_budget()
         return parts
 
     def answer(self, frames: bytes) -> None:
         self.pending_gateway_requests -= 1
-        self._say(frames)
+        self._reply(frames)
 
-    def _say(self, frames: bytes) -> None:
+    def _reply(self, frames: bytes) -> None:
         if frames:
-            self.broker.add(frames)
-            self._tell()
+            self.broker_stream.add(frames)
+            self._update_budget()
 
-    def _tell(self) -> None:
-        """Keep the numbers others read. Replies that wait for the end of a broker's frame count as held, or a client could pile them up."""
+    def _update_budget(self) -> None:
+        """Write what counts against the connection. Replies that wait for the end of a broker's frame count, or a client could pile them
+        up."""
         held_sends = self.held_sends
         polls = self.polls
         budget = self.budget
-        budget.held_bytes = held_sends.bytes + polls.held.bytes + self.broker.waiting_bytes
+        budget.held_bytes = held_sends.bytes + polls.held.bytes + self.broker_stream.reply_bytes
         budget.held_polls = polls.held.count
         budget.ask_due = polls.ask_due
         budget.held_messages = held_sends.messages
@@ -249,31 +250,31 @@ class RocketmqConversation(Conversation):
     # ---- broker to client ------------------------------------------------------------------------------------------
 
     def relay(self, data: bytes, out: list[bytes]) -> None:
-        broker = self.broker
+        broker_stream = self.broker_stream
         outstanding = self.outstanding
-        waiting = broker.waiting_bytes
-        broker.relay(data, out)
-        if outstanding.news:
-            outstanding.news = False
+        reply_bytes = broker_stream.reply_bytes
+        broker_stream.relay(data, out)
+        if outstanding.unread:
+            outstanding.unread = False
             self.reports.unread = True
             self.reports.busy.extend(outstanding.busy)
             outstanding.busy = []
             self.reports.delivered.extend(self.polls.delivered)
             self.polls.delivered = []
-            self._tell()
-        elif broker.waiting_bytes != waiting:
-            self._tell()
+            self._update_budget()
+        elif broker_stream.reply_bytes != reply_bytes:
+            self._update_budget()
 
     def ask(self, now: int) -> list[Part]:
         """Not deliveries, which are never kept here, but what is to be settled for those that have passed."""
         parts = self.polls.ask(now)
-        self._tell()
+        self._update_budget()
         return parts
 
     def take_replies(self) -> bytes:
-        taken = self.broker.take()
+        taken = self.broker_stream.take()
         if taken:
-            self._tell()
+            self._update_budget()
         return taken
 
     def needs_ticks(self) -> bool:
@@ -293,7 +294,7 @@ class RocketmqConversation(Conversation):
 
     def settled(self) -> bool:
         """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
-        return self.outstanding.settled() and self.pending_gateway_requests == 0 and self.broker.at_boundary()
+        return self.outstanding.settled() and self.pending_gateway_requests == 0 and self.broker_stream.at_boundary()
 
     def knows_answers(self) -> bool:
         return True
@@ -308,7 +309,7 @@ class RocketmqConversation(Conversation):
 
     def begin_departure(self) -> None:
         self.turns_away = understands(self.frames.language, self.frames.version)
-        self.frames.turning_away = self.turns_away
+        self.frames.rejects_requests = self.turns_away
 
     def depart(self) -> bytes:
         """Polls, out or held, are answered, so that they are repeated soon: a client that sees only the end waits for up to 30 s."""
@@ -316,20 +317,20 @@ class RocketmqConversation(Conversation):
         opaques = [*self.outstanding.polls, *[poll.opaque for poll in held]]
         words = b""
         if opaques:
-            self._say(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
+            self._reply(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
             words = self.take_replies()
         self.reports.abandoned.extend(held)
         self.reports.unread = True
         self.outstanding.drop_watchers()
         self.turns_away = False
-        self.frames.turning_away = True
-        self._tell()
+        self.frames.rejects_requests = True
+        self._update_budget()
         return words
 
-    def _turn_away(self, part: GatewayRequest) -> None:
+    def _reject(self, part: GatewayRequest) -> None:
         self.rejected_after_drain += 1
         if self.turns_away and not part.one_way:
-            self._say(build_go_away([part.opaque]))
+            self._reply(build_go_away([part.opaque]))
 
     def ended(self) -> None:
         self.frames.origins.release()
@@ -353,5 +354,5 @@ class RocketmqConversation(Conversation):
     def __repr__(self) -> str:
         return (
             f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.held_sends.messages}"
-            f" streaming={self.frames.streaming} {self.broker}>"
+            f" streaming={self.frames.streaming} {self.broker_stream}>"
         )

@@ -68,7 +68,7 @@ class Frames:
         self.whole_frame: i64 = min(context.hold_bytes, WHOLE_FRAME_BYTES)
         self.templates = TemplateCache()
         self.own_codes = context.own_codes  # requests the gateway answers itself
-        self.turning_away = False  # the gateway answers all that want an answer
+        self.rejects_requests = False  # the gateway answers all that want an answer
         self.last_header: Header | None = None  # that `last_key` was found for
         self.last_key: Key | None = None
         self.last_poll: Header | None = None  # that `last_source` was found for
@@ -104,7 +104,7 @@ class Frames:
                 header = self._parse(data, at + PREFIX, header_end, kind)
                 opaque = header.opaque
             left -= 1
-            if (self.turning_away or not header.topic) and self._is_own(header):
+            if (self.rejects_requests or not header.topic) and self._is_own(header):
                 run = None
                 plain = None
                 if not self._gateway_request(data, at, end, size, header, opaque, parts):
@@ -161,16 +161,16 @@ class Frames:
         if kind == JSON:
             text = data[at:header_end]
             header = read_json(text)
-            self._meet(text, header)
+            self._learn(text, header)
             return header
         header = read_binary(data, at, header_end)
         if self.version < 0:
-            self._meet_binary(data, at)
+            self._note_binary_client(data, at)
         return header
 
     def _is_own(self, header: Header) -> bool:
         """Whether the gateway answers this request itself."""
-        if self.turning_away and header.flag & (ONE_WAY | RESPONSE) == 0:
+        if self.rejects_requests and header.flag & (ONE_WAY | RESPONSE) == 0:
             return True
         return len(self.own_codes) > 0 and not header.topic and header.code in self.own_codes and not header.flag & RESPONSE
 
@@ -186,8 +186,8 @@ class Frames:
         self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, plain: Part | None, parts: list[Part]
     ) -> Part | None:
         """A poll, or what passes unjudged, which joins `plain`: returns its part; None where its rest must be there first."""
-        asks = header.flag & (ONE_WAY | RESPONSE) == 0
-        if asks and header.code in POLLS:
+        wants_answer = header.flag & (ONE_WAY | RESPONSE) == 0
+        if wants_answer and header.code in POLLS:
             if self._waits(at, end, size):
                 return None
             poll = self._poll(data, at, end, header, opaque)
@@ -195,10 +195,10 @@ class Frames:
             return poll
         if plain is not None and not isinstance(plain, Poll):
             plain.end = min(end, size)
-            if asks:
+            if wants_answer:
                 plain.count += 1
         else:
-            plain = Part(PLAIN, 0, data, at, min(end, size), None, 1 if asks else 0)
+            plain = Part(PLAIN, 0, data, at, min(end, size), None, 1 if wants_answer else 0)
             parts.append(plain)
         if end > size:
             plain.complete = False
@@ -253,7 +253,7 @@ class Frames:
             parts.append(Part(BODY, 0, data, at, end, complete=self.streaming == 0))
         return end
 
-    def _meet(self, text: bytes, header: Header) -> None:
+    def _learn(self, text: bytes, header: Header) -> None:
         """A header that had to be parsed: remember its template; the first one says who the client is."""
         if header.topic or header.source:
             self.templates.learn(text, header)
@@ -264,7 +264,7 @@ class Frames:
             self.language = str(fields.language or "")[:16]
             self.version = fields.version if isinstance(fields.version, int) and fields.version >= 0 else 0
 
-    def _meet_binary(self, data: bytes, at: i64) -> None:
+    def _note_binary_client(self, data: bytes, at: i64) -> None:
         language: i64 = data[at + 2]
         self.language = LANGUAGES[language] if language < len(LANGUAGES) else str(language)
         self.version = u32(data, at + 1) & 0xFFFF
@@ -296,7 +296,7 @@ class Frames:
             self.user = user_text(user) or self.user
 
     def _poll(self, data: bytes, at: i64, end: i64, header: Header, opaque: int) -> Poll:
-        """The poll `data[at:end]`, with what it asks for where a rule looks at it."""
+        """The poll `data[at:end]`, with what it wants_answer for where a rule looks at it."""
         if not header.source:
             return Poll(data, at, end, header.code, opaque, None, limited=False)
         key = self.last_source

@@ -1,4 +1,4 @@
-"""Ambiguity: JSON headers that are one request to us and might be another to the broker.
+"""Header ambiguity: JSON headers that are one request to us and might be another to the broker.
 
 A header in which a field is said twice has no meaning of its own. fastjson 1 (brokers up to 5.3) takes the first or the last, which one
 depends on where the fields stand: of ``{"extFields":{…},"code":310,"code":34}`` it takes 310, with the fields in its own order 34.

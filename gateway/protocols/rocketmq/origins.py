@@ -1,13 +1,13 @@
-"""Origins: whom a connection's requests count for, by the access key each of them claims.
+"""Origins: for which user a connection's requests count, by the access key each of them claims.
 
 A RocketMQ client does not log in. With ACL every request carries an access key and a signature (`docs/design/rocketmq.md` 4.6), so `user`
 is the key of the request, not of the connection; in practice all of a client's requests claim one and the same.
 
-The gateway does not have the secrets, so it cannot verify a signature: whoever claims another's key spends that key's tokens, though the
-broker then refuses the request. Where clients may be hostile a rule names their addresses too (`match: {user: …, client: …}`), which cannot
-be claimed; and a limit of a user is no more than a limit on those who are honest about their key.
+The gateway does not have the secrets, so it cannot verify a signature. A client that claims another's key spends that key's tokens, though
+the broker then refuses the request. Where clients may be hostile, a rule names their addresses, too (`match: {user: …, client: …}`), which
+cannot be claimed: a limit of a user binds only clients that are honest about their key.
 
-What it costs a client to make up keys: nothing; so at most MAX_USERS of a connection are kept, the one used last the longest.
+Making up keys costs a client nothing, so at most MAX_USERS of a connection are kept, the one used last the longest.
 """
 
 from __future__ import annotations

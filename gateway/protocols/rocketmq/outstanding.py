@@ -1,8 +1,8 @@
 """Outstanding: what a client has asked and its broker has not answered yet.
 
-Most answers only count: a flood of sends must not cost a dictionary entry each. So the requests that the broker answers soon are a number
-(`asked`), and only **polls** (pulls and their kin, which the broker may keep for half a minute) are remembered by their `opaque`. An
-answer's head is looked at no further than that needs: a success is known by its first ten bytes.
+Most answers are only counted: a flood of sends must not cost a dictionary entry each. So the requests that the broker answers soon are a
+number (`unanswered`). Only **polls** (pulls and their kin, which the broker may keep for half a minute) are remembered by their `opaque`.
+An answer's head is looked at no further than that needs: a success is known by its first ten bytes.
 
 Opaques are the client's own numbers; the broker's requests to the client have a space of their own (`docs/design/rocketmq.md` 1.2).
 """
@@ -30,8 +30,8 @@ LATE_NS: Final = 10_000_000_000  # no answer comes later: clients give up after 
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Watched:
-    """An answer whose body somebody wants to see as it passes. Subclassed by who does."""
+class AnswerWatcher:
+    """Sees the body of an answer as it passes; a base class."""
 
     def begin(self, code: int, size: i64, data: bytes, start: i64, end: i64) -> bool:
         """The answer has come, its header is `data[start:end]`, with `size` bytes of body: whether they are to be shown to `body`."""
@@ -53,29 +53,29 @@ decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
 class Outstanding:
     """What one client waits for."""
 
-    __slots__ = ("again", "asked", "busy", "endings", "news", "polls", "sends", "watched")
+    __slots__ = ("busy", "endings", "polls", "same_opaque", "sends", "unanswered", "unread", "watched")
 
     def __init__(self, endings: list[Ending] | None = None) -> None:
-        self.asked: i64 = 0  # requests the broker answers soon, and has not
-        self.news = False  # a poll's answer has come, or more of it, or there is something in `busy`
-        self.polls: dict[int, Watched | None] = {}  # by opaque: what the broker may keep, and who wants to see the answer
-        self.watched: Watched | None = None  # whose answer's body is passing now
-        self.endings: list[Ending] = [] if endings is None else endings  # of `sends`, for whoever tells the judge
-        self.sends: dict[int, Flight] = {}  # of `asked`, those that hold slots, by opaque; bounded by the limits that count them
-        self.again: dict[int, list[Flight]] = {}  # more of one opaque, where a client uses it twice at once
-        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded, for whoever counts it
+        self.unanswered: i64 = 0  # requests the broker answers soon, and has not
+        self.unread = False  # a poll's answer has come, or more of it, or there is something in `busy`
+        self.polls: dict[int, AnswerWatcher | None] = {}  # by opaque: what the broker may keep, and who sees its answer
+        self.watched: AnswerWatcher | None = None  # of the answer whose body is passing now
+        self.endings: list[Ending] = [] if endings is None else endings  # of `sends`; the session tells the judge
+        self.sends: dict[int, Flight] = {}  # those of `unanswered` that hold slots, by opaque; their limits bound them
+        self.same_opaque: dict[int, list[Flight]] = {}  # more of one opaque, where a client uses it twice at once
+        self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; the session counts it
 
-    def ask(self, count: int) -> None:
+    def count_requests(self, count: int) -> None:
         """`count` requests go to the broker that it will answer."""
-        self.asked += count
+        self.unanswered += count
 
-    def send(self, flight: Flight, opaques: list[int]) -> None:
+    def track_sends(self, flight: Flight, opaques: list[int]) -> None:
         """Of the requests that go to the broker those with `opaques` hold slots until they are answered."""
         for opaque in opaques[: flight.left]:
             if len(self.sends) >= MAX_SENDS_COUNTED:
                 end(self.endings, flight, 1, GIVEN_UP)
             elif opaque in self.sends:
-                self.again.setdefault(opaque, []).append(flight)
+                self.same_opaque.setdefault(opaque, []).append(flight)
             else:
                 self.sends[opaque] = flight
 
@@ -87,44 +87,44 @@ class Outstanding:
                 break
             late.append(opaque)
         for opaque in late:
-            self._land(opaque, GIVEN_UP)
+            self._end_send(opaque, GIVEN_UP)
 
     def release_all_slots(self) -> None:
         """Nothing will be answered any more."""
         for opaque in list(self.sends):
             while opaque in self.sends:
-                self._land(opaque, GIVEN_UP)
+                self._end_send(opaque, GIVEN_UP)
 
-    def _land(self, opaque: int, outcome: int) -> None:
+    def _end_send(self, opaque: int, outcome: int) -> None:
         """A send has ended; if it holds slots they are free. Of several with this opaque the oldest."""
         flight = self.sends.pop(opaque, None)
         if flight is None:
             return
         end(self.endings, flight, 1, outcome)
-        others = self.again.get(opaque)
-        if others:
-            self.sends[opaque] = others.pop(0)
-            if not others:
-                del self.again[opaque]
+        same = self.same_opaque.get(opaque)
+        if same:
+            self.sends[opaque] = same.pop(0)
+            if not same:
+                del self.same_opaque[opaque]
 
-    def poll(self, opaque: int, who: Watched | None) -> bool:
-        """A request goes to the broker that it may keep for long; `who` is told of the answer. False: it is not, the answer only counts."""
+    def track_poll(self, opaque: int, watcher: AnswerWatcher | None) -> bool:
+        """A request goes to the broker that it may keep for long; `watcher` sees the answer. False: it does not, the answer only counts."""
         if len(self.polls) >= MAX_POLLS_TRACKED or opaque in self.polls:
-            self.asked += 1
+            self.unanswered += 1
             return False
-        self.polls[opaque] = who
+        self.polls[opaque] = watcher
         return True
 
     def drop_watchers(self) -> None:
-        """What the polls bring from here on does not reach the client: nobody is to count it."""
+        """What the polls bring from here on does not reach the client, and is not counted."""
         self.polls = dict.fromkeys(self.polls)
         self.watched = None
 
     def settled(self) -> bool:
         """Whether everything is answered, polls aside."""
-        return self.asked <= 0
+        return self.unanswered <= 0
 
-    def heard(self, data: bytes, start: i64, end: i64, size: i64) -> None:
+    def look_at(self, data: bytes, start: i64, end: i64, size: i64) -> None:
         """The broker's next frame: its serialize type at `start`, its header to `end`, `size` bytes of body behind that."""
         kind: i64 = data[start]
         at: i64 = start + 4
@@ -140,8 +140,8 @@ class Outstanding:
         if end - at > len(SUCCESS) and data[at : at + len(SUCCESS)] == SUCCESS:  # `startswith` takes three times as long
             if self.polls or self.sends:
                 self._answered(0, find_opaque(data, at, end), size, data, at, end)
-            elif self.asked > 0:
-                self.asked -= 1
+            elif self.unanswered > 0:
+                self.unanswered -= 1
             return
         try:
             head = decode_head(data[at:end])
@@ -153,22 +153,22 @@ class Outstanding:
 
     def _answered(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64) -> None:
         if opaque in self.polls:
-            who = self.polls.pop(opaque)
-            self.news = True
-            if who is not None and who.begin(code, size, data, start, end):
-                self.watched = who
+            watcher = self.polls.pop(opaque)
+            self.unread = True
+            if watcher is not None and watcher.begin(code, size, data, start, end):
+                self.watched = watcher
             return
-        if self.asked > 0:
-            self.asked -= 1
+        if self.unanswered > 0:
+            self.unanswered -= 1
         if self.sends:
-            self._land(opaque, ANSWERED if code in STORED else FAILED if busy_signal(code, "") is None else BUSY)
+            self._end_send(opaque, ANSWERED if code in STORED else FAILED if busy_signal(code, "") is None else BUSY)
 
     def body(self, data: bytes, start: i64, end: i64, last: bool) -> None:  # noqa: FBT001  -- positional for speed
         """The next bytes of the body that is watched."""
-        who = self.watched
-        if who is not None:
-            who.body(data, start, end, last)
-            self.news = True
+        watcher = self.watched
+        if watcher is not None:
+            watcher.body(data, start, end, last)
+            self.unread = True
             if last:
                 self.watched = None
 
@@ -176,10 +176,10 @@ class Outstanding:
         signal = busy_signal(code, remark)
         if signal is not None:
             self.busy.append(signal)
-            self.news = True
+            self.unread = True
 
     def __repr__(self) -> str:
-        return f"<Outstanding asked={self.asked} polls={len(self.polls)}>"
+        return f"<Outstanding unanswered={self.unanswered} polls={len(self.polls)}>"
 
 
 def find_opaque(data: bytes, start: i64, end: i64) -> i64:

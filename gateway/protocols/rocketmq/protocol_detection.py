@@ -1,7 +1,7 @@
-"""Strangers: what speaks another protocol on the RocketMQ port, recognised by its first four bytes.
+"""Protocol detection: which other protocol is spoken on the RocketMQ port, by its first four bytes.
 
-Every stranger listed here reads as an announced length far above any frame size (`GET ` is 1,195,725,856), so the ordinary check of
-the length finds it; this table only turns "frame too large" into a sentence that says what to mend. Kafka's clients announce a length
+The first bytes of each protocol listed here read as a length far above any frame size (`GET ` is 1,195,725,856), so the ordinary check of
+the length finds them. This table only turns "frame too large" into a sentence that says what to mend. Kafka's clients announce a length,
 too, and a small one: they are known by what follows.
 """
 

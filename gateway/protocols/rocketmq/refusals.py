@@ -4,12 +4,12 @@ The naive way encodes one response per refused message and costs more than forwa
 their `opaque`; padded to the eleven characters of the longest (`-2147483648`; JSON allows the blanks) they have one length, so one
 format string repeated does them all: 110 ns each against 250 ns one by one (2026-11, 2 cores, Python 3.11).
 
-Not every client hears a refusal of a send-back. A consumer that fails on a message sends it back and forgets it once it is answered; Java's
-and ali-ons look whether that was a refusal, try a send to the retry topic instead, and keep the message if that is refused too. Of the
-others' (measured 2026-11 with the versions below) each message so refused would be lost:
+Not every client understands that a send-back was refused. A consumer that fails on a message sends it back and forgets it once that is
+answered. Java's and ali-ons look whether the answer was a refusal, try a send to the retry topic instead, and keep the message if that is
+refused too. The others (measured 2026-11 with the versions below) would lose each message so refused:
 
 * Go (2.1.2; rocketmq-client-go#1106) keeps a message whose send-back is not answered within 3 s, and consumes it once more 5 s later:
-  silence is what it takes for a refusal. Later versions send it as Java does when nothing is answered.
+  it takes silence for a refusal. Later versions send it as Java does when nothing is answered.
 * C++ before 2.0 (rocketmq-client-cpp#208) forgets it whatever happens: it cannot be refused.
 """
 
@@ -22,10 +22,10 @@ import msgspec
 FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats a send at once that got it (`docs/design/rocketmq.md` 3.1)
 SYSTEM_BUSY: Final = 2  # what MQCloud's clients look for; Java from 5.3.0 on repeats such a send at once
 VERSION: Final = 479  # V5_3_3; clients look at it in requests only
-HEARD: Final = 0  # how a client takes the refusal of a send-back
-HEARD_AS_SILENCE: Final = 1
-UNHEARD: Final = 2
-CPP_HEARS: Final = 333  # V4_6_0, the version C++ 2.0 and later say; earlier ones 63
+ANSWER_REFUSES: Final = 0  # what a client takes for the refusal of a send-back
+SILENCE_REFUSES: Final = 1
+NOTHING_REFUSES: Final = 2
+CPP_UNDERSTANDS: Final = 333  # V4_6_0, the version C++ 2.0 and later say; earlier ones 63
 OPAQUE: Final = 11  # width of `%11d`; the placeholder itself has 4 characters, so each frame grows by 7
 
 
@@ -34,11 +34,11 @@ def remark(key_text: str, wait_ns: int) -> str:
     return f"[RateLimit] for {key_text} need wait:{-(-wait_ns // 1000)}microsecs"
 
 
-def send_back_refused(language: str, version: int) -> int:
-    """How clients of that language and version take the refusal of a send-back: HEARD, HEARD_AS_SILENCE, UNHEARD."""
+def what_refuses_send_back(language: str, version: int) -> int:
+    """What clients of that language and version take for the refusal of a send-back: ANSWER_REFUSES, SILENCE_REFUSES, NOTHING_REFUSES."""
     if language == "GO":
-        return HEARD_AS_SILENCE
-    return UNHEARD if language == "CPP" and version < CPP_HEARS else HEARD
+        return SILENCE_REFUSES
+    return NOTHING_REFUSES if language == "CPP" and version < CPP_UNDERSTANDS else ANSWER_REFUSES
 
 
 def build_refusals(opaques: list[int], code: int, text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Announcements: what a frame says of its own size, checked before anything is waited for or kept on its account."""
+"""Size checks: what a frame announces of its own size, checked before anything is waited for or kept on its account."""
 
 from __future__ import annotations
 

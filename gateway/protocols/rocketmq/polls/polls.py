@@ -1,7 +1,7 @@
 """Polls: what one client asks messages with, from the request to the last byte of its answer.
 
 The naive way to limit a consumer, to answer "nothing there" or "busy", makes most clients ask again at once, some two thousand times a
-second (`docs/design/rocketmq.md` 3.3). So a poll over the limit is **kept** here, as the broker itself would keep it, and goes on when its
+second (`docs/design/rocketmq.md` 3.3). So a poll over the limit is **held** here, as the broker itself would keep it, and goes on when its
 turn comes::
 
     client's poll ── prepare ──► judge: reserves what the answer is likely to bring ── passes ──► sent ──► broker
@@ -12,9 +12,9 @@ turn comes::
     judge ◄── settled: what came, instead of what was reserved ◄──────────────────────────────────────┘
 
 * A poll whose topic no rule looks at passes at once, and is only known by its opaque; its answer's messages are counted all the same.
-* A reservation that the broker has kept for PARKED_NS without an answer is given back: idle consumers cost nothing.
+* A reservation that the broker has kept for QUIET_AFTER_NS without an answer is given back: idle consumers cost nothing.
 * An answer is never delayed or altered. What it brings beyond the reservation goes into debt (`limiter/reservation.py`).
-* When the connection ends, what its polls had reserved stays taken, at most what they asked for in the last PARKED_NS.
+* When the connection ends, what its polls had reserved stays taken, at most what they asked for in the last QUIET_AFTER_NS.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from mypy_extensions import i64
 
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.pipeline.reports import Delivered
-from gateway.protocols.rocketmq.outstanding import Outstanding, Watched
+from gateway.protocols.rocketmq.outstanding import AnswerWatcher, Outstanding
 from gateway.protocols.rocketmq.polls.empty_answers import empty_answer
 from gateway.protocols.rocketmq.polls.held import HeldPolls
-from gateway.protocols.rocketmq.polls.queues import PARKED_NS, PollQueue, PollQueues
+from gateway.protocols.rocketmq.polls.queues import QUIET_AFTER_NS, PollQueue, PollQueues
 from gateway.protocols.rocketmq.polls.stored_messages import StoredMessages
 from gateway.protocols.rocketmq.polls.terms import NOTIFICATION, PollTerms
 from gateway.protocols.rocketmq.requests import Poll
@@ -49,7 +49,7 @@ class Settlement(Part):
         self.reservation = reservation
 
 
-class PollAnswer(Watched):
+class PollAnswer(AnswerWatcher):
     """The answer to one poll: counts what it brings."""
 
     __slots__ = ("bypassed", "held", "key", "polls", "queue", "reservation", "sent_at", "stored")
@@ -66,9 +66,9 @@ class PollAnswer(Watched):
 
     def begin(self, code: int, size: i64, data: bytes, start: i64, end: i64) -> bool:
         if self.queue is not None:
-            self.polls.hear_offsets(self.queue, data, start, end)
+            self.polls.note_offsets(self.queue, data, start, end)
         if code != FOUND or size == 0:
-            self.polls.answered(self, 0, 0)
+            self.polls.finish_answer(self, 0, 0)
             return False
         self.stored = StoredMessages()
         return True
@@ -80,9 +80,9 @@ class PollAnswer(Watched):
         size = stored.bytes
         stored.add(data, start, end)
         if stored.messages != messages or stored.bytes != size:  # an inner batch says its size before its number
-            self.polls.brought(self, stored.messages - messages, stored.bytes - size)
+            self.polls.count_messages(self, stored.messages - messages, stored.bytes - size)
         if last:
-            self.polls.answered(self, stored.messages, stored.bytes)
+            self.polls.finish_answer(self, stored.messages, stored.bytes)
 
 
 class Polls:
@@ -100,17 +100,17 @@ class Polls:
         self.empty = 0  # of them answered by the gateway: nothing for now
 
     def prepare(self, poll: Poll, terms: PollTerms) -> None:
-        """A rule looks at this one: it has to reserve before it goes on."""
+        """A rule looks at this poll: it has to reserve before it goes on."""
         self.limited += 1
         poll.terms = terms
         key = poll.key
         assert key is not None
-        if poll.code == NOTIFICATION:  # brings nothing; waits in line on its own account, not on that of the pops
+        if poll.code == NOTIFICATION:  # brings nothing; has a place in line of its own, apart from the pops
             queue = self.queues.of(key, -3 - terms.queue)  # below -1, which is any queue, of a pop
             poll.reservation = Reservation(0, 0, queue.since)
         else:
             queue = self.queues.of(key, terms.queue)
-            messages, size = self.queues.expects(key, queue, terms.most)
+            messages, size = self.queues.expects(key, queue, terms.max_messages)
             poll.reservation = Reservation(messages, size, queue.since)
         poll.queue = queue
 
@@ -118,10 +118,10 @@ class Polls:
         """`poll` goes to the broker."""
         key = poll.key
         if key is None:
-            self.outstanding.poll(poll.opaque, None)
+            self.outstanding.track_poll(poll.opaque, None)
             return
         answer = PollAnswer(self, key)
-        remembered = self.outstanding.poll(poll.opaque, answer)
+        remembered = self.outstanding.track_poll(poll.opaque, answer)
         queue = poll.queue
         reservation = poll.reservation
         if queue is None or reservation is None:
@@ -135,11 +135,11 @@ class Polls:
         answer.reservation = reservation
         answer.held = poll.again
         answer.bypassed = poll.bypassed
-        # Nobody is told what the others bring: so it is what was expected, or who has many polls out could take what nobody counts.
+        # What the others bring is not counted, so what was expected stays taken: many polls at once could else take more than the limit.
         if remembered and reservation.taken and (reservation.messages > 0 or reservation.size > 0):
             answer.sent_at = reservation.asked_at
             self.sent.append(answer)
-            self._reckon_due()
+            self._update_due()
 
     def hold(self, poll: Poll, due: int) -> None:
         """Keep `poll`, which is over its limit, until `due`."""
@@ -164,10 +164,10 @@ class Polls:
             assert queue is not None
             assert reservation is not None
             if poll.code != NOTIFICATION:
-                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.most)
+                reservation.messages, reservation.size = self.queues.expects(key, queue, terms.max_messages)
         return taken
 
-    def give_up(self, poll: Poll) -> bytes:
+    def answer_empty(self, poll: Poll) -> bytes:
         """The answer to a held poll whose client can wait no longer."""
         key = poll.key
         terms = poll.terms
@@ -181,21 +181,21 @@ class Polls:
 
     # ---- answers ---------------------------------------------------------------------------------------------------
 
-    def hear_offsets(self, queue: PollQueue, data: bytes, start: i64, end: i64) -> None:
-        """What the answer's header `data[start:end]` says of its queue; for an empty answer of our own, later."""
-        minimum = said(data, OFFSETS[0], start, end)
+    def note_offsets(self, queue: PollQueue, data: bytes, start: i64, end: i64) -> None:
+        """Note what the answer's header `data[start:end]` says of its queue, for an empty answer of our own later."""
+        minimum = number_after(data, OFFSETS[0], start, end)
         if minimum >= 0:
             queue.minimum = minimum
-        maximum = said(data, OFFSETS[1], start, end)
+        maximum = number_after(data, OFFSETS[1], start, end)
         if maximum >= 0:
             queue.maximum = maximum
-        broker = said(data, OFFSETS[2], start, end)
+        broker = number_after(data, OFFSETS[2], start, end)
         if broker >= 0:
             queue.broker = broker
             self.queues.broker = broker
 
-    def brought(self, answer: PollAnswer, messages: int, size: int) -> None:
-        """So many messages more have passed on their way to the client."""
+    def count_messages(self, answer: PollAnswer, messages: int, size: int) -> None:
+        """`messages` more have passed on their way to the client."""
         key = answer.key
         self.delivered.append(Delivered(key, messages, messages, size))
         reservation = answer.reservation
@@ -207,8 +207,8 @@ class Polls:
             if reservation.shadows:
                 key.tally.shadow_refused += messages
 
-    def answered(self, answer: PollAnswer, messages: int, size: int) -> None:
-        """The whole answer has passed, and has brought so much."""
+    def finish_answer(self, answer: PollAnswer, messages: int, size: int) -> None:
+        """The whole answer has passed, with that many messages and bytes."""
         reservation = answer.reservation
         queue = answer.queue
         if reservation is None or queue is None:
@@ -217,37 +217,37 @@ class Polls:
         self.queues.learn(answer.key, queue, messages, size)
         if reservation.taken and (messages > 0 or reservation.messages > 0 or reservation.size > 0):
             self.settlements.append(Settlement(answer.key, reservation, 1, messages, size))
-        self._reckon_due()
+        self._update_due()
 
     def ask(self, now: int) -> list[Part]:
         """What is to be settled now."""
         sent = self.sent
-        while sent and (sent[0].sent_at < 0 or sent[0].sent_at + PARKED_NS <= now):
+        while sent and (sent[0].sent_at < 0 or sent[0].sent_at + QUIET_AFTER_NS <= now):
             answer = sent.popleft()
             reservation = answer.reservation
             queue = answer.queue
             if answer.sent_at >= 0 and answer.stored is None and reservation is not None and queue is not None:
-                self.queues.is_quiet(answer.key, queue)
+                self.queues.mark_quiet(answer.key, queue)
                 self.settlements.append(Settlement(answer.key, reservation, 0, 0, 0))
         settlements = self.settlements
         self.settlements = []
-        self._reckon_due()
+        self._update_due()
         return settlements
 
-    def _reckon_due(self) -> None:
+    def _update_due(self) -> None:
         sent = self.sent
         while sent and sent[0].sent_at < 0:
             sent.popleft()
         if self.settlements:
             self.ask_due = 0
         else:
-            self.ask_due = sent[0].sent_at + PARKED_NS if sent else NEVER
+            self.ask_due = sent[0].sent_at + QUIET_AFTER_NS if sent else NEVER
 
     def __repr__(self) -> str:
         return f"<Polls held={self.held} sent={len(self.sent)}>"
 
 
-def said(data: bytes, name: bytes, start: i64, end: i64) -> int:
+def number_after(data: bytes, name: bytes, start: i64, end: i64) -> int:
     """The number behind `name` in the JSON header `data[start:end]`; -1: there is none."""
     at: i64 = data.find(name, start, end)
     if at < 0:

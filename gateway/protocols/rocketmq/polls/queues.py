@@ -1,9 +1,9 @@
 """What is known of the queues that one client polls: what the next answer is likely to bring, and what the broker said last.
 
 The guess is the size of the last answer, or half the guess before where that is more, so that one empty answer in a flood does not count
-for much. Of a queue that was never answered we suppose what its topic's latest answer brought, and of a topic never heard of the most it
-could bring: who begins with a backlog must not take it all at once. A poll that the broker keeps for PARKED_NS has found nothing: its
-queue is quiet, and nothing is kept for it any more.
+for much. A queue that was never answered is expected to bring what its topic's latest answer brought, and one of an unknown topic the most
+it could bring: a consumer that begins with a backlog must not take it all at once. A poll that the broker keeps for QUIET_AFTER_NS has
+found nothing: its queue is quiet, and nothing stays reserved for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Final
 from limiter.keys import Key
 
 MAX_ANSWER_BYTES: Final = 262_144  # of messages in memory (the broker's maxTransferBytesOnMessageInMemory), unless one is larger
-PARKED_NS: Final = 1_000_000_000  # after which a poll found nothing: a broker answers within milliseconds, in a second if busy: a guess
+QUIET_AFTER_NS: Final = (
+    1_000_000_000  # after which a poll found nothing: a broker answers within milliseconds, in a second if busy: a guess
+)
 MAX_QUEUES: Final = 4096  # of one client; beyond it what is known is forgotten, all at once: a guess
 
 
@@ -31,11 +33,11 @@ class PollQueue:
         self.broker = -1  # from which broker to read, as it said last; -1: it has not
 
     def learn(self, messages: int, size: int) -> None:
-        """An answer has brought so much."""
+        """An answer has brought that much."""
         self.messages = max(messages, self.messages // 2)
         self.size = max(size, self.size // 2)
 
-    def is_quiet(self) -> None:
+    def mark_quiet(self) -> None:
         """The broker keeps the poll: there is nothing."""
         self.messages = 0
         self.size = 0
@@ -75,13 +77,13 @@ class PollQueues:
         return min(topic.messages, most), topic.size
 
     def learn(self, key: Key, queue: PollQueue, messages: int, size: int) -> None:
-        """An answer from `queue` of `key` has brought so much."""
+        """An answer from `queue` of `key` has brought that much."""
         queue.learn(messages, size)
         self._topic(key).learn(messages, size)
 
-    def is_quiet(self, key: Key, queue: PollQueue) -> None:
-        queue.is_quiet()
-        self._topic(key).is_quiet()
+    def mark_quiet(self, key: Key, queue: PollQueue) -> None:
+        queue.mark_quiet()
+        self._topic(key).mark_quiet()
 
     def _topic(self, key: Key) -> PollQueue:
         topic = self.topics.get(key)

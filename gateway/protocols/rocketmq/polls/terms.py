@@ -1,6 +1,6 @@
 """What a limited poll asks for: queue, offset, how many messages, and how long its client can be kept waiting.
 
-Read only where a rule looks at the topic; an unlimited poll is known by its topic and group alone. What cannot be read is taken for its
+Read only where a rule looks at the topic; an unlimited poll is known by its topic and group alone. A field that cannot be read has its
 default: the broker will say what is wrong with it.
 
 How long a pull may be kept (`docs/design/rocketmq.md` 3.3). Its client waits for 30 s. Of these the broker may need the suspend time the
@@ -43,23 +43,23 @@ decode_poll: Final = msgspec.json.Decoder(PollHeader).decode
 class PollTerms:
     """What one poll asks for."""
 
-    __slots__ = ("most", "offset", "patience_ns", "queue")
+    __slots__ = ("max_messages", "offset", "patience_ns", "queue")
 
-    def __init__(self, queue: int, offset: int, most: int, patience_ns: int) -> None:
+    def __init__(self, queue: int, offset: int, max_messages: int, patience_ns: int) -> None:
         self.queue = queue  # -1: any
         self.offset = offset
-        self.most = most  # messages
+        self.max_messages = max_messages  # messages
         self.patience_ns = patience_ns  # how long the gateway may keep it
 
     def __repr__(self) -> str:
-        return f"<PollTerms queue={self.queue} offset={self.offset} most={self.most} patience={self.patience_ns // MS}ms>"
+        return f"<PollTerms queue={self.queue} offset={self.offset} max_messages={self.max_messages} patience={self.patience_ns // MS}ms>"
 
 
 def read_terms(data: bytes, start: i64, end: i64, kind: int, code: int) -> PollTerms:
     """The terms in the header `data[start:end]` of serialize type `kind`, which has been read before."""
     values = json_values(data[start:end]) if kind == JSON else binary_values(data, start, end)
-    most = number(values[2], 32)
-    return PollTerms(number(values[0], -1), number(values[1], 0), min(max(most, 1), MAX_MESSAGES_ASKED), patience(code, values))
+    max_messages = number(values[2], 32)
+    return PollTerms(number(values[0], -1), number(values[1], 0), min(max(max_messages, 1), MAX_MESSAGES_ASKED), patience(code, values))
 
 
 def patience(code: int, values: list[object]) -> int:

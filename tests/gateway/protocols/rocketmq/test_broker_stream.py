@@ -8,13 +8,13 @@ import pytest
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
-from gateway.protocols.rocketmq.outstanding import MAX_POLLS_TRACKED, Outstanding, Watched
+from gateway.protocols.rocketmq.outstanding import MAX_POLLS_TRACKED, AnswerWatcher, Outstanding
 from support.rocketmq import encode_request, frame, response
 
 BUSY = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 231ms, size of queue: 17"
 
 
-class Seen(Watched):
+class Seen(AnswerWatcher):
     """Writes down what it is shown."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ def binary_response(opaque: int, code: int = 0, body: bytes = b"", remark: bytes
 def test_every_answer_counts_once_however_it_is_cut_and_passes_as_it_came(pieces: int) -> None:
     outstanding = Outstanding()
     stream = BrokerStream(outstanding)
-    outstanding.ask(5)
+    outstanding.count_requests(5)
     data = b"".join(
         [
             response(1),
@@ -62,7 +62,7 @@ def test_every_answer_counts_once_however_it_is_cut_and_passes_as_it_came(pieces
     )
     assert pass_through(stream, data, pieces) == data
     assert outstanding.settled()
-    assert outstanding.asked == 0
+    assert outstanding.unanswered == 0
     assert stream.at_boundary()
 
 
@@ -74,13 +74,13 @@ def test_a_poll_is_answered_by_its_opaque_and_its_body_is_shown(pieces: int, ans
     stream = BrokerStream(outstanding)
     polls = {opaque: Seen() for opaque in (7, -3, 70)}
     for opaque, who in polls.items():
-        outstanding.poll(opaque, who)
-    outstanding.ask(2)
+        outstanding.track_poll(opaque, who)
+    outstanding.count_requests(2)
     body = bytes(range(256)) * 9
     data = answer(-3, body=body) + answer(8) + answer(7, 19) + answer(9, body=b"not for it") + answer(70)
     assert pass_through(stream, data, pieces) == data
     assert [(who.code, who.data, who.ended) for who in polls.values()] == [(19, b"", True), (0, body, True), (0, b"", True)]
-    assert (dict(outstanding.polls), outstanding.asked) == ({}, 0)
+    assert (dict(outstanding.polls), outstanding.unanswered) == ({}, 0)
 
 
 def test_polls_that_cannot_be_told_apart_or_remembered_are_counted() -> None:
@@ -88,12 +88,12 @@ def test_polls_that_cannot_be_told_apart_or_remembered_are_counted() -> None:
     outstanding = Outstanding()
     stream = BrokerStream(outstanding)
     for opaque in range(MAX_POLLS_TRACKED):
-        assert outstanding.poll(opaque, None)
-    assert not outstanding.poll(MAX_POLLS_TRACKED, Seen())
-    assert not outstanding.poll(7, Seen()), "an opaque that is under way"
-    assert outstanding.asked == 2
+        assert outstanding.track_poll(opaque, None)
+    assert not outstanding.track_poll(MAX_POLLS_TRACKED, Seen())
+    assert not outstanding.track_poll(7, Seen()), "an opaque that is under way"
+    assert outstanding.unanswered == 2
     pass_through(stream, response(MAX_POLLS_TRACKED) + response(7) + response(7), 4096)
-    assert (len(outstanding.polls), outstanding.asked) == (MAX_POLLS_TRACKED - 1, 0)
+    assert (len(outstanding.polls), outstanding.unanswered) == (MAX_POLLS_TRACKED - 1, 0)
 
 
 def test_replies_stand_between_frames_also_where_a_head_comes_in_pieces() -> None:

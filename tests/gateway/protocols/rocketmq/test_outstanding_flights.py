@@ -15,15 +15,15 @@ def flying(count: int, since: int) -> Flight:
 
 def test_what_a_broker_never_answers_is_bounded() -> None:
     outstanding = Outstanding()
-    outstanding.send(flying(MAX_SENDS_COUNTED + 3, 1), list(range(MAX_SENDS_COUNTED + 3)))
+    outstanding.track_sends(flying(MAX_SENDS_COUNTED + 3, 1), list(range(MAX_SENDS_COUNTED + 3)))
     assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(3, GIVEN_UP)]
 
 
 def test_only_what_is_late_is_given_up() -> None:
     outstanding = Outstanding()
-    outstanding.send(flying(2, 1000), [1, 2])
-    outstanding.send(flying(1, 2000), [3])
-    outstanding.send(flying(1, 0), [4])  # not forwarded yet
+    outstanding.track_sends(flying(2, 1000), [1, 2])
+    outstanding.track_sends(flying(1, 2000), [3])
+    outstanding.track_sends(flying(1, 0), [4])  # not forwarded yet
     outstanding.release_late_slots(1000 + LATE_NS)
     assert outstanding.endings == []
     outstanding.release_late_slots(1001 + LATE_NS)

@@ -349,7 +349,7 @@ def test_held_polls_count_as_held_bytes() -> None:
 def test_terms_are_read_from_either_encoding(binary: bool) -> None:
     data = pull(queue=3, offset=1 << 40, most=16, binary=binary)
     terms = read_terms(data, 8, 8 + int.from_bytes(data[5:8], "big"), data[4], 11)
-    assert (terms.queue, terms.offset, terms.most, terms.patience_ns) == (3, 1 << 40, 16, 9 * SECOND)
+    assert (terms.queue, terms.offset, terms.max_messages, terms.patience_ns) == (3, 1 << 40, 16, 9 * SECOND)
 
 
 def test_what_cannot_be_read_is_taken_for_its_default() -> None:
@@ -363,9 +363,9 @@ def test_what_cannot_be_read_is_taken_for_its_default() -> None:
     }
     data = encode_request(11, extra)
     terms = read_terms(data, 8, len(data), 0, 11)
-    assert (terms.queue, terms.offset, terms.most, terms.patience_ns) == (-1, 0, 1, 5 * SECOND)
+    assert (terms.queue, terms.offset, terms.max_messages, terms.patience_ns) == (-1, 0, 1, 5 * SECOND)
     bare = encode_request(11, None)
-    assert read_terms(bare, 8, len(bare), 0, 11).most == 32
+    assert read_terms(bare, 8, len(bare), 0, 11).max_messages == 32
 
 
 def test_values_may_be_numbers_as_cpp_writes_them() -> None:
