@@ -69,7 +69,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
         if all(is_told(session) for session in sessions.values()):
             break
         await trio.sleep(0.02)
-    await say_farewells(gateway)
+    await send_closes(gateway)
     gateway.event_loop.stop()
     gateway.sweeper.close()
     gateway.executor.close(1.0)
@@ -86,7 +86,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
 
 def begin(session: Session, now: int) -> None:
     """Take nothing new from the client; what is in flight goes its way."""
-    if session.conversation.has_farewell:
+    if session.conversation.has_close_frames:
         session.begin_drain()
     else:
         begin_graceful_close(session, FAREWELL, "drain", now)
@@ -127,7 +127,7 @@ def release_held(gateway: Gateway) -> None:
         gateway.judge.replace(RuleSet(()))
 
 
-async def say_farewells(gateway: Gateway) -> None:
+async def send_closes(gateway: Gateway) -> None:
     """Tell those that are left, and give all of them a moment to close."""
     sessions = gateway.sweeper.sessions
     now = now_ns()

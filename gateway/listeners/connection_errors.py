@@ -47,7 +47,7 @@ def refusal_of(error: Exception) -> Refusal:
         case UnreachableError():
             return Refusal("upstream_unreachable", str(error), CONNECTION_FORCED)
         case ProtocolError():
-            return Refusal(error.cause, str(error), last_words=error.farewell)
+            return Refusal(error.cause, str(error), last_words=error.last_frames)
         case MalformedHeaderError():
             return Refusal("proxy_protocol", str(error))
         case TlsHandshakeError():

@@ -129,12 +129,12 @@ class Conversation:
         # What every turn looks at comes first, see `Session`.
         self.budget = HeldBudget()  # what counts against this connection: written here, read by the session
         self.reports = Reports()  # what there is to report: written here, emptied by the session
-        self.draining = False  # the farewell was said: what the client still sends is not decoded
+        self.draining = False  # the close was sent: what the client still sends is not decoded
         self.memory_starved = False  # set by the session: the client is not read because the gateway as a whole is short of memory
         self.handshake_done = False  # or the first whole request is in: handshake_timeout does not hold any more
         self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
-        self.has_farewell = True  # the protocol has words for "this connection ends"; where not, `graceful_close.py` ends it
-        self.turns_away = False  # new requests are answered with the word to go elsewhere
+        self.has_close_frames = True  # the protocol can say that the connection ends; where it cannot, `graceful_close.py` ends it
+        self.rejects_requests = False  # new requests are answered with the word to repeat them on another connection
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
@@ -144,7 +144,7 @@ class Conversation:
         self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
         self.pending_gateway_requests = 0  # of `Reports.gateway_requests`, those not answered yet
         self.rejection_reason = ""  # why the client cannot stay, while it is still being told so (`continue_rejection`)
-        self.rejected_after_drain = 0  # requests that came after `begin_departure` and were not forwarded
+        self.rejected_after_drain = 0  # requests that came after `begin_graceful_close` and were not forwarded
 
     # ---- what a protocol does: client to broker --------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ class Conversation:
         return False
 
     def take_forgotten(self) -> bytes:
-        """What waits here and the broker does not have any more, for the client, before a farewell; the rest of what waits is given up."""
+        """What waits here and the broker does not have any more, for the client, before a close; the rest of what waits is given up."""
         return b""
 
     # ---- a protocol with requests to the gateway itself ------------------------------------------------------------
@@ -314,8 +314,8 @@ class Conversation:
         """Whether the broker answers all that `settled` waits for; where it may not, one that falls silent has answered what it will."""
         return True
 
-    def farewell(self, reason: str) -> tuple[bytes, bytes]:
-        """The protocol's words for "the gateway closes this connection": (for the client, for the broker); either may be empty."""
+    def close_frames(self, reason: str) -> tuple[bytes, bytes]:
+        """What says that the gateway closes this connection: (for the client, for the broker); either may be empty."""
         return b"", b""
 
     def broker_lost(self, reason: str) -> bytes:
@@ -326,11 +326,11 @@ class Conversation:
         """What to answer to a client that is being told why it cannot stay. `rejection_reason` is empty when all is said."""
         return b""
 
-    def begin_departure(self) -> None:
-        """The gateway will close this connection, without a farewell: from here on turn new requests away, where the client understands."""
+    def begin_graceful_close(self) -> None:
+        """The gateway will close this connection, and no word says so in this protocol: reject new requests where clients understand it."""
 
-    def depart(self) -> bytes:
-        """The last words to the client. What it asks from here on is dropped; what wants no answer goes on to the broker."""
+    def end_graceful_close(self) -> bytes:
+        """The last frames for the client. What it asks from here on is dropped; what wants no answer goes on to the broker."""
         return b""
 
     # ---- for operators ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class HeldBudget:
         self.parked_bytes = 0  # of deliveries that a rule keeps from the client
         self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
         self.held_messages = 0  # in held parts
-        self.held_polls = 0  # requests for messages that a rule keeps here; no messages, and given up without harm at a farewell
+        self.held_polls = 0  # requests for messages that a rule keeps here; no messages, and given up without harm at a close
         self.parked_messages = 0  # deliveries that a rule keeps from the client
 
     def waiting(self) -> int:

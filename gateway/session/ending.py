@@ -69,7 +69,7 @@ def _all_forwarded(session: Session, now: int) -> bool:
         return True  # what is held can never go: the frame before it will not end
     if conversation.holds_close():
         return False
-    if not (conversation.knows_answers() and conversation.has_farewell):  # without a farewell a FIN is the end: nobody reads the answers
+    if not (conversation.knows_answers() and conversation.has_close_frames):  # else a FIN is the end: nobody reads the answers
         return True
     return conversation.settled() or now - max(session.first_end_at, session.upstream.sent_at) >= MAX_CONFIRM_WAIT_NS
 
@@ -103,8 +103,8 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
     if session.batch is not None and session.pipeline.kept_at < 0:  # not with the judge: it was being decoded
         session.abandon(session.batch.parts)
         session.batch = None
-    _send_last(session, error.farewell or session.conversation.take_replies(), b"", now)
-    if not error.farewell or _has_ended(session.client):
+    _send_last(session, error.last_frames or session.conversation.take_replies(), b"", now)
+    if not error.last_frames or _has_ended(session.client):
         session.finish(error.cause, "")
         return
     session.first_end_at = now
@@ -116,7 +116,7 @@ def close_gracefully(session: Session, reason: str, cause: str, now: int) -> Non
     """Send the protocol's close; where the client must first get what its broker has forgotten, that now and the close TAKE_IN_NS later."""
     if session.state >= CLOSING or session.close_due < NEVER:
         return
-    if not session.conversation.has_farewell:
+    if not session.conversation.has_close_frames:
         begin_graceful_close(session, reason, cause, now)
         return
     forgotten = session.conversation.take_forgotten() if session.conversation.keeps_forgotten() else b""
@@ -137,7 +137,7 @@ def send_close(session: Session, reason: str, cause: str, now: int) -> None:
         return
     session.cause = cause
     session.detail = session.detail or reason
-    to_client, to_broker = session.conversation.farewell(reason)
+    to_client, to_broker = session.conversation.close_frames(reason)
     _send_last(session, to_client, to_broker, now)
     session.first_end_at = session.first_end_at or now
     if not to_client:

@@ -1,4 +1,4 @@
-"""A graceful close: how the gateway closes a connection whose protocol has no farewell (RocketMQ) without losing anything that was asked.
+"""A graceful close: how the gateway closes a connection without losing a request where the protocol has no close frame (RocketMQ).
 
 The naive way, a FIN to both sides, makes the client fail whatever it has asked and not been answered (a Java client of 4.9.8 does not
 even notice, and waits for its time-out), and drops the one-way requests that are still in the socket. So:
@@ -42,12 +42,12 @@ def begin_graceful_close(session: Session, reason: str, cause: str, now: int) ->
     """From now on new requests are rejected or answers gathered; `advance_graceful_close` does the rest."""
     if session.state == OVER or session.graceful_close is not None:
         return
-    session.conversation.begin_departure()
+    session.conversation.begin_graceful_close()
     conversation = session.conversation
     leave_ns = LEAVE_POLLING_NS if conversation.is_polling() else ACTIVE_NS
     if now - session.client.received_at >= ACTIVE_NS or not conversation.handshake_done:
         leave_ns = LEAVE_INACTIVE_NS
-    session.graceful_close = GracefulClose(reason, cause, now, leave_ns, gathering=not conversation.turns_away)
+    session.graceful_close = GracefulClose(reason, cause, now, leave_ns, gathering=not conversation.rejects_requests)
 
 
 def advance_graceful_close(session: Session, now: int) -> None:
@@ -81,7 +81,7 @@ def finish_graceful_close(session: Session, now: int) -> None:
         return
     session.cause = close.cause
     session.detail = session.detail or close.reason
-    last_frames = session.conversation.depart()
+    last_frames = session.conversation.end_graceful_close()
     close.release(session.client)
     close.pass_on(session.client, [last_frames])
     close.phase = DONE

@@ -76,7 +76,7 @@ class Session:
         self.shared = shared
         self.deliveries = stages.deliveries
         self.batch: Batch | None = None  # under way with the judge, or to be submitted by the loop now
-        self.graceful_close: GracefulClose | None = None  # one has begun; its protocol has no farewell
+        self.graceful_close: GracefulClose | None = None  # one has begun; its protocol has no close frame
         self.forward = stages.forward
         self.again = False
         self.state: u8 = OPEN
@@ -150,7 +150,7 @@ class Session:
         self.again = (self.batch is None and (self.freed > 0 or self._wants_client())) or (self.upstream.readable and self.reads_broker())
 
     def _next_due(self) -> int:
-        """When there will be something to do without a word from either side. Not while the judge has it, nor after the farewell: a time
+        """When there will be something to do without a word from either side. Not while the judge has it, nor after the close: a time
         that is over would have the loop turn round and round until it comes to it.
         """
         if self.state >= CLOSING:
@@ -241,7 +241,7 @@ class Session:
         return data
 
     def _discard(self, buffer: memoryview) -> None:
-        """After the farewell: read the client only to see it close, or to go on telling it why it cannot stay."""
+        """After the close: read the client only to see it close, or to go on telling it why it cannot stay."""
         if not self.client.readable:
             return
         data = self.client.read(len(buffer), buffer)

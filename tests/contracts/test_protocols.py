@@ -298,7 +298,7 @@ def test_it_describes_itself_in_json_and_on_one_line(protocol: str) -> None:
     talk = play(Talk(protocol, rule("delay", messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
     assert isinstance(json.loads(json.dumps(talk.conversation.describe())), dict)
     assert "\n" not in repr(talk.conversation)
-    client, broker = talk.conversation.farewell("maintenance")
+    client, broker = talk.conversation.close_frames("maintenance")
     assert isinstance(client, bytes)
     assert isinstance(broker, bytes)
 

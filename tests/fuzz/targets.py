@@ -77,7 +77,7 @@ def without_close(told: bytes) -> bytes:
 
 def name_of(error: ProtocolError) -> str:
     """Whose fault, what it is counted as, and the reply code in the last words; the text may tell how much had come."""
-    said = amqp.read(error.farewell)[-1].value if error.farewell and not error.farewell.startswith(b"AMQP") else None
+    said = amqp.read(error.last_frames)[-1].value if error.last_frames and not error.last_frames.startswith(b"AMQP") else None
     code = said.reply_code if isinstance(said, commands.Connection.Close) else 0
     return f"{error.whose}: {error.cause} {code}"
 
@@ -136,7 +136,7 @@ def amqp_broker(data: bytes) -> None:
             told.append(talk.to_client)
         except ProtocolError as raised:
             error = f"{raised.whose}: {raised.cause}"  # without a code: within a frame nothing can be said, and that depends on the cut
-            told.append(without_close(talk.to_client + raised.farewell))
+            told.append(without_close(talk.to_client + raised.last_frames))
         assert error is None or error.startswith("broker: "), error
         errors.append(error)
         check_memory(talk, len(said))
@@ -235,7 +235,7 @@ def amqp_talk(data: bytes) -> None:
         talk.conversation.describe()
         repr(talk.conversation)
         if script.byte() & 1:
-            talk.conversation.farewell("the fuzzer stops")
+            talk.conversation.close_frames("the fuzzer stops")
     check_memory(talk, len(data))
 
 

@@ -63,9 +63,9 @@ class AmqpConversation(Conversation):
                 _pass_unjudged(parts)
         except ProtocolError as error:
             if self.broker_stream.frame_left > 0:
-                error.farewell = b""
-            elif error.farewell:
-                error.farewell = self.broker_stream.take_replies() + error.farewell
+                error.last_frames = b""
+            elif error.last_frames:
+                error.last_frames = self.broker_stream.take_replies() + error.last_frames
             raise
         if stream.closing and not self.deliveries.ends.over:
             self.deliveries.ends.end_by_client()
@@ -158,7 +158,7 @@ class AmqpConversation(Conversation):
                 if self.handshake_done:
                     self.held_parts.make_all_due()
         except ProtocolError as error:
-            error.farewell = b"".join(out) + (error.farewell if stream.frame_left == 0 else b"")
+            error.last_frames = b"".join(out) + (error.last_frames if stream.frame_left == 0 else b"")
             out.clear()
             raise
         if stream.methods.blocked != self.reports.broker_blocked:
@@ -276,7 +276,7 @@ class AmqpConversation(Conversation):
             self.rejection_reason = ""
         return answer
 
-    def farewell(self, reason: str) -> tuple[bytes, bytes]:
+    def close_frames(self, reason: str) -> tuple[bytes, bytes]:
         stream = self.broker_stream
         to_client = b""
         if self.handshake.started and stream.frame_left == 0 and not stream.methods.connection_closed:

@@ -156,10 +156,10 @@ def write_nacks(said: BytesWriter, channel: i64, first: i64, count: i64) -> None
 
 def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:
     """The client's fault; the client gets a connection.close with `code`."""
-    return ProtocolError(f"{NAMES[code]} - {text}", cause=cause, farewell=connection_close(code, text))
+    return ProtocolError(f"{NAMES[code]} - {text}", cause=cause, last_frames=connection_close(code, text))
 
 
 def broker_error(text: str) -> ProtocolError:
     """The broker's fault; the client gets a connection.close 541."""
     words = f"the broker behind this gateway broke the protocol: {text}"
-    return ProtocolError(text, whose="broker", cause="broker_protocol_error", farewell=connection_close(INTERNAL_ERROR, words))
+    return ProtocolError(text, whose="broker", cause="broker_protocol_error", last_frames=connection_close(INTERNAL_ERROR, words))

@@ -148,7 +148,7 @@ def other_version(head: bytes) -> bool:
 def greeting(data: bytes) -> bool:
     """Whether `data` (the client's first bytes, 8 at most are looked at) is the protocol header; False while too short to tell.
 
-    Raises ProtocolError, named after what it is instead; the farewell is the header we understand, as the specification wants (4.2.2).
+    Raises ProtocolError, named after what it is instead; the last frame is the header we understand, as the specification wants (4.2.2).
     """
     head = data[:8]
     if head in ACCEPTED_HEADERS:
@@ -171,7 +171,7 @@ def greeting(data: bytes) -> bool:
                 break
             if start.startswith(head) and len(head) < 4:
                 return False
-    raise ProtocolError(f"not AMQP 0-9-1: {hint}", cause=f"wrong_protocol_{name}", farewell=PROTOCOL_HEADER)
+    raise ProtocolError(f"not AMQP 0-9-1: {hint}", cause=f"wrong_protocol_{name}", last_frames=PROTOCOL_HEADER)
 
 
 def _whole_short_string(data: bytes, at: int) -> tuple[bytes, int]:

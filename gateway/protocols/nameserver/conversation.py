@@ -45,7 +45,7 @@ class NameserverConversation(Conversation):
         self.requests = Requests(self.pending_requests, context.max_frame)
         self.answers = Answers(self.pending_requests, routes, self.address, context.max_frame)
         self.need = self.requests.need
-        self.has_farewell = False  # as in `rocketmq/conversation.py`
+        self.has_close_frames = False  # as in `rocketmq/conversation.py`
 
     # ---- client to name server -------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class RocketmqConversation(Conversation):
         self.frames = Frames(context, self.polls)
         self.need = self.frames.need
         self.patience_ns = PATIENCE_NS
-        self.has_farewell = False
+        self.has_close_frames = False
         self.discarding = False  # what still comes of a large frame is thrown away
         self.pending_reply = b""  # the reply to it, for when the last of it is in
         self.held_sends = HeldSends()
@@ -307,29 +307,29 @@ class RocketmqConversation(Conversation):
     def is_polling(self) -> bool:
         return len(self.outstanding.polls) > 0 or self.polls.held.count > 0
 
-    def begin_departure(self) -> None:
-        self.turns_away = understands(self.frames.language, self.frames.version)
-        self.frames.rejects_requests = self.turns_away
+    def begin_graceful_close(self) -> None:
+        self.rejects_requests = understands(self.frames.language, self.frames.version)
+        self.frames.rejects_requests = self.rejects_requests
 
-    def depart(self) -> bytes:
+    def end_graceful_close(self) -> bytes:
         """Polls, out or held, are answered, so that they are repeated soon: a client that sees only the end waits for up to 30 s."""
         held = self.polls.held.abandon()
         opaques = [*self.outstanding.polls, *[poll.opaque for poll in held]]
         words = b""
         if opaques:
-            self._reply(build_go_away(opaques) if self.turns_away else build_unavailable(opaques))
+            self._reply(build_go_away(opaques) if self.rejects_requests else build_unavailable(opaques))
             words = self.take_replies()
         self.reports.abandoned.extend(held)
         self.reports.unread = True
         self.outstanding.drop_watchers()
-        self.turns_away = False
+        self.rejects_requests = False
         self.frames.rejects_requests = True
         self._update_budget()
         return words
 
     def _reject(self, part: GatewayRequest) -> None:
         self.rejected_after_drain += 1
-        if self.turns_away and not part.one_way:
+        if self.rejects_requests and not part.one_way:
             self._reply(build_go_away([part.opaque]))
 
     def ended(self) -> None:

@@ -19,7 +19,7 @@ class Floor:
     """Sessions of which none is ever drained; each is over once it is told late."""
 
     def __init__(self) -> None:
-        conversation = SimpleNamespace(has_farewell=True, draining=False, budget=HeldBudget())
+        conversation = SimpleNamespace(has_close_frames=True, draining=False, budget=HeldBudget())
         self.sessions: dict[int, Any] = {
             1: SimpleNamespace(begin_drain=lambda: None, conversation=conversation, graceful_close=None, state=OPEN)
         }

@@ -24,7 +24,7 @@ S = 1_000_000_000
     [
         (RefusedError(BY_ALL, "full"), "max_connections", 320, b""),
         (UnreachableError("the broker is down"), "upstream_unreachable", 320, b""),
-        (ProtocolError("x", cause="wrong_protocol_http", farewell=b"AMQP"), "wrong_protocol_http", 0, b"AMQP"),
+        (ProtocolError("x", cause="wrong_protocol_http", last_frames=b"AMQP"), "wrong_protocol_http", 0, b"AMQP"),
         (MalformedHeaderError("x"), "proxy_protocol", 0, b""),
         (TlsHandshakeError("version", "TLS: x"), "tls_handshake_failed", 0, b""),
         (trio.TooSlowError(), "handshake_timeout", 0, b""),

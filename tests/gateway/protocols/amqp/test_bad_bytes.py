@@ -37,7 +37,7 @@ def test_the_client_is_told_its_error_and_nothing_more_is_forwarded(name: str, c
         talk.client(said, bytewise(said) if cut == "bytewise" else None)
     error = caught.value
     assert error.whose == "client"
-    [close] = amqp.read(error.farewell)
+    [close] = amqp.read(error.last_frames)
     assert isinstance(close.value, commands.Connection.Close)
     assert (close.channel, close.value.reply_code) == (0, code)
     assert close.value.reply_text.split(" - ")[0] == str(error).split(" - ")[0]
@@ -63,7 +63,7 @@ def test_another_protocol_is_told_ours_and_named_in_the_cause(first: bytes, caus
         talk = Talk("amqp")
         with pytest.raises(ProtocolError) as caught:
             talk.client(first, chunks)
-        assert (caught.value.cause, caught.value.farewell) == (cause, amqp.PROTOCOL_HEADER)
+        assert (caught.value.cause, caught.value.last_frames) == (cause, amqp.PROTOCOL_HEADER)
         assert talk.to_broker == b""
 
 
@@ -101,7 +101,7 @@ def test_within_a_frame_from_the_broker_there_is_no_farewell() -> None:
     talk.broker(amqp.deliver(2, b"x" * 1000)[:-10])
     with pytest.raises(ProtocolError) as caught:
         talk.client(amqp.raw_frame(9, 1, b""))
-    assert caught.value.farewell == b""
+    assert caught.value.last_frames == b""
 
 
 # ---- the broker's bytes ----------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_a_brokers_bad_bytes_are_its_own_fault(name: str, bytes_at_a_time: int) 
         talk.broker(data, [data[at : at + bytes_at_a_time] for at in range(0, len(data), bytes_at_a_time)])
     error = caught.value
     assert (error.whose, error.cause) == ("broker", "broker_protocol_error")
-    told = talk.to_client + error.farewell
+    told = talk.to_client + error.last_frames
     if name == "bad end of a body" and bytes_at_a_time == 1:  # the client stands within that frame: nothing can be said
         assert told == data[:-1]
     else:
@@ -143,7 +143,7 @@ def test_what_came_before_a_brokers_bad_frame_reaches_the_client() -> None:
     talk.client(amqp.method(1, commands.Confirm.Select()) + amqp.publish(1, "orders"))
     with pytest.raises(ProtocolError) as caught:
         talk.broker(amqp.ack(1, 1) + amqp.raw_frame(7, 1, b""))
-    assert amqp.names(talk.to_client + caught.value.farewell) == ["Basic.Ack", "Connection.Close"]
+    assert amqp.names(talk.to_client + caught.value.last_frames) == ["Basic.Ack", "Connection.Close"]
 
 
 # ---- anything at all -------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_any_bytes_name_a_user_or_are_refused(noise: bytes) -> None:
         try:
             user = user_of(mechanism, noise)
         except ProtocolError as error:
-            refused = error.farewell
+            refused = error.last_frames
         assert user is not None or refused[11:13] == (502).to_bytes(2, "big")
 
 
@@ -95,7 +95,7 @@ def test_what_is_in_a_nested_table_is_passed_over_however_deep_it_says_it_is() -
 def test_a_name_that_cannot_be_read_is_refused_and_no_secret_is_told(mechanism: bytes, response: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said) as caught:
         user_of(mechanism, response)
-    assert b"secret" not in caught.value.farewell
+    assert b"secret" not in caught.value.last_frames
 
 
 def test_plain_may_name_another_to_act_for_and_the_demo_names_only_the_user() -> None:
@@ -126,7 +126,7 @@ def log_in(mechanism: str, *, certificate_user: str | None, lends: bool) -> Amqp
 def test_external_without_a_certificate_is_refused_where_the_gateways_own_would_speak_for_the_client() -> None:
     with pytest.raises(ProtocolError) as caught:
         log_in("EXTERNAL", certificate_user=None, lends=True)
-    (close,) = amqp.read(caught.value.farewell)
+    (close,) = amqp.read(caught.value.last_frames)
     assert isinstance(close.value, commands.Connection.Close)
     assert (close.value.reply_code, caught.value.cause) == (403, "access_refused")
     assert close.value.reply_text.startswith(

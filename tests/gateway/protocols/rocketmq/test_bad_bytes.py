@@ -26,7 +26,7 @@ def test_the_error_says_what_it_was(data: bytes, cause: str, words: str) -> None
     with pytest.raises(ProtocolError) as caught:
         talk.client(data)
     error = caught.value
-    assert (error.whose, error.cause, error.farewell) == ("client", cause, b"")
+    assert (error.whose, error.cause, error.last_frames) == ("client", cause, b"")
     assert words in str(error)
     assert "\n" not in str(error)
     assert len(str(error)) < 200

@@ -515,7 +515,7 @@ def test_it_describes_and_shows_itself() -> None:
     }
     assert repr(talk.conversation) == "<RocketmqConversation 10.0.0.7 CPP held=1 streaming=0 <BrokerStream between frames replies=0>>"
     assert talk.conversation.settled()
-    assert talk.conversation.farewell("why") == (b"", b"")
+    assert talk.conversation.close_frames("why") == (b"", b"")
     assert talk.conversation.heartbeat() == b""
 
 

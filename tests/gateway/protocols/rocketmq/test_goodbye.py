@@ -28,8 +28,8 @@ def test_a_send_that_is_turned_away_was_never_judged_nor_received(binary: bool) 
     """It is the same message that comes again elsewhere: it must not be counted twice, nor cost its limit twice."""
     talk = Talk("rocketmq", rule("reject", messages=1))
     talk.client(encode_request(34, None, opaque=1, binary=binary))
-    talk.conversation.begin_departure()
-    assert talk.conversation.turns_away
+    talk.conversation.begin_graceful_close()
+    assert talk.conversation.rejects_requests
     for opaque in range(2, 6):
         talk.client(send(opaque=opaque, binary=binary))
     assert [read_response(one)["code"] for one in split_frames(talk.to_client)] == [1500] * 4

@@ -355,7 +355,7 @@ def test_what_the_broker_has_forgotten_passes_before_the_end(end: str) -> None:
     assert heard(talk) == jobs(1, 1)
     close = said(commands.Connection.Close(320, "bye", 0, 0), 0) if end == "connection" else said(commands.Channel.Close(406, "no", 60, 80))
     if end == "farewell":
-        got = talk.conversation.farewell("bye")[0]
+        got = talk.conversation.close_frames("bye")[0]
     elif end == "lost":
         got = talk.conversation.broker_lost("bye")
     else:
@@ -374,7 +374,7 @@ def test_half_of_a_delivery_does_not_pass_before_the_end(end: str, cut: int) -> 
     talk = consuming(no_ack=True)
     talk.broker(jobs(1, 1, 2) + jobs(1, 3, size=LARGE)[:cut])
     assert heard(talk) == jobs(1, 1)
-    got = talk.conversation.farewell("bye")[0] if end == "farewell" else talk.conversation.broker_lost("bye")
+    got = talk.conversation.close_frames("bye")[0] if end == "farewell" else talk.conversation.broker_lost("bye")
     assert got.startswith(jobs(1, 2))
     assert amqp.names(got[len(jobs(1, 2)) :]) == ["Connection.Close"]
     assert talk.conversation.budget.parked_bytes == 0
@@ -388,7 +388,7 @@ def test_nothing_passes_into_a_returned_message_before_the_end() -> None:
     talk.broker(jobs(1, 1, 2))
     talk.broker(returned[:-18])
     assert heard(talk) == jobs(1, 1) + returned[:-18]
-    assert amqp.names(talk.conversation.farewell("bye")[0]) == ["Connection.Close"]
+    assert amqp.names(talk.conversation.close_frames("bye")[0]) == ["Connection.Close"]
     assert counts(talk)["abandoned"] == 1
 
 

@@ -53,7 +53,7 @@ def outcome(pieces: list[bytes], wait: int) -> tuple[bytes, dict[str, list[int]]
         talk.wait(wait)
     except ProtocolError as error:
         fault = str(error)
-        talk.to_client += error.farewell
+        talk.to_client += error.last_frames
     counted: dict[str, list[int]] = {}
     for one in talk.conversation.reports.delivered:
         sums = counted.setdefault(one.key.text, [0, 0, 0])

@@ -419,8 +419,8 @@ def test_notifications_have_a_place_in_line_of_their_own() -> None:
 def test_what_comes_after_the_last_words_reaches_nobody_and_is_not_counted() -> None:
     talk = Talk("rocketmq", limit(100))
     talk.client(pull(opaque=1))
-    talk.conversation.begin_departure()
-    assert [read_response(one)["opaque"] for one in split_frames(talk.conversation.depart())] == [1]
+    talk.conversation.begin_graceful_close()
+    assert [read_response(one)["opaque"] for one in split_frames(talk.conversation.end_graceful_close())] == [1]
     talk.broker(found(1, stored(), stored()))
     assert talk.conversation.reports.delivered == []
     talk.wait(2 * SECOND)
