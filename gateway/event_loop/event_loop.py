@@ -6,10 +6,11 @@ of a trio task costs about 20 µs and a sweep serves every ready session with on
 
 The next naive way is to wait for that set's descriptor in trio. A wake-up through trio costs 40 µs while there is traffic, and where there
 is little, with cold caches, 330 to 390 against 170 µs (4 MiB of other memory touched in between). So the task sleeps in its own set, and
-that set holds trio's: whatever trio waits for, its threads' wake-up included, ends the sleep as well. What remains is to know when nobody
-else wants a turn: when no other task has become runnable (an instrument tells) between two checkpoints in a row. In the first, those that
-were runnable had theirs; in the second, those that stood behind them. Until trio's next deadline, nothing can become runnable then but by a
-descriptor or by what a sweep does, and both are seen.
+that set holds trio's: whatever trio waits for, its threads' wake-up included, ends the sleep as well.
+
+What remains is to know when no other task wants a turn: when none has become runnable between two checkpoints in a row, as an instrument
+tells. In the first, those that were runnable had their turn; in the second, those that stood behind them. After that, until trio's next
+deadline, a task becomes runnable only by a descriptor or by what a sweep does, and the loop sees both.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import trio
 from gateway.event_loop.sweeper import Sweeper
 from limiter.limits import NEVER
 
-QUIET = 2  # checkpoints in a row at which no other task had become runnable
-SLEEP_S = 1.0  # at most in one go: should the instrument fail, other tasks are late by that, not lost
+QUIET_CHECKPOINTS = 2  # in a row, at which no other task had become runnable
+MAX_SLEEP_S = 1.0  # in one go: should the instrument fail, other tasks are late by that, not lost (a guess)
 
 
 class EventLoop(trio.abc.Instrument):
@@ -49,13 +50,13 @@ class EventLoop(trio.abc.Instrument):
             while not self._stopped:
                 quiet = 0 if sweeper.called else quiet + 1
                 sweeper.called = False
-                if quiet < QUIET or sweeper.waiting():
+                if quiet < QUIET_CHECKPOINTS or sweeper.waiting():
                     sweeper.turns()
                 else:
                     quiet = 0
                     if inside >= 0:
-                        trio.lowlevel.add_instrument(self)  # once more does nothing; but trio takes out for good what has failed
-                        seconds = min(trio.lowlevel.current_statistics().seconds_to_next_deadline, SLEEP_S)
+                        trio.lowlevel.add_instrument(self)  # a second time does nothing; but trio removes an instrument that has failed
+                        seconds = min(trio.lowlevel.current_statistics().seconds_to_next_deadline, MAX_SLEEP_S)
                         sweeper.serve(time.monotonic_ns() + int(seconds * 1e9))
                     else:
                         await self._wait()
@@ -65,12 +66,12 @@ class EventLoop(trio.abc.Instrument):
                 trio.lowlevel.remove_instrument(self)
 
     def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-        """Trio's word that a task has become runnable."""
+        """trio tells that a task has become runnable."""
         if task is not self._task:
             self.sweeper.called = True
 
     async def _wait(self) -> None:
-        """In trio, until the epoll set has something, the earliest timer is due, or `wake` is called."""
+        """Wait in trio until the epoll set has something, the earliest timer is due, or `wake` is called."""
         due = self.sweeper.next_due()
         timeout = (due - time.monotonic_ns()) / 1e9 if due < NEVER else float("inf")
         with trio.move_on_after(max(timeout, 0.0)) as self._woken:
@@ -88,7 +89,7 @@ class EventLoop(trio.abc.Instrument):
 
 
 def descriptor_of_trio() -> int:
-    """The epoll set trio waits on; -1 where this trio does not have it in the place of 0.27 to 0.35: there is no public one."""
+    """The epoll set trio waits on; -1 where this trio does not keep it where 0.27 to 0.35 do: there is no public way to it."""
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 

@@ -1,9 +1,9 @@
 """A sweep: what the event loop does between two turns of trio.
 
-One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it,
-lets each session that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission; the
-verdicts come back through the eventfd in this or a later sweep. Sessions that want more are on the list of the next sweep, so a busy
-one cannot keep the others waiting: the cap per turn is Decode's MAX_REQUESTS_PER_TURN and one read of RECEIVE_BYTES per side.
+One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it, lets each session
+that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission. The verdicts come back
+through the eventfd in this or a later sweep. Sessions that want more are on the list of the next sweep, so a busy one cannot keep the
+others waiting: the cap per turn is Decode's MAX_REQUESTS_PER_TURN and one read of RECEIVE_BYTES per side.
 
 A session's exception closes that session, is counted and logged once, and never reaches the loop.
 """
@@ -35,41 +35,43 @@ from limiter.request import Request
 IDLE: Final = 0
 DONE: Final = 1
 MORE: Final = 2
-RECEIVE_BYTES: Final = 262_144  # one buffer per loop; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
-EVENTS: Final = 512  # events taken from the kernel per sweep, at most
-FEW_EVENTS: Final = 42  # the same after a sweep that found fewer: the most whose room Python's own allocator serves
-VERDICT_WAIT_NS: Final = (
-    1_000_000  # how long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
+RECEIVE_BYTES: Final = 262_144  # of the loop's one buffer; 64 KiB costs a third more system calls when streaming, 1 MiB spills the L2 cache
+MAX_EVENTS: Final = 512  # taken from the kernel per sweep
+# The same after a sweep that found fewer. `epoll.poll` allocates room for as many events as it is asked for, of 12 bytes each: 42 fit into
+# the 512 bytes that pymalloc, Python's own allocator, serves from its pools; more is malloc's.
+MAX_FEW_EVENTS: Final = 42
+MAX_VERDICT_WAIT_NS: Final = (
+    1_000_000  # for a sweep's own verdicts, in whole ms as epoll counts: cheaper than through trio, and frees the GIL
 )
-TURN_NS: Final = 4_000_000  # of sweeping at most while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
+MAX_TURN_NS: Final = 4_000_000  # of sweeping while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
-# What the kernel announces, as the numbers epoll_ctl(2) has for it: compiled code would look `select`'s names up for each event.
-WRITABLE: Final = 0x004  # EPOLLOUT
-FAILED: Final = 0x008  # EPOLLERR
-GONE: Final = 0x2018  # EPOLLRDHUP | EPOLLHUP | EPOLLERR
+# What the kernel announces, as epoll_ctl(2) numbers it: compiled code would look `select`'s names up for each event.
+EVENT_OUT: Final = 0x004  # EPOLLOUT
+EVENT_ERROR: Final = 0x008  # EPOLLERR
+EVENT_HANGUP: Final = 0x2018  # EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 
 class Sweeper:
-    """All sessions of one loop. Not a task: `EventLoop` calls `turns` where others want their turn, and `serve` where nobody does."""
+    """All sessions of one loop. Not a task: `EventLoop` calls `turns` while other tasks want their turn, and `serve` while none does."""
 
     def __init__(self, executor: Executor, on_end: Callable[[Session, BaseException | None], None], overhead: Histogram) -> None:
         self.executor = executor
         self.overhead = overhead  # seconds each submission took from its sweep to being passed on
-        self.on_end = on_end  # called with every session that is over, and the exception where one ended it
+        self.on_end = on_end  # called with every session that is over, and the exception that ended it, if any
         self.sessions: dict[int, Session] = {}
         self.sweeps = 0  # in which a session had a turn
         self.turned = 0  # turns of sessions
         self.submissions = 0
-        self.called = False  # the loop has something to do other than sweeping: whoever serves stops
-        self._bell = -1  # readable when that is so
+        self.called = False  # the loop has something to do other than sweeping: `serve` returns
+        self._call_fd = -1  # readable when that is so
         self._epoll = select.epoll()
         self._poll: Any = self._epoll.poll  # looked up once
-        self._most = EVENTS  # to be taken from the kernel by the next sweep
-        self._now = 0  # for `serve`: when it was last looked at the clock
-        self._by_descriptor: list[Session | None] = []  # at the number of either of its sockets, which the kernel keeps small
+        self._max_events = MAX_EVENTS  # to be taken from the kernel by the next sweep
+        self._now = 0  # for `serve`: the clock when last read
+        self._by_descriptor: list[Session | None] = []  # indexed by the number of either socket, which the kernel keeps small
         self._ready: list[Session] = []
         self._timers: list[tuple[int, int]] = []  # (due, session number); stale entries are skipped
-        self._active: dict[int, Session] = {}  # all that are not at rest, by number
+        self._active: dict[int, Session] = {}  # all that are not idle, by number
         self._idle = IdleSessions()
         self._ticked_at = 0
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -87,8 +89,8 @@ class Sweeper:
         for channel in (session.client, session.upstream):
             channel.received_at = channel.sent_at = now
         self.sessions[session.number] = self._active[session.number] = session
-        self._enter(session.client.fd, session)
-        self._enter(session.upstream.fd, session)
+        self._register(session.client.fd, session)
+        self._register(session.upstream.fd, session)
         try:
             self._epoll.register(session.client.fd, EDGE)
             self._epoll.register(session.upstream.fd, EDGE)
@@ -97,7 +99,7 @@ class Sweeper:
             return
         self.wake(session)
 
-    def _enter(self, descriptor: int, session: Session | None) -> None:
+    def _register(self, descriptor: int, session: Session | None) -> None:
         missing = descriptor + 1 - len(self._by_descriptor)
         if missing > 0:
             self._by_descriptor.extend([None] * missing)
@@ -119,13 +121,13 @@ class Sweeper:
 
     def listen_for(self, descriptor: int) -> None:
         """From now on `called` is set, and `serve` returns, when `descriptor` is readable."""
-        self._bell = descriptor
+        self._call_fd = descriptor
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def turns(self) -> None:
-        """Sweep until there is nothing more to do at once, until `called`, or for TURN_NS."""
+        """Sweep until there is nothing more to do at once, until `called`, or for MAX_TURN_NS."""
         started = now = now_ns()
-        while self.sweep(now) != IDLE and not self.called and now - started < TURN_NS:
+        while self.sweep(now) != IDLE and not self.called and now - started < MAX_TURN_NS:
             now = now_ns()
 
     def serve(self, until: int) -> None:
@@ -136,7 +138,7 @@ class Sweeper:
             events = self._look(wait_ns)
             began = self._now = now_ns()
             self._sweep(events, began)
-            if self._now == began:  # it did not end with verdicts, after which the clock was looked at: it may have been long
+            if self._now == began:  # no verdicts came, after which the clock is read anyway; the sweep may have been long
                 self._now = now_ns()
 
     def sweep(self, now: int, wait_s: float = 0.0) -> int:
@@ -150,8 +152,8 @@ class Sweeper:
 
     def _look(self, wait_ns: int) -> list[tuple[int, int]]:
         """What has happened, or happens within `wait_ns`: descriptors and what the kernel announces of them."""
-        events: list[tuple[int, int]] = self._poll(wait_ns / 1e9, self._most) if wait_ns > 0 else self._poll(0, self._most)
-        self._most = EVENTS if len(events) >= FEW_EVENTS else FEW_EVENTS
+        events: list[tuple[int, int]] = self._poll(wait_ns / 1e9, self._max_events) if wait_ns > 0 else self._poll(0, self._max_events)
+        self._max_events = MAX_EVENTS if len(events) >= MAX_FEW_EVENTS else MAX_FEW_EVENTS
         return events
 
     def _sweep(self, events: list[tuple[int, int]], now: int) -> int:
@@ -183,7 +185,7 @@ class Sweeper:
         if descriptor == self._wake_fd:
             self._collect(now, settling=False)
             return
-        if descriptor == self._bell:
+        if descriptor == self._call_fd:
             self.called = True
             return
         session = self._by_descriptor[descriptor]
@@ -192,13 +194,13 @@ class Sweeper:
         channel = session.client
         if channel.fd != descriptor:
             channel = session.upstream
-        if mask & WRITABLE:
+        if mask & EVENT_OUT:
             channel.writable = channel.write_state != WRITE_FAILED
-        if mask & GONE:
+        if mask & EVENT_HANGUP:
             channel.hangup_pending = True
-            if mask & FAILED and channel is session.client and (channel.read_state == READ_EOF or session.withheld()):
+            if mask & EVENT_ERROR and channel is session.client and (channel.read_state == READ_EOF or session.withheld()):
                 channel.check()
-        if mask != WRITABLE and channel.read_state == READ_OPEN:
+        if mask != EVENT_OUT and channel.read_state == READ_OPEN:
             channel.readable = True
         if not session.queued and session.state != OVER:
             session.queued = True
@@ -240,9 +242,9 @@ class Sweeper:
                     requests.append(request)
         self.submissions += 1
         if self.executor.submit(Submission(requests, now, batches)):
-            self._collect(now, settling=True)  # those of this submission, and of an earlier one that a thread has just finished
+            self._collect(now, settling=True)  # of this submission, and of an earlier one that a thread has just finished
         elif not self._ready:
-            for descriptor, mask in self._look(VERDICT_WAIT_NS):
+            for descriptor, mask in self._look(MAX_VERDICT_WAIT_NS):
                 self._note(descriptor, mask, now)
 
     def _collect(self, now: int, *, settling: bool) -> None:
@@ -300,7 +302,7 @@ class Sweeper:
         self._remove(session, error)
 
     def tick(self, now: int) -> None:
-        """A few times a second: deadlines and heartbeats of every session that is not at rest."""
+        """A few times a second: deadlines and heartbeats of every session that is not idle."""
         asleep = now - self._ticked_at
         self._ticked_at = now
         if asleep > PAUSE_NS:
@@ -326,7 +328,7 @@ class Sweeper:
                 self.wake(session)
 
     def _mark_active(self, session: Session) -> None:
-        """Something happens to a session at rest: it is looked at again."""
+        """Something happens to an idle session: look at it again."""
         self._idle.remove(session)
         self._active[session.number] = session
 
@@ -368,11 +370,11 @@ class Sweeper:
             self._idle.remove(session)
         else:
             del self._active[session.number]
-        self._enter(session.client.fd, None)
-        self._enter(session.upstream.fd, None)
+        self._register(session.client.fd, None)
+        self._register(session.upstream.fd, None)
         try:
             session.close()  # closing a descriptor takes it out of the epoll set
-        except Exception as fault:  # it is out of the set all the same, and nobody waits for it
+        except Exception as fault:  # it is out of the epoll set all the same, and nothing waits for it
             if error is None:
                 error = fault
             else:

@@ -97,7 +97,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     gateway.limit_events.tick(now)
     for listener in gateway.listening.values():
         listener.refusals.tick(now)
-        news = listener.config.flow.busy_news(now)
+        news = listener.config.flow.busy_to_log(now)
         if news:
             log.event(logging.WARNING, "broker_busy", listener=listener.name, upstream=listener.upstream.text, **news)
 

@@ -20,34 +20,36 @@ CONFIRM_BUCKETS: Final[tuple[float, ...]] = (0.0005, 0.001, 0.0025, 0.005, 0.01,
 QUEUE_BUCKETS: Final[tuple[float, ...]] = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds; the broker's bound: 0.2
 
 
-BUSY_EVERY_NS: Final = 10_000_000_000  # between two log lines of one listener's broker (a guess)
+BUSY_EVERY_NS: Final = 10_000_000_000  # between two log lines about one listener's broker (a guess)
 
 
 class BrokerFlow:
-    """A listener's: what its connections have seen. The two times are those of connections that are over."""
+    """What the connections of one listener have seen. The two times are of connections that are over."""
 
     def __init__(self) -> None:
         self.confirm_latency = Histogram(CONFIRM_BUCKETS)
-        self.busy: dict[str, int] = {}  # answers that said so, by reason (RocketMQ)
-        self.queue_period = Histogram(QUEUE_BUCKETS)  # how long such a request had waited in the broker's queue, where it says so
+        self.busy: dict[str, int] = {}  # busy answers, by reason (RocketMQ)
+        self.queue_period = Histogram(
+            QUEUE_BUCKETS
+        )  # for how long such a request had waited in the broker's queue, where the answer says so
         self.blocked_ns = 0
         self.blocked_now = 0  # connections whose broker says that it is blocked
         self.send_blocked_ns = 0
-        self._said: dict[str, int] = {}  # of `busy`, what a log line has told
-        self._said_at = -BUSY_EVERY_NS
+        self._logged: dict[str, int] = {}  # `busy` as of the last log line
+        self._logged_at = -BUSY_EVERY_NS
 
-    def busy_news(self, now: int) -> dict[str, int]:
-        """What the brokers have said of being overloaded since the last time this told something, which is once in BUSY_EVERY_NS."""
-        if self._said == self.busy or now - self._said_at < BUSY_EVERY_NS:
+    def busy_to_log(self, now: int) -> dict[str, int]:
+        """Busy answers by reason since the last log line; empty until BUSY_EVERY_NS have passed since it."""
+        if self._logged == self.busy or now - self._logged_at < BUSY_EVERY_NS:
             return {}
-        news = {reason: count - self._said.get(reason, 0) for reason, count in self.busy.items() if count > self._said.get(reason, 0)}
-        self._said = dict(self.busy)
-        self._said_at = now
-        return news
+        fresh = {reason: count - self._logged.get(reason, 0) for reason, count in self.busy.items() if count > self._logged.get(reason, 0)}
+        self._logged = dict(self.busy)
+        self._logged_at = now
+        return fresh
 
 
 class FlowWatch:
-    """One connection's. Conversations have no clock, so their changes are noticed and timed here, once per turn of the session."""
+    """Watches one connection. Conversations have no clock, so their changes are noticed and timed here, once per turn of the session."""
 
     __slots__ = ("blocked_at", "blocked_ns", "conversation", "flow", "sampled_at", "upstream")
 
@@ -55,8 +57,8 @@ class FlowWatch:
         self.flow = flow
         self.conversation = conversation
         self.upstream = upstream
-        self.blocked_at = -1  # monotonic ns since when the broker says that it is blocked; -1: it does not
-        self.blocked_ns = 0  # all such times that are over
+        self.blocked_at = -1  # monotonic ns; when the broker said that it is blocked; -1: it is not
+        self.blocked_ns = 0  # blocked times that are over
         self.sampled_at = 0  # when the publish was sent whose confirm is timed
 
     def observe(self, now: int) -> None:
@@ -91,11 +93,11 @@ class FlowWatch:
         self.conversation.reports.busy = []
 
     def broker_blocked_ns(self, now: int) -> int:
-        """How long the broker has said that it is blocked, so far: a counter."""
+        """For how long the broker has been blocked so far: a counter."""
         return self.blocked_ns + (max(now - self.blocked_at, 0) if self.blocked_at >= 0 else 0)
 
     def close(self, now: int) -> None:
-        """The connection is over: its times go to the listener's."""
+        """The connection is over: add its times to the listener's."""
         self.flow.blocked_ns += self.broker_blocked_ns(now)
         if self.blocked_at >= 0:
             self.blocked_ns = self.broker_blocked_ns(now)

@@ -30,7 +30,7 @@ def tick(session: Session, now: int) -> None:
         session.first_end_at = now  # its end may come behind bytes that are not read for now
     session.conversation.release_late_slots(now)
     if session.reports.endings:
-        session.end_flights(now)
+        session.end_in_flight(now)
         session.again = True
     if session.conversation.tick():
         session.again = True

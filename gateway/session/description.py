@@ -12,7 +12,7 @@ from limiter.credit import Credit
 
 
 def bottleneck(session: Session, now: int) -> str:
-    """Who keeps this connection from being faster.
+    """What keeps this connection from being faster.
 
     "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "client" (it does not read), "broker"
     (it takes its time), "memory" (the gateway as a whole holds too much, and this client publishes), "limiter" (the judge takes its time),

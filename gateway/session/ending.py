@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close
-from gateway.session.session import TAKE_IN_NS, Session
+from gateway.session.session import CLOSE_DELAY_NS, Session
 from gateway.session.states import CLOSING, OVER
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_PENDING, FIN_SENT, READ_EOF, READ_OPEN, WRITE_FAILED
@@ -113,7 +113,7 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
 
 
 def close_gracefully(session: Session, reason: str, cause: str, now: int) -> None:
-    """Send the protocol's close; where the client must first get what its broker has forgotten, that now and the close TAKE_IN_NS later."""
+    """Send the protocol's close. If the client must first get what its broker has forgotten: that now, the close CLOSE_DELAY_NS later."""
     if session.state >= CLOSING or session.close_due < NEVER:
         return
     if not session.conversation.has_close_frames:
@@ -126,7 +126,7 @@ def close_gracefully(session: Session, reason: str, cause: str, now: int) -> Non
     session.begin_drain()
     session.cause = cause
     session.detail = session.detail or reason
-    session.close_due = now + TAKE_IN_NS
+    session.close_due = now + CLOSE_DELAY_NS
     session.client.queue(forgotten, 0, len(forgotten))
     session.client.flush(now)
 

@@ -1,18 +1,19 @@
-"""Heartbeats on both hops of one connection: who must hear something, and who has been silent for too long.
+"""Heartbeats on both hops of one connection: which side must hear something, and which has been silent for too long.
 
-Each peer agreed on heartbeats with the other, not with the gateway; while bytes pass freely nothing is needed, their own beats pass with
-the rest. But the gateway keeps bytes back: it does not read a client that is throttled, swallows publishes it refuses, does not read a
+Each peer agreed on heartbeats with the other, not with the gateway. While bytes pass freely nothing is needed: their own heartbeats pass
+with the rest. But the gateway keeps bytes back: it does not read a client that is throttled, swallows publishes it refuses, does not read a
 broker whose client is slow. The naive proxy lets the other side take that silence for death (amqproxy #210: eight client libraries
-died after 6 s of a hold with a heartbeat of 2 s, `docs/design/amqp.md` 1.5). So on each hop the gateway speaks for whoever it has heard:
+died after 6 s of a hold with a heartbeat of 2 s, `docs/design/amqp.md` 1.5). So on each hop the gateway sends heartbeats for the other
+peer:
 
 * To the broker, after half the agreed time without a byte sent: if the client has been heard since, or is not being read, or something of
-  it is held. A client that is read and says nothing gets no beat of ours: its silence is passed on.
-* To the client, after half the agreed time (and a little, for the broker's own beat to come first): always, also while the broker is
-  silent. Whether the broker lives is judged here, and the client then told in words (`docs/design/reliability.md` F21).
+  it is held. A client that is read and sends nothing gets no heartbeat from the gateway: its silence is passed on.
+* To the client, after half the agreed time (and a little, for the broker's own heartbeat to come first): always, also while the broker is
+  silent. Whether the broker lives is judged here, and the client is then told in the protocol (`docs/design/reliability.md` F21).
 
 A peer is dead after twice the agreed time without a byte, counted only while it was being read, and only while this process ran. Any byte
-counts, a part of a frame too. Beats go in at frame boundaries only, which the conversation knows; a frame in the middle of which a stream
-stands waits for its rest, and so do the beats.
+counts, a part of a frame too. Heartbeats go in at frame boundaries only, which the conversation knows. Where a stream stands in the middle
+of a frame, they wait for the rest of it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ ALIVE: Final = 0
 CLIENT_SILENT: Final = 1
 BROKER_SILENT: Final = 2
 
-LATE_NS: Final = 500_000_000  # how late a peer's beat may be before anything is done about it: two ticks
-PAUSE_NS: Final = 1_000_000_000  # a longer time between two ticks: this process stood still (SIGSTOP, a paused machine), nobody was silent
+LATE_NS: Final = 500_000_000  # that a peer's heartbeat may be late before anything is done about it: two ticks
+PAUSE_NS: Final = (
+    1_000_000_000  # between two ticks; longer means that this process stood still (SIGSTOP, a paused machine), not that a peer was silent
+)
 
 
 class Heartbeats:
@@ -42,14 +45,14 @@ class Heartbeats:
         self.conversation = conversation
         self.client = client
         self.upstream = upstream
-        self.client_beat_at = 0  # when the client was sent a beat of ours
+        self.client_beat_at = 0  # when the gateway last sent the client a heartbeat
         self.upstream_beat_at = 0
         self.client_heard_at = 0  # the client's silence counts from here
         self.upstream_heard_at = 0
         self.ticked_at = 0
 
     def tick(self, now: int, *, reads_client: bool, reads_broker: bool) -> int:
-        """Send the beats that are due; ALIVE, or who is dead. `reads_…`: whether what that side sends is read at once."""
+        """Send the heartbeats that are due; ALIVE, or which side is dead. `reads_…`: whether that side's bytes are read as they come."""
         interval = self.conversation.heartbeat_interval_ns()
         if interval >= NEVER:
             return ALIVE

@@ -2,11 +2,12 @@
 
 The loop calls `turn` when something may have happened, `resume` when the judge has looked at its batch, and after either `settle`. A turn
 does a bounded amount of work: at most one read from each side. What the session wants next it leaves in plain attributes: `batch` (to be
-submitted to the judge), `again` (call me in the next sweep without waiting), `due` (call me at that time), `over` (take me out).
+submitted to the judge), `again` (call it in the next sweep without waiting), `due` (call it at that time), `state` (OVER: take it out).
+How it comes to its end is in `states.py` and `ending.py`.
 
 When is the client not read? While its batch is with the judge, while the credit is used up, while either backlog is above its cap,
 while as much is held as `hold_bytes` allows, while something is held that blocks it (action `block`), and while the gateway as a whole
-holds more than its high watermark. The broker is then kept from taking the silence for death (`heartbeats.py`).
+holds more than its high watermark. The gateway then sends the heartbeats that the broker expects (`heartbeats.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
     from gateway.session.graceful_close_state import GracefulClose
 
-REQUESTS_DUE: Final = 256  # held requests judged again per turn
-TAKE_IN_NS: Final = 1_000_000_000  # between deliveries and connection.close: at a close pika drops what it has not handed out (a guess)
+MAX_DUE_PER_TURN: Final = 256  # held requests judged again per turn (a guess)
+CLOSE_DELAY_NS: Final = (
+    1_000_000_000  # between the last delivery and connection.close: pika discards undelivered messages on close (a guess)
+)
 
 
 class Stages:
@@ -67,7 +70,7 @@ class Session:
         permit: ConnectionPermit | None = None,
     ) -> None:
         # What every turn looks at comes first. Compiled, attributes lie in this order, and with some hundred sessions a turn misses the
-        # cache as often as what it looks at has lines of 64 bytes.
+        # cache as often as what it looks at has lines of 64 bytes. A test holds the order (`test_attribute_order.py`).
         self.conversation = stages.conversation
         self.budget = stages.conversation.budget
         self.reports = stages.conversation.reports
@@ -100,7 +103,7 @@ class Session:
         self.detail = ""  # one line for the log
         self.opened_at = 0
         self.close_due = NEVER  # when to send the protocol's close for the reason in `detail`, see `ending.close_gracefully`
-        self.forgotten_at = -TAKE_IN_NS  # when `drained` last saw something waiting here that the broker has forgotten
+        self.forgotten_at = -CLOSE_DELAY_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(config.flow, self.conversation, upstream)
 
@@ -114,7 +117,7 @@ class Session:
         """
         self._relay(now, buffer)
         if self.reports.endings:
-            self.end_flights(now)
+            self.end_in_flight(now)
         if self.state >= CLOSING:
             self._discard(buffer)
             return False
@@ -136,7 +139,7 @@ class Session:
         self.deliveries.resume(max(now, verdict_now))
 
     def settle(self, now: int) -> None:
-        """Send what is to be sent, then say what is wanted next: `again`, `due`, `over`."""
+        """Send what is to be sent, then set what is wanted next: `again`, `due`, `state`."""
         if self.state == OVER:
             return
         if self.reports.unread and self.reports.gateway_requests:
@@ -145,13 +148,14 @@ class Session:
         if self.reports.unread:
             self._take_reports(now)
         if self.reports.endings:
-            self.end_flights(now)
+            self.end_in_flight(now)
         self.due = self._next_due()
         self.again = (self.batch is None and (self.freed > 0 or self._wants_client())) or (self.upstream.readable and self.reads_broker())
 
     def _next_due(self) -> int:
-        """When there will be something to do without a word from either side. Not while the judge has it, nor after the close: a time
-        that is over would have the loop turn round and round until it comes to it.
+        """When there will be something to do without a byte from either side; NEVER while the judge has it, and after the close was sent.
+
+        A time in the past would make the loop spin until there is something to do.
         """
         if self.state >= CLOSING:
             return NEVER
@@ -159,7 +163,7 @@ class Session:
         return min(held_due, self.budget.ask_due if self.deliveries.batch is None else NEVER)
 
     def _take_reports(self, now: int) -> None:
-        """What the conversation has to report."""
+        """Act on what the conversation reports."""
         reports = self.reports
         reports.unread = False
         if reports.abandoned:
@@ -169,9 +173,9 @@ class Session:
         self.flow.observe(now)
 
     def _hand_over_gateway_requests(self) -> None:
-        """What the client asks of the gateway itself goes to who does it; the answers come later (`Conversation.answer`)."""
+        """Hand over what the client asks of the gateway itself; the answers come later (`Conversation.answer`)."""
         take = self.shared.take_gateway_request
-        assert take is not None, "a listener with requests of its own has somebody to answer them"
+        assert take is not None, "a listener that takes gateway requests has a handler for them"
         gateway_requests = self.reports.gateway_requests
         self.reports.gateway_requests = []
         for request in gateway_requests:
@@ -193,7 +197,7 @@ class Session:
         if self.budget.parked_bytes:
             most = self.deliveries.read_bytes(len(buffer))
         data = upstream.read(most, buffer)
-        if not data or self.state >= CLOSING:  # then nothing of the broker's goes to the client
+        if not data or self.state >= CLOSING:  # then nothing more of the broker's goes to the client
             return
         upstream.received_at = now
         out: list[bytes] = []
@@ -215,7 +219,7 @@ class Session:
         if budget.next_due <= soon:
             batch = Batch(self, b"", now)
             if budget.next_due <= now:
-                batch.parts = conversation.take_due(now, REQUESTS_DUE)
+                batch.parts = conversation.take_due(now, MAX_DUE_PER_TURN)
             else:  # before its time: all that is held is due within REJUDGE_WITHIN_NS
                 batch.parts = conversation.take_due(soon, freed)
             if batch.parts:
@@ -241,7 +245,7 @@ class Session:
         return data
 
     def _discard(self, buffer: memoryview) -> None:
-        """After the close: read the client only to see it close, or to go on telling it why it cannot stay."""
+        """After the last bytes: read the client only to see it close, or to go on telling it why it was rejected."""
         if not self.client.readable:
             return
         data = self.client.read(len(buffer), buffer)
@@ -262,7 +266,7 @@ class Session:
             return self.client.readable
         readable = self.client.readable
         if self.state == DRAINING and not self.conversation.frame_left:
-            readable = readable and self.client.hangup_pending  # it has finished: what it sent before it went is part of what is in flight
+            readable = readable and self.client.hangup_pending  # what it sent before it hung up is part of what is in flight
         return (readable or self.decode.pending) and not self.withheld()
 
     def withheld(self) -> bool:
@@ -272,7 +276,7 @@ class Session:
             self.decode.credit.credit <= 0
             or self.upstream.backlog > shared.backlog_bytes
             or (not self.conversation.frame_left and (self._full() or self.client.backlog > shared.backlog_bytes))
-        )  # what began to flow must end, or neither what is held nor a heartbeat could ever go
+        )  # a frame that has begun to flow must end, or neither what is held nor a heartbeat could ever be sent
 
     def buffered(self) -> int:
         """All bytes this connection keeps in memory."""
@@ -299,8 +303,8 @@ class Session:
         self.upstream.flush(now)
         self.forward.acknowledge(now)
 
-    def end_flights(self, now: int) -> None:
-        """Tell the judge which requests in flight have ended; something held here may have waited for just that."""
+    def end_in_flight(self, now: int) -> None:
+        """Tell the judge which requests in flight have ended; something held here may have waited for that."""
         ended = self.reports.endings
         if self.budget.next_due < NEVER:
             for ending in ended:
@@ -309,7 +313,7 @@ class Session:
         ended.clear()
 
     def give_up(self, batch: Batch) -> None:
-        """The judge has looked at `batch` when this session was over, or broke: what passed goes nowhere."""
+        """The judge has looked at `batch` after this session was over, or has failed on it: what passed goes nowhere."""
         for part in batch.requests:
             part.release_slots(self.reports.endings)
         self._release_all_slots()
@@ -319,7 +323,7 @@ class Session:
         for ending in ended:
             ending.outcome = GIVEN_UP
         if ended:
-            self.end_flights(0)
+            self.end_in_flight(0)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -336,7 +340,7 @@ class Session:
         """Whether nothing is in flight any more: nothing with the judge, held or queued, no answer outstanding.
 
         Where the protocol does not let us know its answers, the broker must have been quiet for `quiet_ns` since anything went to it.
-        Deliveries that wait here may be lost if the broker still has them; if not, they must be with the client, for TAKE_IN_NS.
+        Deliveries that wait here may be lost if the broker still has them; if not, they must be with the client, for CLOSE_DELAY_NS.
         """
         if self.conversation.keeps_forgotten():
             self.forgotten_at = now
@@ -354,15 +358,15 @@ class Session:
             and self.client.backlog == 0
             and self.upstream.backlog == 0
             and answered
-            and now - self.forgotten_at >= TAKE_IN_NS
+            and now - self.forgotten_at >= CLOSE_DELAY_NS
         )
 
     def abort(self, cause: str, detail: str) -> None:
-        """Close at once: the session itself failed, or its time is up."""
+        """Close at once: the session itself failed, or its deadline has passed."""
         self.finish(cause, detail)
 
     def finish(self, cause: str, detail: str) -> None:
-        """The session is over; what was said before about why stands."""
+        """The session is over. A cause and a detail that were set before stay."""
         if self.state == OVER:
             return
         self.become(OVER)
@@ -370,7 +374,7 @@ class Session:
         self.detail = self.detail or detail
 
     def close(self) -> None:
-        """Count what is abandoned, give everything back, close both sockets: those whatever else may fail. Called once, by the loop."""
+        """Count what is abandoned, give everything back, and close both sockets whatever else may fail. Called once, by the loop."""
         try:
             if self.permit is not None:
                 self.permit.release()  # first, whatever else may fail
@@ -400,7 +404,7 @@ class Session:
         self.abandon(parts)
 
     def abandon(self, parts: list[Part]) -> None:
-        """Count messages that are given up."""
+        """Count the messages of `parts` as abandoned."""
         for part in parts:
             key = part.key
             part.release_slots(self.reports.endings)

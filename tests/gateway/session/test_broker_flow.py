@@ -236,9 +236,9 @@ def test_busy_answers_are_counted_by_reason_and_told_once_in_ten_seconds(wires: 
     assert (session.conversation.reports.busy, flow.busy) == ([], {"timeout_clean_queue": 2, "overload": 1})
     assert sum(flow.queue_period.counts) == 2
     assert flow.queue_period.sum == pytest.approx(0.321)
-    assert flow.busy_news(5) == {"timeout_clean_queue": 2, "overload": 1}
+    assert flow.busy_to_log(5) == {"timeout_clean_queue": 2, "overload": 1}
     session.conversation.reports.busy.append(BusySignal("overload", -1, -1))
     session.flow.observe(6)
-    assert flow.busy_news(6) == {}
-    assert flow.busy_news(10_000_000_005) == {"overload": 1}
-    assert flow.busy_news(30_000_000_005) == {}
+    assert flow.busy_to_log(6) == {}
+    assert flow.busy_to_log(10_000_000_005) == {"overload": 1}
+    assert flow.busy_to_log(30_000_000_005) == {}
