@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 PARTS: Final = 1_000_000  # a share is so many of a million
-SLOTS: Final = 20  # of a window; one is how coarse it is: 5 % of it, 0.5 s of 10 s (a guess)
+SLOTS: Final = 20  # of a window; one is how coarse it is: 5 %, 0.5 s of 10 s; a guess
 
 
 class BypassBound(NamedTuple):

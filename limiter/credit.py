@@ -19,9 +19,9 @@ from typing import Final
 
 from limiter.limits import SECOND
 
-INITIAL: Final = 400  # RabbitMQ's defaults since 3.5.5, chosen there by measurement
-MORE_AFTER: Final = 200
-SHOWN_NS: Final = SECOND  # how long "flow" is shown after a block; 5 s looked permanent (rabbitmq-server#150)
+INITIAL: Final = 400  # messages; RabbitMQ's default since 3.5.5, chosen there by measurement
+MORE_AFTER: Final = 200  # messages; as INITIAL
+SHOWN_NS: Final = SECOND  # ns; how long "flow" is shown after a block; 5 s looked permanent (rabbitmq-server#150)
 
 
 class Credit:

@@ -22,16 +22,23 @@ also keeps the order within a session, whatever it has out at once (it has one b
 speed: one lock guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in
 between the others get their turn, the loop's thread included; so who waits behind a flood that is another thread's waits for a slice.
 
-**When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs; a judge that
-knows its keys takes less than a tenth of that for what one sweep brings, as long as that is of few topics. Where it is of many, the thread
-is worth less still: the loop gives the GIL back with each call into the kernel, and both wait for it in turns (26,000 futex calls a second
-and a quarter more processor time, where 32 connections publish to two topics in turn). So a judge that has been quick for TRUSTED_AFTER
-submissions in a row is asked on the caller's thread, as long as no thread has anything to do and nobody has the judge's lock: slice after
-slice, for KEPT_NS at most, and what is left then goes to the thread. One slow slice, and the judge has to earn that again on its own
-thread: a slow judge costs the caller one slice, never two. Whoever loses that trust soon after it was earned has to be quick twice as often
-to earn it again, up to TRUSTED_AT_MOST; after a long time, half as often. For on a busy machine an answer is slow now and then only because
-the processor was taken away, one in 300 at full load: where trust was dear each time, a quarter of all submissions went to the thread for
-it. With several threads what is longer than a slice is theirs from the beginning, because a piece of it cannot be told whose it is.
+**When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs. A judge that
+knows its keys takes less than a tenth of that for what one sweep brings of few topics. Where the sweep is of many topics the thread is
+worth less still: the loop gives the GIL back with each call into the kernel, and both wait for it in turns. (32 connections that publish to
+two topics in turn: 26,000 futex calls a second and a quarter more processor time.) So a judge that has been quick is **trusted**: asked on
+the caller's thread, slice after slice, while no thread has anything to do and nobody has the judge's lock. What is left after
+MAX_INLINE_NS goes to the thread. `n` is how many quick answers earn trust, MIN_QUICK_IN_ROW at first:
+
+    state        event                                                          then
+    untrusted    n submissions in a row were quick on the thread                trusted
+    untrusted    one was slow                                                   counts from 0
+    trusted      a slice is slow here, after at most LONG_TRUST_FACTOR * n      untrusted; n doubles, up to MAX_QUICK_IN_ROW (64)
+                 submissions
+    trusted      a slice is slow here, after more                               untrusted; n halves, down to MIN_QUICK_IN_ROW (8)
+
+A slow judge costs the caller one slice, never two. Why n changes: on a busy machine an answer is slow now and then only because the
+processor was taken away, one in 300 at full load. Where trust was always dear, a quarter of all submissions went to the thread for it.
+With several threads, what is longer than a slice goes to them from the beginning: a piece of it cannot be told whose it is.
 
 Threads and counters: every counter has one writer, so none needs a lock; deques are atomic under the GIL.
 """
@@ -54,13 +61,13 @@ if TYPE_CHECKING:
     from librt.threading import Lock
 
 INLINE: Final = -1  # `fileno` of an executor without threads
-KEPT_NS: Final = 1_000_000  # what the caller's thread may be kept for by one submission; a sweep would wait so long for its verdicts
-TRUSTED_AFTER: Final = 8  # quick answers in a row, at first and at least (a guess)
-TRUSTED_AT_MOST: Final = 64  # the same for who has disappointed again and again (a guess)
-LONG: Final = 2  # trust has lasted long after so many times the answers that it took to earn it (a guess)
-QUICK_NS: Final = 200_000  # a slice judged within this was quick, ...
-QUICK_EACH_NS: Final = 1_000  # ... or within this for each of its requests: of topics in turn it takes up to 0.8 µs each
-SLICE: Final = 512  # requests judged in a row: a tenth of Python's own interval between threads at most; a session's whole turn
+MAX_INLINE_NS: Final = 1_000_000  # ns; what one submission may take on the caller's thread; a sweep waits so long for its verdicts
+MIN_QUICK_IN_ROW: Final = 8  # quick answers in a row that earn trust, at first and at least; a guess
+MAX_QUICK_IN_ROW: Final = 64  # the same after trust was lost again and again; a guess
+LONG_TRUST_FACTOR: Final = 2  # trust was long when it outlasted so many times the answers that earned it; a guess
+QUICK_NS: Final = 200_000  # ns; a slice judged within this is quick ...
+QUICK_EACH_NS: Final = 1_000  # ns; ... or within this for each of its requests: of topics in turn each takes up to 0.8 µs
+SLICE: Final = 512  # requests judged in a row; a tenth of Python's own interval between threads at most, and a session's whole turn
 
 QUEUED: Final = 0  # `Submission.way`: judged on a thread
 ON_LOOP: Final = 1  # judged on the caller's thread
@@ -167,15 +174,15 @@ class Executor:
         self._bound = bound
         self._split = split
         self.inline = 0  # submissions judged on the caller's thread because the judge is trusted
-        self._told = threading.Lock()  # taken for good by the first exception
+        self._error_reported = threading.Lock()  # taken for good by the first exception
         self._settled: list[Submission] = []  # those that never were with a thread
         self._done: deque[Submission] = deque()  # by threads
         self._woken = False  # the eventfd was written and not collected since
         self._closed = False
         self._out = 0  # submissions with a thread, or done by one and not collected
-        self._quick = 0  # answers of threads in a row within QUICK_NS, as collected
-        self._price = TRUSTED_AFTER  # of those, for the judge to be trusted
-        self._lasted = 0  # answers since it was
+        self._quick_in_row = 0  # quick answers of threads in a row, as collected
+        self._quick_needed = MIN_QUICK_IN_ROW  # so many for the judge to be trusted: n in the table above
+        self._trusted_for = 0  # submissions judged here since it was trusted
         self.rejected = 0  # submissions
         self._failed_inline = 0
         self._fd = INLINE if threads == 0 else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -245,7 +252,7 @@ class Executor:
 
     def _trusted(self) -> bool:
         """Whether the judge may be asked on the caller's thread now."""
-        if self._out or self._quick < self._price or self._closed:
+        if self._out or self._quick_in_row < self._quick_needed or self._closed:
             return False
         lock = self._lock
         return lock is None or not lock.locked()
@@ -253,14 +260,16 @@ class Executor:
     def _run_trusted(self, submission: Submission) -> bool:
         """Judge it here while that is quick; False where a part of it is left for the thread."""
         kept = self._judge_slice(submission)
-        while submission.quick and kept < KEPT_NS and submission.left():
+        while submission.quick and kept < MAX_INLINE_NS and submission.left():
             kept += self._judge_slice(submission)
-        self._lasted += 1
+        self._trusted_for += 1
         if not submission.quick:
-            lasted_long = self._lasted > LONG * self._price
-            self._price = max(TRUSTED_AFTER, self._price // 2) if lasted_long else min(TRUSTED_AT_MOST, self._price * 2)
-            self._quick = 0
-            self._lasted = 0
+            was_long = self._trusted_for > LONG_TRUST_FACTOR * self._quick_needed
+            self._quick_needed = (
+                max(MIN_QUICK_IN_ROW, self._quick_needed // 2) if was_long else min(MAX_QUICK_IN_ROW, self._quick_needed * 2)
+            )
+            self._quick_in_row = 0
+            self._trusted_for = 0
         if submission.left():
             return False
         self.inline += 1
@@ -285,10 +294,10 @@ class Executor:
                 submission = done.popleft()
                 self._out -= 1
                 if submission.quick:
-                    self._quick += 1
+                    self._quick_in_row += 1
                 else:
-                    self._quick = 0
-                    self._lasted = 0
+                    self._quick_in_row = 0
+                    self._trusted_for = 0
                 found.append(submission)
             found += settled
         for submission in found:
@@ -362,7 +371,7 @@ class Executor:
                 cause = error.__cause__ or error
             submission.failed = True
             submission.unjudged += bypass(requests[judged:])
-            if self._on_error is not None and self._told.acquire(blocking=False):
+            if self._on_error is not None and self._error_reported.acquire(blocking=False):
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(cause)
         took = clock_ns() - started

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge", "LimitState"]
 
-SLICE: Final = 1000  # buckets looked at in one go for operators: about a millisecond in which nothing is judged
+SLICE: Final = 1000  # buckets looked at in one go for operators; about a millisecond in which nothing is judged
 
 
 class Judge:

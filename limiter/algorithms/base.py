@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from limiter.algorithms.slots import Slots
     from limiter.limits import Limit
 
-JITTER_NS: Final = 1_000_000_000  # limiter threads stamp `now` some microseconds apart; 1 s is far above that, far below a real step
+JITTER_NS: Final = 1_000_000_000  # ns; a smaller step back of the clock is threads racing (microseconds), a larger one is a new time
 
 
 class Algorithm:

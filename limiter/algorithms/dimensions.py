@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import Algorithm
-from limiter.algorithms.fills import LEAST, UNIT, bytes_of, messages_of, pack
+from limiter.algorithms.fills import MIN_FILL, UNIT, bytes_of, messages_of, pack
 from limiter.limits import NEVER, Limit
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Dimensions(Algorithm):
     def fills(self, now: int) -> int:
         messages = size = UNIT
         for dimension in self._dimensions:
-            units = max(LEAST, dimension.fill_units(now))
+            units = max(MIN_FILL, dimension.fill_units(now))
             if dimension.counts == BYTES:
                 size = units
             else:

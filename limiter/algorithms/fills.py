@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-UNIT: Final = 1 << 24  # of a fill: 1.0
-LEAST: Final = -(1 << 31)  # a debt of 128 bursts: what is deeper cannot be packed
+UNIT: Final = 1 << 24  # of a fill: 1.0, a full burst
+MIN_FILL: Final = -(1 << 31)  # a debt of 128 bursts; a deeper one cannot be packed
 
 
 def pack(messages: int, size: int) -> int:
-    """Two fills in units of 1 / UNIT, each at least LEAST, as one integer of 64 bits."""
-    return (messages << 32) + size - LEAST
+    """Two fills in units of 1 / UNIT, each at least MIN_FILL, as one integer of 64 bits."""
+    return (messages << 32) + size - MIN_FILL
 
 
 def messages_of(fills: int) -> int:
@@ -21,7 +21,7 @@ def messages_of(fills: int) -> int:
 
 
 def bytes_of(fills: int) -> int:
-    return (fills & 0xFFFFFFFF) + LEAST
+    return (fills & 0xFFFFFFFF) + MIN_FILL
 
 
 def fills_at(fills: int, at: int, full_at: int, to: int) -> int:

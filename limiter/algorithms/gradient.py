@@ -45,24 +45,24 @@ from limiter.algorithms.slots import ANSWERED, BUSY, Slots, most_in_flight
 if TYPE_CHECKING:
     from limiter.limits import Limit
 
-TOLERANCE: Final = 1.5  # Gradient2's: so much longer may latency be before the limit falls
-LEAST_GRADIENT: Final = 0.5  # Gradient2's
-SMOOTHING: Final = 0.2  # Gradient2's
-WINDOW_NS: Final = 100_000_000  # a guess: short enough to follow a broker within a second
-SAMPLES: Final = 10  # Gradient2's least number of samples of a window ...
-LONGEST_WINDOW_NS: Final = 1_000_000_000  # ... unless so much time has passed
-FOLLOW_DOWN: Final = 0.1  # of `long` per window: half way in seven, so that lucky windows are not believed (a guess)
-FOLLOW_UP: Final = 0.1  # while the limit is not in use
-DRIFT: Final = 0.02  # while it is, and latency is within TOLERANCE: else only the luckiest windows would count (a guess)
-SETTLE: Final = 3  # times the latency for which nothing is measured after a cut: the quick answers come first, the slow ones are missing
-PROBE_NS: Final = 5_000_000_000  # a guess: one window in fifty
-AT_REST: Final = 0.02  # a change per window within which the limit rests: while it falls, what half of it sees is not the broker's own
+TOLERANCE: Final = 1.5  # Gradient2's; so many times `long` may latency be before the limit falls
+MIN_GRADIENT: Final = 0.5  # Gradient2's; the fastest fall per window
+SMOOTHING: Final = 0.2  # Gradient2's; weight of a window's new limit
+WINDOW_NS: Final = 100_000_000  # ns; short enough to follow a broker within a second; a guess
+MIN_SAMPLES: Final = 10  # answers in a window at least, Gradient2's ...
+MAX_WINDOW_NS: Final = 1_000_000_000  # ns; ... unless so much time has passed
+FOLLOW_DOWN: Final = 0.1  # of the way per window, towards a shorter latency; half way in seven: lucky windows are not believed; a guess
+FOLLOW_UP: Final = 0.1  # the same upwards, while the limit is not in use
+DRIFT: Final = 0.02  # the same while it is in use and latency is within TOLERANCE; else only the luckiest windows would count; a guess
+SETTLE: Final = 3  # latencies; the pause after a cut, for the quick answers come first and the slow ones are missing
+PROBE_NS: Final = 5_000_000_000  # ns; one window in fifty; a guess
+AT_REST: Final = 0.02  # change per window within which the limit rests; while it falls, what half of it sees is not the broker's own
 BUSY_FACTOR: Final = 0.7  # as TCP CUBIC's answer to a loss
-SILENCE_NS: Final = 2_000_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4); a fsync takes 0.2 s
-STALE_NS: Final = 60_000_000_000  # a guess
+SILENCE_NS: Final = 2_000_000_000  # ns; clients give a request up after 3 s (docs/design/limiter.md 4), and a fsync takes 0.2 s
+STALE_NS: Final = 60_000_000_000  # ns, a minute; how long what was learned holds without a request; a guess
 
-AT_LEAST: Final = 4  # where the rule does not say; Gradient2: 20
-START: Final = 20  # Gradient2's
+AT_LEAST: Final = 4  # requests, where the rule does not say; Gradient2: 20
+START: Final = 20  # requests; Gradient2's
 
 
 class Gradient:
@@ -117,13 +117,13 @@ class Gradient:
         elif outcome == ANSWERED:
             latency = max(now - since, 0)
             if self._window_at < 0:
-                self._window_at = now + SETTLE * max(latency, min(int(slots.latency_ns), LONGEST_WINDOW_NS))
+                self._window_at = now + SETTLE * max(latency, min(int(slots.latency_ns), MAX_WINDOW_NS))
             age = now - self._window_at
             if age < 0:
                 return
             self._total_ns += latency * count
             self._samples += count
-            if age >= WINDOW_NS and (self._samples >= SAMPLES or age >= LONGEST_WINDOW_NS):
+            if age >= WINDOW_NS and (self._samples >= MIN_SAMPLES or age >= MAX_WINDOW_NS):
                 self._close_window(slots, now)
 
     def _close_window(self, slots: Slots, now: int) -> None:
@@ -149,7 +149,7 @@ class Gradient:
         if not in_use:
             return
         before = self._limit
-        gradient = max(LEAST_GRADIENT, min(1.0, TOLERANCE * self._long_ns / short))
+        gradient = max(MIN_GRADIENT, min(1.0, TOLERANCE * self._long_ns / short))
         self._set(slots, before + (before * gradient + sqrt(before) - before) * SMOOTHING)
         if short > self._long_ns and now - self._probed_at >= PROBE_NS and abs(self._limit - before) <= AT_REST * before:
             self._probe(slots, now)

@@ -28,10 +28,10 @@ from limiter.limits import SECOND, Rate
 if TYPE_CHECKING:
     from limiter.limits import Limit
 
-SMOOTH_S: Final = 3.0  # a guess: several batches of a consumer that takes one a second
-GROWTH: Final = 0.25  # of the rate, per second: from a tenth to the whole in 10 s (a guess)
-LEAST_DRAIN: Final = 0.95
-MOST_DRAIN: Final = 0.5
+SMOOTH_S: Final = 3.0  # s; over which what consumers take is smoothed; a guess: several batches of one a second
+GROWTH: Final = 0.25  # of the rate, per second; from a tenth to the whole in 10 s; a guess
+DRAIN_AT_TARGET: Final = 0.95  # of what consumers take, just above the target
+DRAIN_AT_TWICE: Final = 0.5  # of what consumers take, from twice the target on
 THOUSANDTH: Final = 1000  # rates are kept to a thousandth of a message per second
 
 
@@ -57,7 +57,7 @@ class LagController:
         self.taken_per_s = seen if self.taken_per_s < 0 else self.taken_per_s + (seen - self.taken_per_s) * part
         if backlog > lag.target:
             excess = min(1.0, (backlog - lag.target) / max(1, lag.target))
-            wanted = self.taken_per_s * (LEAST_DRAIN - (LEAST_DRAIN - MOST_DRAIN) * excess)
+            wanted = self.taken_per_s * (DRAIN_AT_TARGET - (DRAIN_AT_TARGET - DRAIN_AT_TWICE) * excess)
         elif backlog * 2 > lag.target:
             wanted = self.taken_per_s
         else:

@@ -26,10 +26,10 @@ from typing import Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
 from limiter.algorithms.dimensions import BYTES, Dimension, Dimensions, rate_of
-from limiter.algorithms.fills import LEAST, UNIT
+from limiter.algorithms.fills import MIN_FILL, UNIT
 from limiter.limits import NEVER, Limit
 
-TOLERANCE_NS: Final = 10_000_000  # 10 ms: above a turn of the loop (8 ms at worst) and the 2 ms after which it asks again for what is held
+TOLERANCE_NS: Final = 10_000_000  # ns; above a turn of the loop (8 ms at worst) and the 2 ms after which it asks again for what is held
 
 
 def pacing(limit: Limit, now: int) -> Algorithm:
@@ -112,7 +112,7 @@ class Pace(Dimension):
         owed = self._at(now) + self._late
         if owed <= 0:
             return 0
-        return NEVER if self._amount == 0 or self.fill_units(now) < LEAST else -(-owed // self._amount)
+        return NEVER if self._amount == 0 or self.fill_units(now) < MIN_FILL else -(-owed // self._amount)
 
     def fill_units(self, now: int) -> int:
         """UNIT: as late as can be; 0: one has just passed in time; below 0: a large one has."""

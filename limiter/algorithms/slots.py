@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 ANSWERED: Final = 0  # the broker has done what was asked: how long it took tells about its load
 FAILED: Final = 1  # it has answered something else: it is there, but an error's latency tells nothing
 BUSY: Final = 2  # it has said that it is overloaded
-GIVEN_UP: Final = 3  # never forwarded, or nobody will hear of it any more
+GIVEN_UP: Final = 3  # never forwarded, or no answer will be heard any more
 
-LEAST_WAIT_NS: Final = 1_000_000  # 1 ms: what a client is told to wait at least, and while no latency is known
-MOST_WAIT_NS: Final = 1_000_000_000  # 1 s: and at most; a broker that takes longer may be another one by then (a guess)
-SMOOTHING: Final = 0.1  # of `latency_ns`: about the last twenty answers (a guess)
+MIN_WAIT_NS: Final = 1_000_000  # ns, 1 ms; the shortest wait a client is told, also while no latency is known
+MAX_WAIT_NS: Final = 1_000_000_000  # ns, 1 s; the longest; a broker that takes longer may be another one by then, a guess
+SMOOTHING: Final = 0.1  # weight of an answer in `latency_ns`; about the last twenty count; a guess
 
 
 class Slots:
@@ -43,7 +43,7 @@ class Slots:
 
     def wait_ns(self) -> int:
         """An estimate: as long as an answer has taken lately. When a slot is given back is the broker's to say."""
-        return max(LEAST_WAIT_NS, min(int(self.latency_ns), MOST_WAIT_NS))
+        return max(MIN_WAIT_NS, min(int(self.latency_ns), MAX_WAIT_NS))
 
     def hear(self, latency_ns: int) -> None:
         if self.latency_ns == 0.0:

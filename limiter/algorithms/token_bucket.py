@@ -18,13 +18,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS, Algorithm
-from limiter.algorithms.fills import LEAST, UNIT, bytes_of, messages_of, pack
+from limiter.algorithms.fills import MIN_FILL, UNIT, bytes_of, messages_of, pack
 from limiter.limits import NEVER, Limit
 
 if TYPE_CHECKING:
     from limiter.limits import Rate
 
-UNBOUNDED: Final = 1 << 61  # more than is ever taken at once, and still a native integer
+UNBOUNDED: Final = 1 << 61  # tokens; more than is ever taken at once, and still a native integer
 
 
 class Tokens:
@@ -148,13 +148,13 @@ class Tokens:
         missing = self._full - self._level - max(0, now - self._last) * self._amount
         if missing <= 0:
             return 0
-        return NEVER if self._amount == 0 or self._level * UNIT < LEAST * self._full else -(-missing // self._amount)
+        return NEVER if self._amount == 0 or self._level * UNIT < MIN_FILL * self._full else -(-missing // self._amount)
 
     def fill_units(self, now: int) -> int:
         """The fill in units of 1 / UNIT, rounded down; a debt deeper than LEAST counts as that."""
         if self._full == 0:
             return UNIT
-        return max(LEAST, min(self._full, self._level + max(0, now - self._last) * self._amount) * UNIT // self._full)
+        return max(MIN_FILL, min(self._full, self._level + max(0, now - self._last) * self._amount) * UNIT // self._full)
 
     def set_fill_units(self, units: int, now: int) -> None:
         self._level = min(self._full, self._full * units // UNIT)

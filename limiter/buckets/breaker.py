@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-JITTER_NS: Final = 1_000_000_000  # as algorithms.base: a smaller step back of the clock is threads racing, a larger one is a new time
+JITTER_NS: Final = 1_000_000_000  # ns; as `limiter.algorithms.base` has it
 
 
 class Breaker:

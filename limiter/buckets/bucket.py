@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from limiter.rules.subject import Subject
 
 IN_USE: Final = 0
-EVICTED: Final = 1  # no longer in the ledger: whoever holds it must match again
+EVICTED: Final = 1  # no longer in the ledger: a key that has it must match again
 OVERFLOW: Final = 2  # shared by those that found no room; they try again later
-GONE: Final = 3  # as FORGOTTEN, and nothing will ask for it again: a connection that has ended, the overflow of a rule that is gone
+GONE: Final = 3  # as EVICTED, for good: the bucket of a connection that has ended, the overflow of a rule that is gone
 
 
 class Waiter:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
 
-CLIENTS_KEPT: Final = 8  # per bucket and per rule: a handful that a person can look at (a guess); some 1 kB
+CLIENTS_KEPT: Final = 8  # clients per bucket and per rule; a handful that a person can look at, some 1 kB; a guess
 
 
 class CandidateCounts:

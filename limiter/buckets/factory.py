@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
     from limiter.rules.rule import Rule
 
-LEASABLE: Final = "token_bucket"  # the algorithm that can be had in parts
+LEASABLE: Final = "token_bucket"  # the algorithm whose bucket can be had in parts
 
 
 def is_leasable(rule: Rule) -> bool:

@@ -14,8 +14,8 @@ worth as much as one made anew. So, whatever names are made up in whatever order
 `(max_buckets + 1) * (burst + rate * T)`: each place is a bucket, and one more is the overflow.
 
 Order of idleness is kept to the second: a bucket moves to the end of the order when it is used and has not moved for a second. So a
-message costs a comparison and not a move. Making room looks at `PROBES` buckets at most. Those it cannot evict move to the end, so that a
-few slow ones do not stand in the way for ever. Only what operators ask for ever walks over all buckets.
+message costs a comparison and not a move. Making room looks at `MAX_PROBES` buckets at most. Those it cannot evict move to the end, so that
+a few slow ones do not stand in the way for ever. Only what operators ask for ever walks over all buckets.
 
 One thing is not exact: the place of a packed bucket is given away at the time at which it would have been full when it was packed. Where
 its limit was lowered meanwhile, that is too early.
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import Effective, Identity, RuleSet
     from limiter.rules.subject import Subject
 
-TOUCH_NS: Final = 1_000_000_000  # how exactly the order of idleness is kept
-PROBES: Final = 8  # a guess: enough to get past some slow buckets, few enough for the hot path
-LIVE: Final = 50_000  # buckets at hand, of 0.9 kB each: with as many keys half of the 200 MB that a million topics may cost
-LIVE_SHARE: Final = 20  # where more are to be remembered one in so many is at hand: by default, of a million, LIVE
-UNTOLD_NS: Final = 3_600_000_000_000  # 1 h, a guess: how long a fill is kept over a restart where nobody can say when it is full
+TOUCH_NS: Final = 1_000_000_000  # ns; how exactly the order of idleness is kept
+MAX_PROBES: Final = 8  # buckets looked at to make room; enough to get past some slow ones, few enough for the hot path; a guess
+MIN_LIVE: Final = 50_000  # buckets at hand, of 0.9 kB each; with as many keys half of the 200 MB that a million topics may cost
+LIVE_DIVISOR: Final = 20  # of more than that one in so many is at hand; by default, of a million, MIN_LIVE
+MAX_REMEMBERED_NS: Final = 3_600_000_000_000  # ns, 1 h; how long a restart keeps a fill that time alone does not end; a guess
 
 CHANGED: Final = ("override", "quota")  # origins of limits that are not their rule's own
 
 
 def at_hand(max_buckets: int) -> int:
     """How many of `max_buckets` buckets, and how many keys, are kept ready for use."""
-    return max(LIVE, max_buckets // LIVE_SHARE)
+    return max(MIN_LIVE, max_buckets // LIVE_DIVISOR)
 
 
 class Ledger:
@@ -145,7 +145,7 @@ class Ledger:
 
     def make_room(self, generation: int, since: int, now: int) -> bool:
         """Let the longest idle bucket go; False where none of the first few can be dropped or packed."""
-        for _ in range(min(PROBES, len(self._buckets))):
+        for _ in range(min(MAX_PROBES, len(self._buckets))):
             identity, bucket = self._buckets.popitem(last=False)
             if bucket.touched != now and self.evict(bucket, since if bucket.generation != generation else now, now):
                 bucket.state = EVICTED
@@ -209,7 +209,7 @@ class Ledger:
             if bucket.state == IN_USE and bucket.effective.per != "connection" and not bucket.algorithm.is_full(now):
                 after = bucket.algorithm.full_after_ns(now)
                 rows.extend(
-                    (self._packed_buckets.hash_of(bucket.effective.identity), 0, bucket.algorithm.fills(now), min(after, UNTOLD_NS))
+                    (self._packed_buckets.hash_of(bucket.effective.identity), 0, bucket.algorithm.fills(now), min(after, MAX_REMEMBERED_NS))
                 )
         return rows
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 4
 SECRET_BYTES: Final = 16
-WINDOW: Final = 16  # a guess: with three rows in four taken, one window in a hundred has no place; 16 rows are 8 cache lines
-PAGE: Final = 4096  # rows that memory is taken for at once: 128 KiB
-ROW_BYTES: Final = 32  # of a saved row, as of one in the table
+WINDOW: Final = 16  # rows; with three in four taken, one window in a hundred has no place; 16 rows are 8 cache lines; a guess
+PAGE: Final = 4096  # rows; memory is taken for so many at once: 128 KiB
+ROW_BYTES: Final = 32  # bytes of a saved row, as of one in the table
 
 
 class PackedBuckets:

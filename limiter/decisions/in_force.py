@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from limiter.keys import Key
     from limiter.rules.rule_set import Effective, Identity, RuleSet
 
-MOST_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one (a guess: 0.1 ms)
-MAX_LAG_CONTROLLED: Final = 1000  # topics whose backlog is asked about, each once a second (a guess); more go at their fastest
-RETRY_NS: Final = SECOND  # how often a key on an overflow bucket looks for room of its own
+MAX_RULES_BEFORE: Final = 1000  # rules whose buckets are looked for when an owner makes one; a guess, 0.1 ms
+MAX_LAG_CONTROLLED: Final = 1000  # topics whose backlog is asked about, each once a second; a guess; others stay at their fastest
+RETRY_NS: Final = SECOND  # ns; how often a key on an overflow bucket looks for room of its own
 
 
 class InForce:
@@ -174,7 +174,7 @@ class InForce:
         if self.ledger.get(identity) is not None:
             return []
         per, own, protocol, thing = identity
-        names = ["", *(rule.name for rule in self.rules.rules[:MOST_BEFORE] if rule.per == per)]
+        names = ["", *(rule.name for rule in self.rules.rules[:MAX_RULES_BEFORE] if rule.per == per)]
         found = [self.ledger.get((per, name, protocol, thing)) for name in names if name != own]
         return [bucket for bucket in found if bucket is not None]
 

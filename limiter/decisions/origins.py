@@ -19,7 +19,7 @@ from limiter.topics import TopicName
 if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
-KEYS_PER_ORIGIN: Final = 50_000  # a guess: more topics than any client uses
+KEYS_PER_ORIGIN: Final = 50_000  # keys; more topics than any client uses; a guess
 
 
 def subject_of(key: Key) -> Subject:

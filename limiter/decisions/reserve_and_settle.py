@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from limiter.request import Request
     from limiter.reservation import Reservation
 
-DEBT_NS: Final = 10_000_000_000  # 10 s: about as long as a consumer is kept waiting before it is answered (a guess of what is bearable)
-GONE_NS: Final = 500_000_000  # who has not asked for so long, before or after, has gone; what is held asks every 100 ms (`actions/wait.py`)
-BEHIND_NS: Final = 10_000_000  # when to ask again, at the earliest, where only somebody older is in the way
+DEBT_NS: Final = 10_000_000_000  # ns of the rate; the deepest debt of an answer; a guess, about as long as a consumer waits for one
+GONE_NS: Final = 500_000_000  # ns; without asking for so long a waiter has gone; what is held asks every 100 ms
+BEHIND_NS: Final = 10_000_000  # ns; the earliest time to ask again, where only an older waiter is in the way
 
 
 def reserve(request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:

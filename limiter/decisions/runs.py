@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from limiter.keys import Key
     from limiter.request import Request
 
-WIDE: Final = 1 << 30  # products of two numbers below it are native integers, and less than UNBOUNDED
+NATIVE_BELOW: Final = 1 << 30  # products of two numbers below it are native integers, and less than UNBOUNDED
 
 
 def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now: int) -> i64:
@@ -41,7 +41,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     first = requests[begin]
     buckets = key.buckets
     share = key.share
-    if first.count <= 0 or (first.count | first.messages | first.size) >= WIDE or (share is not None and share.gone):
+    if first.count <= 0 or (first.count | first.messages | first.size) >= NATIVE_BELOW or (share is not None and share.gone):
         return begin
     room = UNBOUNDED
     room_bytes = UNBOUNDED
@@ -76,7 +76,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
         count = request.count
         messages = request.messages
         size = request.size
-        if (count | messages | size) >= WIDE:
+        if (count | messages | size) >= NATIVE_BELOW:
             break
         cost = count * messages
         cost_bytes = count * size
@@ -113,7 +113,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
 
 def fitting(most: i64, cost: i64, left: i64) -> i64:
     """How many requests of `cost`, `most` at most, fit in `left`."""
-    if cost == 0 or (most < WIDE and cost < WIDE and most * cost <= left):  # a division costs more than a decision
+    if cost == 0 or (most < NATIVE_BELOW and cost < NATIVE_BELOW and most * cost <= left):  # a division costs more than a decision
         return most
     return min(most, left // cost)
 

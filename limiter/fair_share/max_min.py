@@ -16,7 +16,7 @@ while it is hungry, a debt where one message was more than there was; who asks n
 over was promised already, so it is subtracted from what the next window has to give (`owed`).
 
 While nobody is refused there are no shares (`free`). But a flood need not last: of one that comes in gusts each would find no shares. So
-for WARY windows after a refusal they go on, each as large as all that there is.
+for WARY_WINDOWS windows after a refusal they go on, each as large as all that there is.
 
 The level errs downwards by less than the share of one power of two, and only among those that were satisfied at about that height; what it
 leaves is in the bucket in the next window, and is given then.
@@ -29,10 +29,10 @@ from __future__ import annotations
 from typing import Final
 
 HEIGHTS: Final = 64  # powers of two of nanoseconds: up to 292 years of the rate
-ONE: Final = 1000  # a weight of 1
-HEAVIEST: Final = 1000 * ONE
-SAVED: Final = 2  # messages: where a window's share is less, so many can be saved up (a guess: enough for two that come together)
-WARY: Final = 10  # windows: by then a cap that nobody was refused by holds its burst again, and has something for a flood and others
+ONE: Final = 1000  # thousandths; a weight of 1
+MAX_WEIGHT: Final = 1000 * ONE  # thousandths; the heaviest weight
+MAX_SAVED_MESSAGES: Final = 2  # messages; what a share may save up where a window gives it less; a guess: enough for two that come together
+WARY_WINDOWS: Final = 10  # windows; how long shares go on after a refusal. By then a cap that refuses nobody holds its burst again
 
 
 class Share:
@@ -94,7 +94,7 @@ class Tier:
         self.steps = 0  # taken to find levels: what tests count
         self._amounts = [0] * HEIGHTS  # taken by satisfied shares, by height
         self._weights = [0] * HEIGHTS  # their weights
-        self._lightest = HEAVIEST  # weight of those used in this window
+        self._lightest = MAX_WEIGHT  # weight of those used in this window
         self._wary = 0  # windows to go by shares for, though nobody is refused
 
     def begin(self, amount: int, *, some: bool, quiet: bool) -> None:
@@ -107,7 +107,7 @@ class Tier:
             self._wary = 0
         else:
             if self.hungry > 0:
-                self._wary = WARY
+                self._wary = WARY_WINDOWS
                 self.level = self._level_of(amount - self.owed)
             else:
                 self._wary -= 1
@@ -121,7 +121,7 @@ class Tier:
         self.active = 0
         self.hungry = 0
         self.owed = 0
-        self._lightest = HEAVIEST
+        self._lightest = MAX_WEIGHT
 
     def _level_of(self, amount: int) -> int:
         weight = self.hungry
@@ -197,7 +197,7 @@ class Tier:
         elif share.window == self.window - 1 and share.hungry:
             share.mark = max(share.mark, self.raised - 2 * self.level - need)
         else:
-            share.mark = max(share.mark, self.raised - max(self.level, SAVED * need))
+            share.mark = max(share.mark, self.raised - max(self.level, MAX_SAVED_MESSAGES * need))
         share.window = self.window
         share.seen = now
         share.weight = share.wanted

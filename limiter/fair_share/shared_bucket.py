@@ -23,7 +23,7 @@ rules, so no more than burst + rate * T passes whatever is said here.
 
 The wait is true: to the end of the window (who is in debt for an oversized batch: of the next), or until the bucket holds it, if later.
 
-Holds at most MOST_SHARES topics; beyond them new ones share one share. Each new one makes room for itself: it looks at the two oldest and
+Holds at most MAX_SHARES topics; beyond them new ones share one share. Each new one makes room for itself: it looks at the two oldest and
 forgets those idle for IDLE_NS.
 """
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
-WINDOW_NS: Final = 100_000_000  # docs/design/limiter.md 8
-LEAST_WINDOW_NS: Final = 1_000_000  # for bursts so short that a window must be, too: half of them
-SLACK: Final = 8  # one part of a window in so many stays in the bucket (a guess: 12 ms of the cap)
-MOST_SHARES: Final = 131_072  # a guess: more topics than send within a second; some 40 MB
-IDLE_NS: Final = 1_000_000_000  # ten windows: neither credit nor debt is worth keeping
-MOST_DECAYS: Final = 64  # 7/8 to the power of 64 is 0.02 %
+WINDOW_NS: Final = 100_000_000  # ns; how long shares are kept apart; docs/design/limiter.md 8
+MIN_WINDOW_NS: Final = 1_000_000  # ns; a window is at most half of the burst, and no shorter than this
+SLACK_DIVISOR: Final = 8  # the part of a window that stays in the bucket: one in so many; a guess (12 ms of the cap)
+MAX_SHARES: Final = 131_072  # topics with a share of their own; more than send within a second, some 40 MB; a guess
+IDLE_NS: Final = 1_000_000_000  # ns; ten windows: neither credit nor debt is worth keeping
+MAX_DECAYS: Final = 64  # times a value is multiplied by 7/8; 64 leave 0.02 %
 
 
 class TopicShare(Share):
@@ -88,7 +88,7 @@ class SharedBucket(Algorithm):
 
     def _measure(self) -> None:
         self._capacity_ns = self.bucket.capacity_ns()
-        self._window_ns = min(WINDOW_NS, max(LEAST_WINDOW_NS, self._capacity_ns // 2))
+        self._window_ns = min(WINDOW_NS, max(MIN_WINDOW_NS, self._capacity_ns // 2))
 
     # ---- whose turn ------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class SharedBucket(Algorithm):
         share = self._shares.get(text)
         if share is None:
             self._make_room(now)
-            if len(self._shares) >= MOST_SHARES:
+            if len(self._shares) >= MAX_SHARES:
                 return self.share_of_others()
             share = self._shares[text] = TopicShare(self, self._tier(protected=protected), text, weight, protected=protected)
             share.seen = now
@@ -144,9 +144,9 @@ class SharedBucket(Algorithm):
         late = now - self._ends
         if late < 0 and late >= -self._window_ns - JITTER_NS:
             return
-        windows = 1 + late // self._window_ns if late >= 0 else MOST_DECAYS
+        windows = 1 + late // self._window_ns if late >= 0 else MAX_DECAYS
         self._expected = self._next_expected()
-        for _ in range(min(windows - 1, MOST_DECAYS)):
+        for _ in range(min(windows - 1, MAX_DECAYS)):
             self._expected = self._expected * 7 // 8
         self._taken = 0
         self._missed = False
@@ -154,7 +154,7 @@ class SharedBucket(Algorithm):
         self._largest_protected -= self._largest_protected // 64
         held = self.bucket.held_ns(now)
         kept = self._reserve()
-        slack = min(max(self._largest, self._window_ns // SLACK), self._capacity_ns // 4)
+        slack = min(max(self._largest, self._window_ns // SLACK_DIVISOR), self._capacity_ns // 4)
         self._protected.begin(held, some=held > 0, quiet=windows > 1)
         self._rest.begin(held - kept - slack, some=held > kept, quiet=windows > 1)
         self._ends = self._ends + windows * self._window_ns if late >= 0 else now + self._window_ns

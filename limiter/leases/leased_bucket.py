@@ -45,10 +45,10 @@ from limiter.limits import NEVER, SECOND
 if TYPE_CHECKING:
     from limiter.limits import Limit
 
-IDLE_NS: Final = 200_000_000  # without a request for so long a member gives back what it has (a guess: twice a slice)
-AGAIN_NS: Final = 20_000_000  # after an answer that was short: what comes in meanwhile is worth a journey (a guess)
-MOST_ACTIVE: Final = 16_384  # buckets of a member that may have something to ask: some ms for all (a guess); more wait for their turn
-LOST_NS: Final = SECOND  # an ask without an answer for so long is asked again
+IDLE_NS: Final = 200_000_000  # ns; after so long without a request a member gives back what it has; a guess, twice a slice
+AGAIN_NS: Final = 20_000_000  # ns; the pause after an answer that was short; a guess: what comes in meanwhile is worth a journey
+MAX_ACTIVE: Final = 16_384  # buckets of a member that may have something to ask; some ms for all, a guess; more wait for their turn
+LOST_NS: Final = SECOND  # ns; an ask is asked again after so long without an answer
 
 
 class LeasedBucket(Lessee):
@@ -128,7 +128,7 @@ class LeasedBucket(Lessee):
     def _use(self, now: int) -> None:
         if self._members != self._lease.members:
             self._count_members()
-        if not self.listed and len(self._lease.active) < MOST_ACTIVE:
+        if not self.listed and len(self._lease.active) < MAX_ACTIVE:
             self.listed = True
             self._wished_at = now - 1
             self._lease.active.append(self)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from limiter.leases.lease import Lease
     from limiter.limits import Rate
 
-HORIZON_NS: Final = 75_000_000  # docs/design/limiter.md 7: tokens for the next 50 to 100 ms
-SLICE_NS: Final = 100_000_000  # likewise: the most that a member has in hand, so the most that is lost with it
-ROUND_NS: Final = 20_000_000  # about how long until an ask is answered (a guess, for hints only)
-WHOLE: Final = 1024  # shares are counted in parts of this
-FLOOR_PARTS: Final = 10  # of a limit that is used up, one part in so many is divided evenly when the owner goes
+HORIZON_NS: Final = 75_000_000  # ns; a grant is for so long; docs/design/limiter.md 7: 50 to 100 ms
+SLICE_NS: Final = 100_000_000  # ns of the rate; the most a member has in hand, and so loses; docs/design/limiter.md 7
+ROUND_NS: Final = 20_000_000  # ns; about how long an ask takes to be answered; a guess, for hints only
+WHOLE: Final = 1024  # parts in which shares are counted
+FLOOR_PARTS: Final = 10  # when the owner goes, one part in so many of a limit that is used up is divided evenly
 
 
 def line_of(capacity: int, members: int) -> int:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
     from limiter.limits import Limit
 
-SHORT_NS: Final = 250_000_000  # who got less than it wanted counts for so long when others ask (a guess: some rounds)
-MANY: Final = 1 << 40  # more tokens than any bucket has
+SHORT_NS: Final = 250_000_000  # ns; how long a member that got too little counts when others ask; a guess, some rounds
+MANY_TOKENS: Final = 1 << 40  # tokens; more than any bucket has
 
 
 def owner_limit(limit: Limit, members: int) -> Limit:
@@ -47,10 +47,10 @@ class LeaseOwner:
         others = self._others(name, member, now)
         got_messages = got_size = 0
         if messages > 0:
-            got_messages = part(algorithm.available(MANY, 1, 0, now), messages, others)
+            got_messages = part(algorithm.available(MANY_TOKENS, 1, 0, now), messages, others)
             algorithm.take(got_messages, 1, 0)
         if size > 0:
-            got_size = part(algorithm.available(MANY, 0, 1, now), size, others)
+            got_size = part(algorithm.available(MANY_TOKENS, 0, 1, now), size, others)
             algorithm.take(got_size, 0, 1)
         if got_messages < messages or got_size < size:
             self._short.setdefault(name, {})[member] = now

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.fills import LEAST, bytes_of, messages_of
+from limiter.algorithms.fills import MIN_FILL, bytes_of, messages_of
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from support.algorithms import NO_RATES, RATES
 from support.bucket_moves import Moves, limits_of, play, steps
@@ -95,7 +95,7 @@ def test_a_bucket_that_was_kept_elsewhere_passes_no_more_than_it_would_have(
     restored = ALGORITHMS[name](limit, now)
     fills = bucket.fills(now)
     restored.set_fills(fills, now)
-    assert min(messages_of(fills), bytes_of(fills)) >= LEAST
+    assert min(messages_of(fills), bytes_of(fills)) >= MIN_FILL
     if name not in NO_RATES and bucket.full_after_ns(now) != NEVER:
         assert restored.available(10**7, 1, 1, now + later) <= bucket.available(10**7, 1, 1, now + later)
         assert restored.full_after_ns(now + later) >= bucket.full_after_ns(now + later)

@@ -15,14 +15,14 @@ from librt.threading import Lock
 from limiter.bypass import Bypass, BypassBound
 from limiter.executor import (
     INLINE,
-    KEPT_NS,
+    MAX_INLINE_NS,
+    MIN_QUICK_IN_ROW,
     ON_LOOP,
     PASSED,
     QUEUED,
     QUICK_EACH_NS,
     QUICK_NS,
     SLICE,
-    TRUSTED_AFTER,
     Executor,
     Submission,
 )
@@ -463,8 +463,8 @@ def ask(executor: Executor, times: int, requests: int = 1) -> None:
 def test_a_quick_judge_earns_the_callers_thread() -> None:
     judge = Counting()
     executor = Executor(judge)
-    ask(executor, 20 * TRUSTED_AFTER)
-    assert set(judge.threads[:TRUSTED_AFTER]) == {"sluice-limiter-0"}
+    ask(executor, 20 * MIN_QUICK_IN_ROW)
+    assert set(judge.threads[:MIN_QUICK_IN_ROW]) == {"sluice-limiter-0"}
     assert judge.threads[-1] == threading.current_thread().name
     assert executor.inline > 0
     assert executor.close(PATIENCE_S)
@@ -515,7 +515,7 @@ def test_the_caller_is_not_kept_for_all_that_a_flood_brings() -> None:
     judge.slow_for_ns = each
     assert ask_long(executor, judge, 12).way == QUEUED
     here = judge.threads.count(threading.current_thread().name)
-    assert 1 <= here <= KEPT_NS // each + 1
+    assert 1 <= here <= MAX_INLINE_NS // each + 1
     assert judge.threads[here:] == ["sluice-limiter-0"] * (12 - here)
 
 
@@ -556,7 +556,7 @@ def test_several_threads_are_given_what_is_long_from_its_beginning() -> None:
 def test_a_judge_that_becomes_slow_costs_the_caller_one_answer_and_has_to_earn_it_again() -> None:
     judge = Counting()
     executor = Executor(judge)
-    ask(executor, 20 * TRUSTED_AFTER)
+    ask(executor, 20 * MIN_QUICK_IN_ROW)
     judge.slow_for_ns = 2 * QUICK_NS
     judge.threads.clear()
     ask(executor, 10)
@@ -581,14 +581,14 @@ def test_an_answer_that_is_slow_now_and_then_does_not_send_the_next_ones_to_the_
 
 
 def test_a_judge_that_is_slow_again_and_again_stays_on_its_thread() -> None:
-    assert on_callers_thread(TRUSTED_AFTER + 3, 1000) < 50
+    assert on_callers_thread(MIN_QUICK_IN_ROW + 3, 1000) < 50
 
 
 def test_trust_that_ended_on_the_thread_is_counted_anew() -> None:
     judge = Counting()
     lock = Lock()
     executor = Executor(judge, lock=lock)
-    ask(executor, 20 * TRUSTED_AFTER)
+    ask(executor, 20 * MIN_QUICK_IN_ROW)
     judge.slow_for_ns = 2 * QUICK_NS
     lock.acquire()
     ask(executor, 1)
@@ -610,7 +610,7 @@ def test_a_judge_that_is_slow_from_the_start_never_gets_the_callers_thread() -> 
     judge = Counting()
     judge.slow_for_ns = 2 * QUICK_NS
     executor = Executor(judge)
-    ask(executor, 3 * TRUSTED_AFTER)
+    ask(executor, 3 * MIN_QUICK_IN_ROW)
     assert set(judge.threads) == {"sluice-limiter-0"}
     assert executor.close(PATIENCE_S)
 
@@ -619,7 +619,7 @@ def test_a_busy_judge_is_not_asked_on_the_callers_thread() -> None:
     lock = Lock()
     judge = Counting()
     executor = Executor(judge, lock=lock)
-    ask(executor, 20 * TRUSTED_AFTER)
+    ask(executor, 20 * MIN_QUICK_IN_ROW)
     lock.acquire()
     judge.threads.clear()
     ask(executor, 3)

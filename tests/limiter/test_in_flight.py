@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP, LEAST_WAIT_NS, MOST_WAIT_NS
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP, MAX_WAIT_NS, MIN_WAIT_NS
 from limiter.executor import Executor, Submission
 from limiter.in_flight import Ending, Flight, end
 from limiter.judge import Judge
@@ -68,14 +68,14 @@ def test_the_wait_is_as_long_as_an_answer_has_taken_between_a_millisecond_and_a_
     judge = judge_of(at_most(1))
     key = key_of(judge, "orders")
     taken = forwarded(judge, key, 2, BEGIN)
-    assert (taken.passed, taken.wait_ns) == (1, LEAST_WAIT_NS)
+    assert (taken.passed, taken.wait_ns) == (1, MIN_WAIT_NS)
     land(judge, taken.flight, 1, BEGIN + 30 * MS)
     assert forwarded(judge, key, 2, BEGIN + 30 * MS).wait_ns == 30 * MS
     assert state(judge, BEGIN + 30 * MS).wait_ns == 30 * MS
     judge = judge_of(at_most(1))
     key = key_of(judge, "orders")
     land(judge, forwarded(judge, key, 1, BEGIN).flight, 1, BEGIN + 60 * SECOND)
-    assert forwarded(judge, key, 2, BEGIN + 60 * SECOND).wait_ns == MOST_WAIT_NS
+    assert forwarded(judge, key, 2, BEGIN + 60 * SECOND).wait_ns == MAX_WAIT_NS
 
 
 @pytest.mark.parametrize("outcome", [FAILED, BUSY, GIVEN_UP])
@@ -83,7 +83,7 @@ def test_however_it_ends_the_slot_is_free_and_only_success_tells_a_latency(outco
     judge = judge_of(at_most(1))
     key = key_of(judge, "orders")
     land(judge, forwarded(judge, key, 1, BEGIN).flight, 1, BEGIN + 30 * MS, outcome)
-    assert forwarded(judge, key, 2, BEGIN + 30 * MS).wait_ns == LEAST_WAIT_NS
+    assert forwarded(judge, key, 2, BEGIN + 30 * MS).wait_ns == MIN_WAIT_NS
     assert state(judge).in_flight == 1
 
 
@@ -141,7 +141,7 @@ def test_what_is_never_answered_takes_no_slot_and_needs_none() -> None:
     request = Request(key, 7, 1, 0)
     request.unanswered = True
     judge.decide([request], BEGIN)
-    assert (request.passed, request.flight, state(judge).in_flight, state(judge).wait_ns) == (7, None, 1, LEAST_WAIT_NS)
+    assert (request.passed, request.flight, state(judge).in_flight, state(judge).wait_ns) == (7, None, 1, MIN_WAIT_NS)
     assert state(judge).admitted == 8
     assert ask(judge, key, BEGIN).passed == 0
 

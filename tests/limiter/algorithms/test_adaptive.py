@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.gradient import BUSY_FACTOR, LEAST_GRADIENT, PROBE_NS, SILENCE_NS, SMOOTHING, STALE_NS, TOLERANCE
+from limiter.algorithms.gradient import BUSY_FACTOR, MIN_GRADIENT, PROBE_NS, SILENCE_NS, SMOOTHING, STALE_NS, TOLERANCE
 from limiter.algorithms.slots import ANSWERED, BUSY, FAILED
 from limiter.limits import Limit
 from support.model_broker import MS, SECOND, ModelBroker
@@ -60,7 +60,7 @@ def test_latency_does_not_creep_up_under_a_load_that_never_ends_as_it_does_where
     for _ in range(700):  # windows of 100 ms
         short = max(SERVICE_NS, limit / CAPACITY * SECOND)
         long_ns += (short - long_ns) * 2 / 601
-        gradient = max(LEAST_GRADIENT, min(1.0, TOLERANCE * long_ns / short))
+        gradient = max(MIN_GRADIENT, min(1.0, TOLERANCE * long_ns / short))
         limit = min(1000.0, limit + (limit * gradient + sqrt(limit) - limit) * SMOOTHING)
     assert limit / CAPACITY * SECOND > 4 * SERVICE_NS
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.buckets.ledger import PROBES, at_hand
+from limiter.buckets.ledger import MAX_PROBES, at_hand
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.request import Request
@@ -200,7 +200,7 @@ def test_addresses_that_are_made_up_get_no_more_than_topics_that_are() -> None:
 
 
 def test_making_room_costs_no_more_however_many_levels_there_are() -> None:
-    """Every level that is in the way is looked at, at most `PROBES` of them for one new name, and a scan would let more go."""
+    """Every level that is in the way is looked at, at most `MAX_PROBES` of them for one new name, and a scan would let more go."""
     judge = judge_of(SLOW, per_topic(1), max_keys=300, live=200)
     for number in range(200):
         passes(judge, f"t{number}", BEGIN + number, 5)
@@ -209,7 +209,7 @@ def test_making_room_costs_no_more_however_many_levels_there_are() -> None:
     order = [state.thing for state in judge.states(BEGIN + 400) if not state.overflow]
     passes(judge, "one-more", BEGIN + 400, 5)
     after = [state.thing for state in judge.states(BEGIN + 400) if not state.overflow]
-    assert after == [*order[PROBES:], *order[:PROBES]]
+    assert after == [*order[MAX_PROBES:], *order[:MAX_PROBES]]
 
 
 @pytest.mark.parametrize("clients", [1, 100])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limiter.algorithms.fills import LEAST, UNIT, bytes_of, fills_at, messages_of, pack
+from limiter.algorithms.fills import MIN_FILL, UNIT, bytes_of, fills_at, messages_of, pack
 from limiter.buckets.packed_buckets import PAGE, WINDOW, PackedBuckets
 
-fills = st.integers(LEAST, UNIT)
+fills = st.integers(MIN_FILL, UNIT)
 
 
 @given(fills, fills)

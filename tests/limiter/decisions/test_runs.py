@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from limiter.decisions.runs import WIDE
+from limiter.decisions.runs import NATIVE_BELOW
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.request import Request
@@ -90,11 +90,11 @@ some_levels = st.dictionaries(
     min_size=1,
 )
 numbers = st.integers(0, 5) | st.sampled_from([1, 1, 1, 30])
-sizes = st.sampled_from([200, 200, 0, 1, 999, WIDE - 1, WIDE, 2**31, 2**62 - 1, 2**62, 2**63 - 1])
+sizes = st.sampled_from([200, 200, 0, 1, 999, NATIVE_BELOW - 1, NATIVE_BELOW, 2**31, 2**62 - 1, 2**62, 2**63 - 1])
 one_asked = st.builds(
     Asked,
     st.sampled_from([0, 0, 0, 0, 1, 2]),
-    count=numbers | st.sampled_from([WIDE, 10**6]),
+    count=numbers | st.sampled_from([NATIVE_BELOW, 10**6]),
     messages=numbers | st.just(2**61),
     size=sizes,
     again=st.sampled_from([False, False, False, True]),
@@ -125,7 +125,10 @@ def rules_of(levels: dict[str, tuple[Limit, int]], *, protects: bool) -> list[Ru
 @example(  # a counter that no native integer holds
     levels={"topic": (Limit(bytes=Rate(0)), 0)},
     other={"topic": (Limit(bytes=Rate(1)), 0)},
-    batches=[(0, [Asked(0)], False), (0, [Asked(0, count=WIDE, messages=2**61, size=0), *[Asked(0, count=0, messages=0)] * 2], True)],
+    batches=[
+        (0, [Asked(0)], False),
+        (0, [Asked(0, count=NATIVE_BELOW, messages=2**61, size=0), *[Asked(0, count=0, messages=0)] * 2], True),
+    ],
     protects=False,
 )
 def test_runs_are_judged_as_one_by_one(
@@ -169,8 +172,8 @@ def test_as_many_alike_pass_as_fit_whatever_stands_before_them(before: int, pass
 
 
 def test_those_of_a_dear_cost_pass_as_far_as_it_goes_into_what_is_left() -> None:
-    twice = Twice(Rule("topics", limit=Limit(bytes=Rate(7 * WIDE)), open_for_ns=0))
-    judged = twice.ask([Asked(0, count=2, size=WIDE - 1) for _ in range(5)], BEGIN)
+    twice = Twice(Rule("topics", limit=Limit(bytes=Rate(7 * NATIVE_BELOW)), open_for_ns=0))
+    judged = twice.ask([Asked(0, count=2, size=NATIVE_BELOW - 1) for _ in range(5)], BEGIN)
     assert [request.passed for request in judged] == [2, 2, 2, 1, 0]
 
 
@@ -180,10 +183,12 @@ def test_one_that_costs_more_than_the_burst_goes_into_debt_in_the_middle_of_a_ba
     assert [request.passed for request in judged] == [1, 1, 0, 0]
 
 
-@pytest.mark.parametrize("size", [WIDE, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("size", [NATIVE_BELOW, 2**62, 2**63 - 1])
 def test_numbers_whose_product_is_no_native_integer_are_judged_alone(size: int) -> None:
     twice = Twice(Rule("topics", limit=Limit(messages=Rate(10))), Rule("clients", per="client", limit=Limit(bytes=Rate(10**14 + 1))))
-    judged = twice.ask([Asked(0), Asked(0, count=WIDE - 1, size=WIDE - 1), Asked(0, size=size), Asked(0, messages=2**61)], BEGIN)
+    judged = twice.ask(
+        [Asked(0), Asked(0, count=NATIVE_BELOW - 1, size=NATIVE_BELOW - 1), Asked(0, size=size), Asked(0, messages=2**61)], BEGIN
+    )
     assert [request.passed for request in judged] == [1, 9, 0, 0]
 
 

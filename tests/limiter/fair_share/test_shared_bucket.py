@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.fair_share.max_min import HEIGHTS
-from limiter.fair_share.shared_bucket import MOST_SHARES, SharedBucket
+from limiter.fair_share.shared_bucket import MAX_SHARES, SharedBucket
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -371,9 +371,9 @@ def test_100_000_topics_in_one_window_cost_as_many_steps_as_three() -> None:
 
 def test_topics_beyond_what_it_holds_share_one_share() -> None:
     bucket = SharedBucket(Limit(messages=Rate(1000)), BEGIN)
-    for number in range(MOST_SHARES + 5):
+    for number in range(MAX_SHARES + 5):
         bucket.share(f"t{number}", None, BEGIN)
-    assert bucket.topics() == MOST_SHARES
+    assert bucket.topics() == MAX_SHARES
     assert bucket.share("another", None, BEGIN) is bucket.share("one more", None, BEGIN) is bucket.others
 
 
