@@ -61,7 +61,7 @@ class HeldPart:
 
 
 def held_cost(part: Part) -> int:
-    """What a parked part counts against the connection's budget: its bytes and its objects."""
+    """What a held or parked part counts against the connection's budget: its bytes and its objects."""
     return part.end - part.start + PART_OVERHEAD
 
 

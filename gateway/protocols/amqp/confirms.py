@@ -77,10 +77,10 @@ class Confirms:
         """How many publishes the broker has not confirmed yet."""
         return self.forwarded - self.low - len(self.above)
 
-    def confirm(self, tag: int, multiple: bool, said: BytesWriter, channel: i64, method: i64) -> bool:  # noqa: FBT001  -- as on the wire
+    def confirm(self, tag: int, multiple: bool, out: BytesWriter, channel: i64, method: i64) -> bool:  # noqa: FBT001  -- as on the wire
         """The broker confirms `tag` with basic.ack or basic.nack, `method`, on `channel`: True, the frame is right as it stands.
 
-        Else `said` gets the frames to send instead, none for what was confirmed before. Raises ProtocolError for a tag that cannot be.
+        Else `out` gets the frames to send instead, none for what was confirmed before. Raises ProtocolError for a tag that cannot be.
         """
         low = self.low
         if tag <= 0 or tag > self.forwarded:
@@ -88,30 +88,30 @@ class Confirms:
         if multiple and tag > low:
             stands = self.offset == 0  # nothing was refused before anything that was forwarded
             if not stands:
-                self._cut(tag, said, channel, method)
+                self._cut(tag, out, channel, method)
             self._raise_to(tag)
         elif tag == low + 1:
-            stands = self._confirm_one(tag, said, channel, method)
+            stands = self._confirm_one(tag, out, channel, method)
             self.low = tag
             if self.above:
                 self._advance()
         elif tag <= low or tag in self.above:
             return False
         else:
-            stands = self._confirm_one(tag, said, channel, method)
+            stands = self._confirm_one(tag, out, channel, method)
             self.above.add(tag)
         if self.first < len(self.firsts):
             self._trim()
         return stands
 
-    def _confirm_one(self, tag: i64, said: BytesWriter, channel: i64, method: i64) -> bool:
+    def _confirm_one(self, tag: i64, out: BytesWriter, channel: i64, method: i64) -> bool:
         offset: i64 = 0 if self.offset == 0 else self._offset_of(tag)
         if offset == 0:
             return True
-        write_confirm(said, channel, method, tag + offset, multiple=False)
+        write_confirm(out, channel, method, tag + offset, multiple=False)
         return False
 
-    def _cut(self, tag: i64, said: BytesWriter, channel: i64, method: i64) -> None:
+    def _cut(self, tag: i64, out: BytesWriter, channel: i64, method: i64) -> None:
         """One confirm for each stretch between refusals, from `low` to `tag`, where something is outstanding in it."""
         firsts = self.firsts
         offsets = self.offsets
@@ -134,7 +134,7 @@ class Confirms:
                 while lowest < highest and lowest in above:
                     lowest += 1
             if highest >= lowest:
-                write_confirm(said, channel, method, highest + offset, multiple=lowest < highest)
+                write_confirm(out, channel, method, highest + offset, multiple=lowest < highest)
             start = stop + 1
 
     def _raise_to(self, tag: int) -> None:

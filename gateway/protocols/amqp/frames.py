@@ -140,18 +140,18 @@ def channel_close(channel: int, code: int, text: str, method: int) -> bytes:
     return method_frame(channel, CHANNEL_CLOSE, closing_arguments(code, text, method))
 
 
-def write_confirm(said: BytesWriter, channel: i64, method: i64, tag: i64, *, multiple: bool) -> None:
-    """basic.ack or basic.nack, `method`, of `tag`, which is below 2**55: whoever counts does not get that far."""
-    write_i32_be(said, i32(METHOD << 24 | channel << 8))  # and the first octet of the payload's size, 13
-    write_i64_be(said, 13 << 40 | method << 8)  # and the first octet of the tag
-    write_i64_be(said, tag << 8 | (1 if multiple else 0))
-    said.append(END)
+def write_confirm(out: BytesWriter, channel: i64, method: i64, tag: i64, *, multiple: bool) -> None:
+    """basic.ack or basic.nack, `method`, of `tag`, which is below 2**55: no count gets that far."""
+    write_i32_be(out, i32(METHOD << 24 | channel << 8))  # and the first octet of the payload's size, 13
+    write_i64_be(out, 13 << 40 | method << 8)  # and the first octet of the tag
+    write_i64_be(out, tag << 8 | (1 if multiple else 0))
+    out.append(END)
 
 
-def write_nacks(said: BytesWriter, channel: i64, first: i64, count: i64) -> None:
+def write_nacks(out: BytesWriter, channel: i64, first: i64, count: i64) -> None:
     """basic.nack, each for one tag, for `count` tags from `first` on."""
     for tag in range(first, first + count):
-        write_confirm(said, channel, BASIC_NACK, tag, multiple=False)
+        write_confirm(out, channel, BASIC_NACK, tag, multiple=False)
 
 
 def client_error(code: int, text: str, cause: str = "protocol_error") -> ProtocolError:

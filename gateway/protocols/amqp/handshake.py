@@ -1,11 +1,11 @@
-"""What is said before the first channel: passed on untouched, overheard.
+"""The handshake, before the first channel: passed on untouched, and overheard.
 
     client: protocol header        broker: connection.start
     client: start-ok (SASL)        broker: (secure …) tune
     client: tune-ok, open          broker: open-ok
 
-The gateway answers nothing here. It listens for whom a limit may be for (user, virtual host), for how large frames may become, and for
-how often the broker wants to hear something. A password passes through a local variable and is never kept.
+The gateway answers nothing here. It notes the user and the virtual host, which limits may be for, how large frames may become, and how
+often the broker wants a heartbeat. A password passes through a local variable and is never kept.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Handshake:
 
     def __init__(self, max_frame: int, certificate_user: str | None = None, *, lends_certificate: bool = False) -> None:
         self.max_frame = max_frame  # bound where none was negotiated
-        self.certificate_user = certificate_user  # whom SASL's EXTERNAL means
+        self.certificate_user = certificate_user  # the user that SASL's EXTERNAL means
         self.lends_certificate = lends_certificate  # the broker has been shown a certificate, the gateway's
         self.user: str | None = None
         self.vhost: bytes | None = None
         self.properties: dict[str, str] = {}
         self.takes_blocked = False  # the client declared the capability connection.blocked
         self.started = False  # the client has seen connection.start
-        self.authenticated = False  # the broker has said connection.tune
+        self.authenticated = False  # the broker has sent connection.tune
         self.tuned = False
-        self.opened = False  # the broker has said connection.open-ok
+        self.opened = False  # the broker has sent connection.open-ok
         self.frame_max = 0
         self.channel_max = 0
         self.heartbeat = 0  # seconds; 0: none
@@ -84,9 +84,9 @@ class Handshake:
             self._external()
         else:
             self.user = user_of(mechanism, arguments[at + 4 : response_end])
-        told = _table(arguments[:table_end])
-        self.properties = {name: str(told[name])[:MAX_SHOWN_CHARACTERS] for name in SHOWN_PROPERTIES if name in told}
-        capabilities = told.get("capabilities")
+        properties = _table(arguments[:table_end])
+        self.properties = {name: str(properties[name])[:MAX_SHOWN_CHARACTERS] for name in SHOWN_PROPERTIES if name in properties}
+        capabilities = properties.get("capabilities")
         self.takes_blocked = isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True
 
     def _external(self) -> None:
@@ -100,7 +100,7 @@ class Handshake:
         self.user = self.certificate_user
 
     def tune_ok(self, arguments: bytes) -> None:
-        """channel-max u16, frame-max u32, heartbeat u16: the client's word is the last one."""
+        """channel-max u16, frame-max u32, heartbeat u16: the client has the last say."""
         if len(arguments) < 8:
             raise client_error(SYNTAX_ERROR, "connection.tune-ok is too short")
         self.channel_max = int.from_bytes(arguments[:2], "big")
@@ -108,7 +108,7 @@ class Handshake:
         self.heartbeat = int.from_bytes(arguments[6:8], "big")
         self.tuned = True
         # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
-        # The client's word alone: whatever it says, no frame is larger than the listener allows.
+        # The client alone decides, and no frame is larger than the listener allows.
         self.limit = min(max(self.frame_max, MIN_FRAME_MAX_BYTES), self.max_frame) if self.frame_max else self.max_frame
         self.broker_limit = self.limit
 
@@ -183,7 +183,7 @@ def _whole_short_string(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _table(table: bytes) -> dict[str, object]:
-    """The client's properties. They are decoration: a table pamqp cannot read is the broker's to judge, not ours."""
+    """The client's properties. They are only shown: a table pamqp cannot read is the broker's to judge."""
     if len(table) > MAX_TABLE_BYTES:
         return {}
     try:

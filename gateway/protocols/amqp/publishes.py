@@ -4,8 +4,8 @@ Two speeds. `run` is the tight loop for a stream of publishes on one channel, ea
 size stay the same. A publish that is the same as the one before it, up to its body, needs no other look than that: all that was found
 about the former holds for it. Where only the content header differs, its names need none. Else it costs two dozen reads of octets, and its
 key is looked for among the few that were met lately: a slice and its hash for the dictionary of all keys cost an eighth of such a publish.
-Whatever looks unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a header that
-is not there yet, names that do not fit.
+Anything unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a header that is
+not there yet, names that do not fit.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Publishes:
         self.context = context
         self.handshake = handshake
         self.origin: Origin | None = None  # known from connection.open on
-        self._met: list[bytes] = []  # met lately, each at the place that its last octets name; empty until there are two
-        self._met_keys: list[Key | None] = []  # of those names
+        self._recent_names: list[bytes] = []  # met lately, each in the slot that its last octets name; empty until there are two
+        self._recent_keys: list[Key | None] = []  # of those names
         self.room: i64 = 0
         self.need = 0
 
@@ -214,13 +214,13 @@ class Publishes:
 
     def _key(self, origin: Origin, data: bytes, start: i64, end: i64) -> Key:
         """The key for exlen|exchange|rklen|routing key, which is `data[start:end]`."""
-        last: i64 = u32(data, end - 4)
-        place: i64 = (last ^ last >> 8 ^ last >> 16) & (MAX_RECENT_NAMES - 1)
-        names = self._met
+        last: i64 = u32(data, end - 4)  # names of topics differ in their last octets, if anywhere: orders-1, orders-2
+        slot: i64 = (last ^ last >> 8 ^ last >> 16) & (MAX_RECENT_NAMES - 1)
+        names = self._recent_names
         if names:
-            met = names[place]
+            met = names[slot]
             if len(met) == end - start and begins(data, start, met):
-                known = self._met_keys[place]
+                known = self._recent_keys[slot]
                 if known is not None:
                     return known
         raw = data[start:end]
@@ -230,16 +230,16 @@ class Publishes:
         if not names:
             if len(origin.keys) == 1:
                 return key
-            names = self._met = [b""] * MAX_RECENT_NAMES
-            self._met_keys = [None] * MAX_RECENT_NAMES
-        names[place] = raw
-        self._met_keys[place] = key
+            names = self._recent_names = [b""] * MAX_RECENT_NAMES
+            self._recent_keys = [None] * MAX_RECENT_NAMES
+        names[slot] = raw
+        self._recent_keys[slot] = key
         return key
 
     def forget_names(self) -> None:
         """Other rules are in force: names may have other keys now."""
-        self._met = []
-        self._met_keys = []
+        self._recent_names = []
+        self._recent_keys = []
 
     def _new_key(self, origin: Origin, raw: bytes) -> Key:
         """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""

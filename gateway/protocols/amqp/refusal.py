@@ -2,10 +2,10 @@
 
 Clients take a return for "this message, by its properties, was not delivered" and find theirs by message id or by a header of their own,
 so it carries the properties and the body exactly as published; only the body's frames are cut anew, to the client's frame_max. The reply
-code is 312 (NO_ROUTE), the one code clients know for it; the text says what it really was.
+code is 312 (NO_ROUTE), the one code clients know for it; the text says what really happened.
 
-While a refused content is still coming in, nothing is said: the client is in the middle of its own sentence. `Unanswered` keeps
-what the answer needs until the last byte is there. A body too large for the connection's budget is not kept: that publish gets its
+While a refused content is still coming in, nothing is answered: the client is within a message. `Unanswered` keeps what the answer needs
+until the last byte is there. A body too large for the connection's budget is not kept: that publish gets its
 nack without a return.
 """
 
@@ -69,7 +69,7 @@ def body_of(frames: bytes, at: i64, end: i64) -> bytes:
 
 
 def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_frame: int) -> bytes:
-    """basic.return of the publish at `at`, content and all; b"" where its header is too large to be said to the client."""
+    """basic.return of the publish at `at`, content and all; b"" where its header is too large for the client's frame_max."""
     header = at + u32(data, at + 3) + OVERHEAD
     header_size = u32(data, header + 3)
     if header_size > body_frame:
@@ -85,7 +85,8 @@ def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_fr
 
 
 def over_limit(part: Part) -> str:
-    """Whose limit was passed, which one, by which key, and when it would pass; with RESOURCE_ERROR before it at most 255 bytes.
+    """The text of a refusal: whose limit, which one, for which key, and when it would pass; with RESOURCE_ERROR before it at most 255
+    bytes.
 
     Long names are cut, the wait never is.
     """
@@ -113,31 +114,31 @@ def cut(text: str, size: int) -> str:
     return text.encode()[: max(size, 0)].decode("utf-8", "ignore")
 
 
-def write_answer(said: BytesWriter, part: Part, first_tag: int, count: int, body_frame: int) -> None:
-    """The answers to the first `count` publishes of `part`, whose contents are complete: nacks, returns before them."""
+def write_answer(out: BytesWriter, part: Part, first_tag: int, count: int, body_frame: int) -> None:
+    """Write the answers to the first `count` publishes of `part`, whose contents are complete: nacks, with returns before them."""
     data = part.data
     at: i64 = part.start
     end: i64 = part.end
     channel = part.ordering_key
     if count == 1 and not is_mandatory(data, at):
-        write_nacks(said, channel, first_tag, 1)
+        write_nacks(out, channel, first_tag, 1)
         return
-    plain = 0  # publishes that need a nack only, not said yet
+    plain = 0  # publishes that need a nack only, not written yet
     tag = first_tag
     for _ in range(count):
         stop = publish_end(data, at, end)
         if is_mandatory(data, at):
-            write_nacks(said, channel, tag - plain, plain)
+            write_nacks(out, channel, tag - plain, plain)
             plain = 0
             body_at = at + u32(data, at + 3) + OVERHEAD
             body_at += u32(data, body_at + 3) + OVERHEAD
-            said.write(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
-            write_nacks(said, channel, tag, 1)
+            out.write(returned(channel, data, at, body_of(data, body_at, stop), over_limit(part), body_frame))
+            write_nacks(out, channel, tag, 1)
         else:
             plain += 1
         tag += 1
         at = stop
-    write_nacks(said, channel, tag - plain, plain)
+    write_nacks(out, channel, tag - plain, plain)
 
 
 class Unanswered:
@@ -177,14 +178,14 @@ class Unanswered:
 
     def answer(self, body_frame: int) -> bytes:
         """What the client is told now that the content is complete."""
-        said = BytesWriter()
+        out = BytesWriter()
         if self.content:
             content = b"".join([self.content, *self.pieces])
             at: i64 = u32(content, 3) + OVERHEAD
             at += u32(content, at + 3) + OVERHEAD
-            said.write(returned(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame))
-        write_nacks(said, self.channel, self.tag, 1)
-        return said.getvalue()
+            out.write(returned(self.channel, content, 0, body_of(content, at, len(content)), self.text, body_frame))
+        write_nacks(out, self.channel, self.tag, 1)
+        return out.getvalue()
 
     def __repr__(self) -> str:
         return f"<Unanswered tag={self.tag} channel={self.channel} kept={self.kept if self.content else 'nothing'}>"

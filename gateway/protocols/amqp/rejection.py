@@ -1,13 +1,13 @@
 """A rejection: telling an AMQP client why it cannot connect, without a broker.
 
 Closing the socket at once is what clients understand least: pika shows it as IncompatibleProtocolError, others as a reset, and all of
-them redial. `connection.close` may be said from `connection.start` on; measured with eight client libraries (2026-11):
+them redial. `connection.close` may be sent from `connection.start` on; measured with eight client libraries (2026-11):
 
 * In answer to start-ok, pika 1.4, Java 5.22, Bunny 2.19 and amqp091-go 1.10 call it an authentication error, whatever code and text say;
   frameworks that take such an error for final (Spring's listener containers) give up for good.
 * In answer to `connection.open`, where RabbitMQ itself says that a virtual host or a user has too many connections, pika, Java, Bunny,
-  py-amqp 5.4 and AMQPStorm show code and text. aiormq 7.2 and amqplib say that they got a connection.close, amqp091-go says "no access
-  to this vhost", as they do when the broker refuses.
+  py-amqp 5.4 and AMQPStorm show code and text. aiormq 7.2 and amqplib report a connection.close, amqp091-go "no access to this
+  vhost", as they do when the broker refuses.
 
 So the handshake is walked up to there:
 
@@ -58,7 +58,7 @@ TUNE: Final = method_frame(
 
 
 class Rejection:
-    """One client being told. Feed it what comes; `over` says that nothing more will be said or understood."""
+    """One client's. Feed it what comes; `over`: nothing more will be sent or understood."""
 
     def __init__(self, code: int, text: str) -> None:
         self.over = False
@@ -70,7 +70,7 @@ class Rejection:
     def receive(self, data: bytes) -> bytes:
         """What to answer to `data`."""
         data = self._rest + data
-        said: list[bytes] = []
+        out: list[bytes] = []
         at = 0
         if not self._greeted:
             if len(data) < 8:
@@ -80,7 +80,7 @@ class Rejection:
                 self.over = True
                 return b""
             self._greeted = True
-            said.append(START)
+            out.append(START)
             at = 8
         while not self.over and len(data) - at >= OVERHEAD:
             size = int.from_bytes(data[at + 3 : at + 7], "big")
@@ -94,10 +94,10 @@ class Rejection:
                 self.over = True
                 break
             if data[at] == METHOD and size >= 4:
-                said.append(self._answer(int.from_bytes(data[at + 7 : at + 11], "big")))
+                out.append(self._answer(int.from_bytes(data[at + 7 : at + 11], "big")))
             at = stop
         self._rest = b"" if self.over else data[at:]
-        return b"".join(said)
+        return b"".join(out)
 
     def _answer(self, method: int) -> bytes:
         if self._closing:

@@ -1,4 +1,4 @@
-"""SASL: whom a client says it is, out of the response in connection.start-ok.
+"""SASL: the user that a client claims to be, out of the response in connection.start-ok.
 
 Limits and caps are kept per user, so the gateway must read the name the broker will read, or let nobody in: a response that the broker
 takes and the gateway does not understand would be a way around every one of them. So each mechanism is read as RabbitMQ reads it
@@ -7,7 +7,7 @@ takes and the gateway does not understand would be a way around every one of the
 Mechanisms the gateway does not know (of a plugin, ANONYMOUS, OAUTHBEARER) are the broker's to judge. Their clients have no user here and
 share what is kept per user: one bucket, one count of connections.
 
-Passwords pass through and are never kept, nor told in an error.
+Passwords pass through; they are never kept, and no error shows them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Whose a delivery is: from consumer tags, and from the order of answers, to the queue.
+"""Which queue a delivery comes from: found by consumer tags, and by the order of answers.
 
 `basic.deliver` names the consumer tag, the exchange and the routing key of the publish, but not the queue it comes from, and
-`basic.get-ok` names none of them. So what the client asks for is overheard (as decoded), and what the broker answers is laid beside it
-(as relayed):
+`basic.get-ok` names none of them. So the client's requests are overheard (as decoded), and the broker's answers are laid beside them (as
+relayed):
 
-* basic.consume: the tag holds from consume-ok on, which also brings the tag where the broker makes it; several may be under way, and
-  their answers come in order. Without an answer (nowait) it holds at once.
+* basic.consume: the tag holds from consume-ok on, which also brings the tag where the broker makes it. Several may be pending, and their
+  answers come in order. Without an answer (nowait) it holds at once.
 * basic.get: get-ok and get-empty come in order.
-* an empty queue name is the one declared last on that channel; where the broker made that name, it comes with declare-ok.
-* basic.cancel, heard when it goes on to the broker: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept
+* An empty queue name is the one declared last on that channel; where the broker makes that name, it comes with declare-ok.
+* basic.cancel, overheard when it goes on to the broker: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept
   for a while (`MAX_CANCELLED_TAGS`).
 
 The answers of each kind come in their own order only: RabbitMQ sends a consume-ok by way of the queue, behind a get-ok asked for later.
@@ -64,19 +64,19 @@ class Consumers:
         self.judge = judge
         self.origin: Origin | None = None  # known from connection.open on
         self.channels: dict[int, ChannelConsumers] = {}
-        self.kept = 0  # things remembered, of all channels
-        self.most = MAX_REMEMBERED
+        self.kept = 0  # entries remembered, of all channels
+        self.max_kept = MAX_REMEMBERED
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
     def ask(self, method: int, channel_id: int, arguments: bytes) -> None:
-        """The client says one of ASKS, or basic.cancel, on channel `channel_id`. What does not parse is the broker's to judge."""
+        """The client says one of ASKS, or basic.cancel, on channel `channel_id`. Arguments that do not parse are the broker's to judge."""
         channel = self.channels.get(channel_id)
         if method == CHANNEL_CLOSE:
             if channel is not None:
                 self._mark_close(channel, channel_id)
             return
-        if self.kept >= self.most and method != BASIC_CANCEL:
+        if self.kept >= self.max_kept and method != BASIC_CANCEL:
             if channel is not None:
                 self._ask_beyond(channel, method)
             return
@@ -100,20 +100,20 @@ class Consumers:
             tag, at = read_short_string(arguments, 0)
             consumer = channel.tags.get(tag)
             if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
-                self._fade(channel, tag)
+                self._keep_cancelled(channel, tag)
             elif consumer is not None:
-                consumer.leaving = True
+                consumer.cancelled = True
         self.kept += channel.size() - before
 
     def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:
         queue, at = read_short_string(arguments, 2)
         tag, at = read_short_string(arguments, at)
         bits = octet(arguments, at)
-        asked = PendingRequest(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
+        request = PendingRequest(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
         if bits & NO_WAIT:
-            self._begin(channel, tag, asked)
+            self._begin(channel, tag, request)
         else:
-            channel.consumes.put(asked)
+            channel.consumes.put(request)
 
     def _ask_beyond(self, channel: ChannelConsumers, method: int) -> None:
         """There is no room to remember what is asked, only that it is."""
@@ -126,17 +126,17 @@ class Consumers:
 
     def _mark_close(self, channel: ChannelConsumers, channel_id: int) -> None:
         before = channel.size()
-        if self.kept >= self.most:
+        if self.kept >= self.max_kept:
             del self.channels[channel_id]
             self.kept -= before
             return
         channel.mark_close()
         self.kept += channel.size() - before
 
-    def _fade(self, channel: ChannelConsumers, tag: bytes) -> None:
-        channel.fading.append(tag)
-        if len(channel.fading) > MAX_CANCELLED_TAGS:
-            channel.tags.pop(channel.fading.popleft(), None)
+    def _keep_cancelled(self, channel: ChannelConsumers, tag: bytes) -> None:
+        channel.cancelled_tags.append(tag)
+        if len(channel.cancelled_tags) > MAX_CANCELLED_TAGS:
+            channel.tags.pop(channel.cancelled_tags.popleft(), None)
 
     # ---- what the broker answers -----------------------------------------------------------------------------------
 
@@ -156,9 +156,9 @@ class Consumers:
                 del self.channels[channel_id]
         elif method == BASIC_CONSUME_OK:
             tag, _ = read_short_string(arguments, 0)
-            asked = channel.consumes.answer()
-            if asked is not None and asked.tag in {b"", tag}:
-                self._begin(channel, tag, asked)
+            request = channel.consumes.answer()
+            if request is not None and request.tag in {b"", tag}:
+                self._begin(channel, tag, request)
         elif method == QUEUE_DECLARE_OK:
             declared = channel.declares.popleft() if channel.declares else None
             if declared is not None:
@@ -171,12 +171,12 @@ class Consumers:
         self.kept += channel.size() - before
 
     def of_tag(self, channel_id: int, tag: bytes) -> Consumer | None:
-        """Whom a basic.deliver with that consumer tag is for; None: nobody we know."""
+        """The consumer a basic.deliver with that tag is for; None: not known."""
         channel = self.channels.get(channel_id)
         return None if channel is None else channel.tags.get(tag)
 
     def delivered(self, method: int, channel_id: int, arguments: bytes) -> Consumer | None:
-        """Whose the delivery is that begins with `method` (BASIC_DELIVER or BASIC_GET_OK); None: nobody's we know."""
+        """The consumer of the delivery that begins with `method` (BASIC_DELIVER or BASIC_GET_OK); None: not known."""
         channel = self.channels.get(channel_id)
         if channel is None:
             return None
@@ -184,25 +184,25 @@ class Consumers:
             tag, _ = read_short_string(arguments, 0)
             return channel.tags.get(tag)
         before = len(channel.gets.kept)
-        asked = channel.gets.answer()
+        request = channel.gets.answer()
         self.kept += len(channel.gets.kept) - before
-        return None if asked is None else self._consumer(asked)
+        return None if request is None else self._consumer(request)
 
-    def _begin(self, channel: ChannelConsumers, tag: bytes, asked: PendingRequest) -> None:
-        consumer = self._consumer(asked)
+    def _begin(self, channel: ChannelConsumers, tag: bytes, request: PendingRequest) -> None:
+        consumer = self._consumer(request)
         if consumer is None:
             channel.tags.pop(tag, None)
         else:
             channel.tags[tag] = consumer
-        if tag in channel.fading:
-            channel.fading.remove(tag)
+        if tag in channel.cancelled_tags:
+            channel.cancelled_tags.remove(tag)
 
-    def _consumer(self, asked: PendingRequest) -> Consumer | None:
-        queue = None if asked.queue is None else asked.queue.name
+    def _consumer(self, request: PendingRequest) -> Consumer | None:
+        queue = None if request.queue is None else request.queue.name
         origin = self.origin
         if queue is None or origin is None:
             return None
-        return Consumer(queue, self._key(origin, queue), no_ack=asked.no_ack)
+        return Consumer(queue, self._key(origin, queue), no_ack=request.no_ack)
 
     def _key(self, origin: Origin, queue: bytes) -> Key:
         raw = b"\xff" + queue  # no publish has such: its exchange would be 255 bytes long, and this is 256 at most

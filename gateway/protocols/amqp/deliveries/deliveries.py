@@ -13,15 +13,15 @@ deliveries are only counted, and pass as they come::
                          │            └──────────┘
                          └─► ends: channel, connection or consumer closed ─► given up, or passed over the limit
 
-Who may overtake whom. Behind a parked delivery its channel keeps its order: other deliveries (judged meanwhile, `paid`), consume-ok,
-cancel-ok, get-empty and whatever else the broker says on that channel, because clients count on it. Overtaking (**passing**) are only
-confirms and returned messages, which belong to the client's publishing half, and the broker's channel.close. Other channels and channel 0
-do not notice. Where somebody waits on a channel, the client's stream is never within a message on it: a delivery leaves as a whole, or
-begins to leave and flows on, its end being what the broker sends next.
+Order. Behind a parked delivery its channel keeps its order, because clients count on it: other deliveries (judged meanwhile, `paid`),
+consume-ok, cancel-ok, get-empty and whatever else the broker sends on that channel. Only confirms and returned messages, which belong to
+the client's publishing half, and the broker's channel.close overtake (**passing**). Other channels and channel 0 do not notice. While
+deliveries wait on a channel, the client's stream is never within a message on it: a delivery leaves as a whole, or begins to leave and
+flows on, its end being what the broker sends next.
 
 Memory. A delivery is judged at its content header; while it waits, its body is **collected** as it comes. When as much is parked as the
 connection may hold, the broker is not read (`Session.reads_broker`), so a delivery larger than that is collected in part; when its turn
-comes the part leaves and the rest flows. What nobody wants any more is **swallowed**: taken out of the stream, and not kept.
+comes the part leaves and the rest flows. Deliveries that nobody wants any more are **swallowed**: taken out of the stream, and not kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Deliveries:
-    """All that has to do with the deliveries of one connection, put together."""
+    """The parts that deal with the deliveries of one connection, put together."""
 
     def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports) -> None:
         self.consumers = Consumers(judge)

@@ -1,9 +1,8 @@
 """What becomes of parked deliveries when their channel, their connection or their consumer ends.
 
-What is parked for a channel the broker has closed is worth nothing, because the broker delivers it again: it is given up. But what
-was consumed without acknowledgement the broker has forgotten: that passes, over the limit, before the close. What a client has closed
-itself (the channel, the connection) it does not want any more: nothing of it passes, in either case; what the broker still sends
-there before its close-ok is swallowed.
+Deliveries parked for a channel that the broker has closed are given up: the broker delivers them again. Those consumed without
+acknowledgement it has forgotten, so they pass, over the limit, before the close. Where the client itself has closed the channel or the
+connection, it wants no more of them: none passes, and those that the broker still sends before its close-ok are swallowed.
 
 A consumer that the client cancels gets what is on its way for it at once, over the limit: libraries wait for cancel-ok, which comes behind
 it, before they close a channel. Giving it back instead (a basic.nack of the gateway's own, with requeue) is not safe. The client may have
@@ -28,10 +27,10 @@ class DeliveryEnds:
     def __init__(self, lot: ParkingLot, verdicts: DeliveryVerdicts) -> None:
         self.lot = lot
         self.verdicts = verdicts
-        self.over = False  # the connection is being closed: nobody wants any more of them
+        self.over = False  # the connection is being closed: no more deliveries are wanted
 
     def lose(self, channel: AmqpChannel, *, by_client: bool) -> bytes:
-        """`channel` is closed: give up what is parked there; what still goes to the client."""
+        """`channel` is closed: give up what is parked there. Returns what still goes to the client."""
         parking = channel.parking
         if parking is None:
             return b""
@@ -78,7 +77,7 @@ class DeliveryEnds:
                 return
 
     def lose_all(self, *, by_client: bool) -> bytes:
-        """The connection is closed, or about to be: give up what is parked; what still goes to the client."""
+        """The connection is closed, or about to be: give up what is parked. Returns what still goes to the client."""
         self.over = True
         lot = self.lot
         if not lot.parked and not lot.remainders:
@@ -104,7 +103,7 @@ class DeliveryEnds:
     def let_go(self, channel: AmqpChannel) -> None:
         """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it passes now."""
         if channel.parking is not None:
-            self.verdicts.acquit(channel, channel.parking)
+            self.verdicts.pass_cancelled(channel, channel.parking)
 
     def __repr__(self) -> str:
         return f"<DeliveryEnds over={self.over}>"

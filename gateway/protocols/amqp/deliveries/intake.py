@@ -256,7 +256,7 @@ class DeliveryIntake:
 
     def _limits(self, consumer: Consumer) -> bool:
         """Whether its deliveries need a verdict."""
-        return not consumer.leaving and self.judge.limited(consumer.key)
+        return not consumer.cancelled and self.judge.limited(consumer.key)
 
     def __repr__(self) -> str:
         return f"<DeliveryIntake reads={self.reads}>"

@@ -1,4 +1,4 @@
-"""What a client has asked for on one channel, in order, until the broker answers, and whose consumer tags are whose since then.
+"""Pending requests: what a client has asked for on one channel, in order, until the broker answers; and the consumers it has since then.
 
 The theory is in `consumers.py`.
 """
@@ -35,13 +35,13 @@ class PendingRequest:
 class Consumer:
     """Where the deliveries of one tag, or of one basic.get, come from. With `no_ack` the broker has forgotten them once they are sent."""
 
-    __slots__ = ("key", "leaving", "no_ack", "queue")
+    __slots__ = ("cancelled", "key", "no_ack", "queue")
 
     def __init__(self, queue: bytes, key: Key, *, no_ack: bool) -> None:
         self.queue = queue
         self.key = key
         self.no_ack = no_ack
-        self.leaving = False  # the client has cancelled it, and waits for cancel-ok
+        self.cancelled = False  # the client has cancelled it, and waits for cancel-ok
 
 
 class PendingRequests:
@@ -53,15 +53,15 @@ class PendingRequests:
         self.kept: deque[PendingRequest] = deque()
         self.beyond = 0  # newer than all that are kept
 
-    def put(self, asked: PendingRequest) -> None:
-        """One more question, while there is room."""
+    def put(self, request: PendingRequest) -> None:
+        """One more, while there is room."""
         if self.beyond:
             self.beyond += 1
         else:
-            self.kept.append(asked)
+            self.kept.append(request)
 
     def answer(self) -> PendingRequest | None:
-        """The question that is answered now."""
+        """The one that is answered now."""
         if self.kept:
             return self.kept.popleft()
         self.beyond = max(self.beyond - 1, 0)
@@ -78,7 +78,7 @@ class PendingRequests:
 class ChannelConsumers:
     """What one channel consumes."""
 
-    __slots__ = ("consumes", "declared", "declares", "fading", "gets", "tags")
+    __slots__ = ("cancelled_tags", "consumes", "declared", "declares", "gets", "tags")
 
     def __init__(self) -> None:
         self.declared: Declared | None = None  # last, by the client
@@ -86,10 +86,10 @@ class ChannelConsumers:
         self.consumes = PendingRequests()
         self.gets = PendingRequests()
         self.tags: dict[bytes, Consumer] = {}
-        self.fading: deque[bytes] = deque()
+        self.cancelled_tags: deque[bytes] = deque()
 
     def size(self) -> int:
-        """How many things are remembered."""
+        """How many entries are remembered."""
         return len(self.declares) + len(self.consumes.kept) + len(self.gets.kept) + len(self.tags)
 
     def queue(self, name: bytes) -> Declared:
@@ -108,7 +108,7 @@ class ChannelConsumers:
     def forget_closed(self) -> None:
         """The client's channel.close is answered: forget what it asked for before that."""
         self.tags.clear()
-        self.fading.clear()
+        self.cancelled_tags.clear()
         self.consumes.forget_closed()
         self.gets.forget_closed()
         while self.declares and self.declares.popleft() is not None:

@@ -1,8 +1,8 @@
 """What the judge is asked about parked deliveries, and what becomes of them by its verdicts.
 
 A verdict is given once per delivery: one that has it (`paid`) but stands behind another is not judged again. A run that passes in part
-is cut in two; what is refused is asked for again when its time has come (`due`), the whole run at once. What is with the judge stays
-where it is until the verdict is there, also where it needs none any more because its consumer was cancelled.
+is cut in two; the refused half is judged again when its time has come (`due`), the whole run at once. A delivery that is with the judge
+stays where it is until the verdict is there, also where it needs none any more because its consumer was cancelled.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DeliveryVerdicts:
         return found
 
     def settle(self, now: int) -> None:
-        """The verdicts are there. What passes leaves with `ParkingLot.speak`."""
+        """The verdicts are there. What passes leaves with `ParkingLot.release`."""
         self.asking = False
         for channel_id, parts in self.asked.items():
             channel = self.lot.parked[channel_id]
@@ -59,8 +59,8 @@ class DeliveryVerdicts:
         self.asked = {}
         self.update_due()
 
-    def acquit(self, channel: AmqpChannel, parking: Parking) -> None:
-        """A consumer of `channel` is cancelled: what is parked for it passes without a verdict, or whatever the verdict under way is."""
+    def pass_cancelled(self, channel: AmqpChannel, parking: Parking) -> None:
+        """A consumer of `channel` is cancelled: its deliveries pass without a verdict, also against the one under way."""
         with_judge = len(self.asked.get(channel.number, ()))  # the first without a verdict
         unjudged = False
         for parked_part in parking.parked_parts:
@@ -68,7 +68,7 @@ class DeliveryVerdicts:
                 continue
             if with_judge > 0:
                 with_judge -= 1
-            elif parked_part.consumer is not None and parked_part.consumer.leaving:
+            elif parked_part.consumer is not None and parked_part.consumer.cancelled:
                 parked_part.part.paid = True
             else:
                 unjudged = True
@@ -103,7 +103,7 @@ class DeliveryVerdicts:
                 settled.append(parked_part)
             count_shadow_and_bypass(part)
             self.lot.count(part.key, 0, 0, 0)  # so that the session notes the key
-            cancelled = parked_part.consumer is not None and parked_part.consumer.leaving
+            cancelled = parked_part.consumer is not None and parked_part.consumer.cancelled
             if cancelled or part.passed >= part.count:
                 part.paid = True
                 settled.append(parked_part)

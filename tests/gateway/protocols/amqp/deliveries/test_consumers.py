@@ -209,7 +209,7 @@ def test_what_is_remembered_is_bounded_and_answers_stay_in_step() -> None:
     """Beyond the bound a consumer is not known; those asked for before and after it still are."""
     talk = talking()
     known = talk.conversation.deliveries.consumers  # type: ignore[attr-defined]
-    known.most = 3
+    known.max_kept = 3
     asks(talk, *(CONSUME(queue=name) for name in "abcde"))
     answers(talk, *(CONSUMED(f"t{name}") for name in "ab"))
     asks(talk, commands.Basic.Cancel("ta"), CONSUME(queue="f"))
