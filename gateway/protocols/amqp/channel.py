@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
     from gateway.protocols.amqp.deliveries.parked import Parking
     from gateway.protocols.amqp.deliveries.pending_requests import Consumer
-    from gateway.protocols.amqp.refusal import Unanswered
+    from gateway.protocols.amqp.refusals import Unanswered
 
 AWAITS_METHOD: Final = 0
 AWAITS_HEADER: Final = 1

@@ -46,7 +46,7 @@ from gateway.protocols.amqp.frames import (
     method_of,
 )
 from gateway.protocols.amqp.held_parts import HeldParts
-from gateway.protocols.amqp.refusal import over_limit
+from gateway.protocols.amqp.refusals import over_limit
 
 
 class ChannelCloses:

@@ -16,7 +16,7 @@ from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.blocked_notices import BlockedNotices
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_WAITS
-from gateway.protocols.amqp.refusal import write_answer
+from gateway.protocols.amqp.refusals import write_answer
 
 
 class GatewayReplies:

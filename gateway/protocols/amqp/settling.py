@@ -43,7 +43,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
-from gateway.protocols.amqp.refusal import Unanswered, over_limit, publish_end
+from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
 from limiter.limits import NEVER
 
 

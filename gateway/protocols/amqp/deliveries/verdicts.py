@@ -14,7 +14,7 @@ from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, count_shadow_and_bypass, refuse, release_read_buffer
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
-from gateway.protocols.amqp.refusal import publish_end
+from gateway.protocols.amqp.refusals import publish_end
 from limiter.limits import NEVER
 
 MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's MAX_REQUESTS_PER_TURN
