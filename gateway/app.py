@@ -298,10 +298,10 @@ class Gateway:
                 for brokers in self.brokers.values():
                     brokers.begin(partial(self._attend, accepting))
                 host.started()
-                systemd.tell("READY=1")
+                systemd.notify("READY=1")
                 await self.drain_requested.wait()
                 asked = now_ns()
-                systemd.tell("STOPPING=1")
+                systemd.notify("STOPPING=1")
                 self.draining = True
                 for brokers in self.brokers.values():
                     brokers.end()

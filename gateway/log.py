@@ -1,8 +1,8 @@
 """Log lines: one per event, JSON or text, to stderr, never blocking the loop.
 
-stdlib logging does the levels; a queue and a writer thread keep a full pipe from stopping the data plane (`docs/design/reliability.md`
-F47): when the queue is full the line is dropped and counted, and the next line that gets through says how many were. Per event class at
-most LINES_PER_SECOND; what is above is counted and said with the next one.
+stdlib logging does the levels. A queue and a writer thread keep a full pipe from stopping the data plane (`docs/design/reliability.md`
+F47): when the queue is full the line is dropped and counted. Of one event at most MAX_LINES_PER_SECOND are written in a second; the next
+line of that event after it says how many were suppressed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import time
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-QUEUE_LINES: Final = 10_000
-LINES_PER_SECOND: Final = 20  # per event: a flood of bad connections must not become a flood of lines (a guess)
+MAX_QUEUED_LINES: Final = 10_000  # lines; that wait for the writer thread; a guess
+MAX_LINES_PER_SECOND: Final = 20  # lines; of one event: a flood of bad connections must not become a flood of lines; a guess
 
 logger = logging.getLogger("sluice")
 
@@ -31,7 +31,7 @@ class QueueHandler(logging.Handler):
         self.always = always  # fields of every line
         self.form = form
         self.dropped = 0
-        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
+        self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._windows: dict[str, list[int]] = {}  # event -> [second, lines in it, suppressed]
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
@@ -58,7 +58,7 @@ class QueueHandler(logging.Handler):
             window[0] = second
             window[1] = 0
         window[1] += 1
-        if window[1] > LINES_PER_SECOND:
+        if window[1] > MAX_LINES_PER_SECOND:
             window[2] += 1
             return -1
         suppressed, window[2] = window[2], 0
@@ -112,22 +112,22 @@ def failure(name: str, error: BaseException, **fields: object) -> None:
     logger.error(name, exc_info=error, extra={"fields": fields})
 
 
-class Seldom:
-    """Log lines of one kind that may come in floods: the first at once, then one in `every_s` at most, with how many there were."""
+class LogThrottle:
+    """Thins out log lines of one kind that may come in floods: the first at once, then at most one in `every_s`, with a count."""
 
-    __slots__ = ("_count", "_every_s", "_said_at")
+    __slots__ = ("_count", "_every_s", "_logged_at")
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._count = 0
-        self._said_at = -every_s
+        self._logged_at = -every_s
 
     def due(self) -> int:
-        """Count one more; how many there were since the last line, this one included, if there may be one now, else 0."""
+        """Count one more. Returns how many there were since the last line, this one included, or 0 while no line is due."""
         self._count += 1
         now = time.monotonic()
-        if now - self._said_at < self._every_s:
+        if now - self._logged_at < self._every_s:
             return 0
-        self._said_at = now
+        self._logged_at = now
         count, self._count = self._count, 0
         return count

@@ -1,11 +1,10 @@
 """Remote admin: limit requests on their way from a session to the admin's limit request service and back.
 
 A conversation is sans-IO and a change must be on the disk before it is answered, so such a request leaves its session (`take`, called in
-the session's turn) and is answered later, between two sweeps, while the session's other traffic goes on. Requests take turns: one is done
-at a time. When LONGEST_QUEUE wait, further ones are answered at once that the gateway is busy; so what consoles ask costs a bounded amount
-of memory, and their order is kept.
+the session's turn) and is answered later, between two sweeps, while the session's other traffic goes on. One request is done at a time, in
+their order. While MAX_QUEUED wait, further ones are answered at once that the gateway is busy: so requests cost a bounded amount of memory.
 
-What may be asked and by whom is read in `protocols/rocketmq/limit_requests.py`; what is done stands in `admin/remote_admin.py`.
+`protocols/rocketmq/limit_requests.py` reads what is asked and whether the client may; `admin/remote_admin.py` does it.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from gateway.session.states import OVER
 if TYPE_CHECKING:
     from gateway.pipeline.parts import Part
 
-LONGEST_QUEUE: Final = 64  # requests; a console waits for each answer, so it has one or two under way (a guess)
-STRANGERS_QUEUE: Final = 32  # the rest is for those who may: who may not are then answered at once, and not told of in log and audit
+MAX_QUEUED: Final = 64  # requests; a console waits for each answer, so it has one or two under way; a guess
+# Requests; while so many wait, those without permission are answered at once, without a line in log and audit. The rest is for the others.
+MAX_QUEUED_WITH_FORBIDDEN: Final = 32
 ANSWERS: Final = (SUCCESS, SYSTEM_ERROR, SYSTEM_BUSY, NO_PERMISSION)  # the codes of all answers
 BUSY: Final = "the gateway has too many requests of this kind to do; ask again"
 FAILED: Final = "the gateway could not do this; its log says why"
@@ -45,14 +45,14 @@ class LimitRequestService(Protocol):
 
 
 class RemoteAdmin:
-    """The way there and back. `wake` lets a session take a turn, so that its answer leaves."""
+    """Takes requests out of sessions and brings their answers back. `wake` lets a session take a turn, so that its answer leaves."""
 
     def __init__(self, service: LimitRequestService, wake: Callable[[Session], None]) -> None:
         self._service = service
         self._wake = wake
         self._send: trio.MemorySendChannel[tuple[Session, LimitRequest]]
         self._receive: trio.MemoryReceiveChannel[tuple[Session, LimitRequest]]
-        self._send, self._receive = trio.open_memory_channel(LONGEST_QUEUE)
+        self._send, self._receive = trio.open_memory_channel(MAX_QUEUED)
         self.counts: dict[tuple[int, int], int] = {}  # (request's code, answer's code) -> requests; bounded by the codes
 
     def take(self, session: object, part: Part) -> None:
@@ -61,7 +61,7 @@ class RemoteAdmin:
         assert isinstance(part, GatewayRequest)
         request = LimitRequest(part)
         why = refusal(session, request)
-        if why and self._send.statistics().current_buffer_used >= STRANGERS_QUEUE:
+        if why and self._send.statistics().current_buffer_used >= MAX_QUEUED_WITH_FORBIDDEN:
             self._answer(session, request, NO_PERMISSION, why)
             return
         try:

@@ -1,9 +1,8 @@
-"""The supervisor that started this process, in systemd's words: the listening sockets it hands over, and what it is told (sd_listen_fds(3),
-sd_notify(3)).
+"""The protocol of systemd and other service managers: sockets they pass (sd_listen_fds(3)), states they are sent (sd_notify(3)).
 
-A listening socket that this process binds dies with it: who connects before the next one has bound it is refused. One that the supervisor
-holds outlives the process, and the kernel lets clients connect meanwhile; they wait in its queue for the next process. (SO_REUSEPORT does
-not do that: with the socket its queue is dropped.) Closing our descriptor closes nothing for the others; `shutdown` would, so it is never
+A listening socket that this process binds dies with it, and clients are refused until the next process has bound it. A socket that systemd
+holds outlives the process: the kernel lets clients connect meanwhile, and they wait in its queue for the next process. (SO_REUSEPORT does
+not do that: the queue is dropped with the socket.) Closing our descriptor closes nothing for the others; `shutdown` would, so it is never
 called on a listening socket.
 """
 
@@ -25,7 +24,7 @@ ANY: Final = "0.0.0.0"  # noqa: S104  -- compared with, not bound to
 
 
 class Inheritance:
-    """Listening sockets that the supervisor has opened; each is given out once."""
+    """Listening sockets that systemd has opened; each is given out once."""
 
     def __init__(self, sockets: list[tuple[str, socket.socket]]) -> None:
         self._left = sockets  # with their names
@@ -38,15 +37,15 @@ class Inheritance:
         return self._take(next((index for index, (_, sock) in enumerate(self._left) if _listens_at(sock, wanted)), None))
 
     def named(self, name: str) -> socket.socket | None:
-        """Take the one called so, wherever it listens."""
+        """Take the one of this name, wherever it listens."""
         return self._take(next((index for index, (own, _) in enumerate(self._left) if own == name), None))
 
     def close_rest(self) -> None:
-        """Close those that nobody has taken: their clients would wait in the kernel's queue for nothing."""
+        """Close the sockets that are left: their clients would wait in the kernel's queue for nothing."""
         for name, sock in self._left:
             log.event(
                 logging.WARNING, "inherited_socket_unused", socket=name or None, bind=_text(sock),
-                remedy="give it the name of a listener, or the address of its bind; or take it out of the supervisor's configuration",
+                remedy="give it the name of a listener, or the address of its bind; or take it out of the service manager's configuration",
             )  # fmt: skip
             sock.close()
         self._left.clear()
@@ -59,9 +58,9 @@ class Inheritance:
 
 
 def inherit(environ: MutableMapping[str, str] | None = None) -> Inheritance:
-    """What the supervisor has left for this process. Call it first of all, before the numbers could be those of other files.
+    """The sockets that systemd has passed to this process. Call it first of all, before their numbers could be those of other files.
 
-    The variables that say so are removed, so that no child takes them for its own.
+    The variables that announce them are removed, so that no child takes them for its own.
     """
     variables = os.environ if environ is None else environ
     pid, count, names = (variables.pop(name, "") for name in VARIABLES)
@@ -70,7 +69,7 @@ def inherit(environ: MutableMapping[str, str] | None = None) -> Inheritance:
     if pid != str(os.getpid()):
         log.event(
             logging.WARNING, "inherited_sockets_not_ours", err=f"LISTEN_PID is {pid or 'not set'}, this process is {os.getpid()}",
-            remedy="let the supervisor start sluice itself (with `exec` where a script stands between them)",
+            remedy="let the service manager start sluice itself (with `exec` where a script stands between them)",
         )  # fmt: skip
         return Inheritance([])
     if not count.isdecimal():
@@ -105,7 +104,7 @@ def _listening(descriptor: int) -> socket.socket:
 
 
 def _addresses(bind: tuple[str, int]) -> set[tuple[str, int]]:
-    """What a socket that is bound to (host, port) may call its own address; empty where the name is not known."""
+    """All addresses of a socket that is bound to (host, port); empty where the name does not resolve."""
     with suppress(OSError):
         return {each[4][:2] for each in socket.getaddrinfo(*bind, type=socket.SOCK_STREAM)}  # type: ignore[misc]  # of IP families
     return set()
@@ -128,13 +127,13 @@ def _text(sock: socket.socket) -> str:
 # ---- notices -----------------------------------------------------------------------------------------------------------
 
 
-def tell(state: str) -> None:
-    """Tell the supervisor: `READY=1`, `STOPPING=1`, `RELOADING=1`. Without one that listens (NOTIFY_SOCKET) nothing happens."""
+def notify(state: str) -> None:
+    """Send systemd a state: `READY=1`, `STOPPING=1`, `RELOADING=1`. Does nothing where none listens (NOTIFY_SOCKET)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
     if state == "RELOADING=1":
         state += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:  # it must not keep us from serving
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:  # a fault in it must not keep us from serving
         sock.setblocking(False)
         sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)

@@ -2,10 +2,11 @@
 (`docs/design/limiter.md` 2.5).
 
 Kept in the state directory, written about once a second and at the end, read at the start. The file is a cache, not a record: it is
-replaced as a whole without fsync, at most a second or so old after SIGKILL, and one that cannot be read is left aside with a warning.
+replaced as a whole without fsync, and about a second old at most after SIGKILL. A file that cannot be read is ignored, with a warning.
 
-There may be a million buckets that are not full, so it is rows of 32 bytes (`limiter.buckets.packed_buckets`), written page by page: a line
-of JSON that says when they were true and the secret that tells whose they are, the rows, and four bytes of CRC over them.
+There may be a million buckets that are not full, so the file has rows of 32 bytes (`limiter.buckets.packed_buckets`), written page by page.
+Before them stands a line of JSON: when they were true, and the secret of the hash that names their buckets. After them stand four bytes of
+CRC over the rows.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ CRC_BYTES: Final = 4
 
 
 def parse(data: bytes) -> tuple[float, bytes, array[int]]:
-    """When (seconds since 1970) the fills were true, the secret, and the rows. Raises ValueError for anything else."""
+    """When (seconds since 1970) the rows were true, the secret, and the rows. Raises ValueError for any other content."""
     line, _, rest = data.partition(b"\n")
     whole = json.loads(line)
     if not isinstance(whole, dict) or not isinstance(whole.get("at"), (int, float)) or not isinstance(whole.get("secret"), str):
         raise ValueError("not a file of fill levels")
     if whole.get("order") != sys.byteorder:
-        raise ValueError("of a machine that writes numbers the other way round")
+        raise ValueError("of a machine with the other byte order")
     secret = bytes.fromhex(whole["secret"])
     if len(secret) != SECRET_BYTES or not math.isfinite(whole["at"]):
         raise ValueError("not a file of fill levels")
@@ -57,12 +58,12 @@ class FillLevelsFile:
         self._path = state_directory / FILE
         self._judge = judge
         self._wall_clock = wall_clock
-        self._empty = False  # what the file says now: nothing; then it need not be written again
-        self.frozen = False  # what was saved last is to stay: the rules were lifted, fills say nothing any more
+        self._empty = False  # the file has no rows now: then it need not be written again
+        self.frozen = False  # what was saved last is to stay: the rules were lifted, and fill levels mean nothing any more
         self.failed_writes = 0
 
     def restore(self) -> None:
-        """Give the judge the fills of before the restart."""
+        """Give the judge the fill levels of before the restart."""
         try:
             at, secret, rows = parse(self._path.read_bytes())
         except FileNotFoundError:
@@ -74,7 +75,7 @@ class FillLevelsFile:
         self._judge.restore(secret, rows, now_ns(), away_ns)
 
     def save(self) -> None:
-        """Write the fills of now. Called on a thread; a failure is counted, never raised."""
+        """Write the present fill levels. Called on a thread; a failure is counted, never raised."""
         if self.frozen:
             return
         beside = self._path.with_suffix(".new")
@@ -92,8 +93,8 @@ class FillLevelsFile:
         judge = self._judge
         count = crc = 0
         with path.open("wb") as file:
-            about = {"at": self._wall_clock(), "secret": judge.secret.hex(), "order": sys.byteorder}
-            file.write(json.dumps(about).encode() + b"\n")
+            head = {"at": self._wall_clock(), "secret": judge.secret.hex(), "order": sys.byteorder}
+            file.write(json.dumps(head).encode() + b"\n")
             for rows in judge.fills(now_ns()):
                 rows.tofile(file)
                 crc = zlib.crc32(rows, crc)

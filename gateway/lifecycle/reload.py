@@ -162,14 +162,14 @@ async def reload_on_hangup(
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
         task_status.started()
         async for _ in hangups:
-            systemd.tell("RELOADING=1")
+            systemd.notify("RELOADING=1")
             try:
                 await reload()
             except ReloadFailedError:
                 pass  # logged where it happened; the last good configuration stays
             except Exception as error:  # a fault in reading a file must not end what serves
                 log.failure("reload_failed", error)
-            systemd.tell("READY=1")
+            systemd.notify("READY=1")
 
 
 @contextmanager

@@ -72,12 +72,14 @@ class BrokerListeners(Routes):
         self.assigned: dict[Broker, Assignment] = {}
         self.answers = {"rewritten": 0, "failed": 0}
         self.refused_registrations = 0
-        self._inherited: dict[int, socket.socket] = {}  # by port: the supervisor's, of ports that no broker has
+        self._inherited: dict[int, socket.socket] = {}  # by port: systemd's, of ports that no broker has
         self._file = AssignmentFile(state_directory, entry.name)
         self._wall_clock = wall_clock
         self._written_at = 0.0
         self._dismiss: dict[Broker, Callable[[], None]] = {}
-        self._lines = {event: log.Seldom(SAY_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")}
+        self._lines = {
+            event: log.LogThrottle(SAY_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")
+        }
         names.config.routes = self
 
     # ---- at the start and at the end -------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class BrokerListeners(Routes):
     def restore(self, inheritance: Inheritance | None = None) -> None:
         """Open the listeners of before the restart, each on its port; a port that cannot be had is given up, with a log line.
 
-        The supervisor's sockets on ports of the range are kept, also those that no broker has yet: nobody else could bind there.
+        Sockets of systemd on ports of the range are kept, also those that no broker has yet: nobody else could bind there.
         """
         if inheritance is not None:
             handed = {port: inheritance.at((self.names.bind[0], port)) for port in self.ports}

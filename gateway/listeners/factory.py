@@ -39,7 +39,7 @@ def listeners_of(settings: Settings) -> dict[str, Listener]:
 
 
 def open_listeners(listening: Collection[Listener], inheritance: Inheritance) -> None:
-    """Open all, on the supervisor's sockets where it has them: by address, and only then by name. Raises OSError."""
+    """Open all, on systemd's sockets where there are any: by address, and only then by name. Raises OSError."""
     taken = {listener.name: inheritance.at(listener.bind) for listener in listening}
     for listener in listening:
         listener.open(taken[listener.name] or inheritance.named(listener.name))

@@ -90,7 +90,7 @@ class Listener:
         self.inherited = False  # it outlives this process: clients that come after `close` wait for the next one
 
     def open(self, inherited: socket.socket | None = None) -> None:
-        """Bind and listen, or listen on a socket that the supervisor keeps. Raises OSError with the address in its message."""
+        """Bind and listen, or listen on a socket that systemd keeps. Raises OSError with the address in its message."""
         self.inherited = inherited is not None
         if inherited is not None:
             self.sock = inherited

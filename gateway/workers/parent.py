@@ -243,9 +243,9 @@ class Parent:
             nursery.start_soon(self._every_second)
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
-            systemd.tell("READY=1")
+            systemd.notify("READY=1")
             await self.drain_requested.wait()
-            systemd.tell("STOPPING=1")
+            systemd.notify("STOPPING=1")
             await self._drain()
             nursery.cancel_scope.cancel()
 

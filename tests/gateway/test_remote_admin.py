@@ -17,7 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.admission import ConnectionSlots
 from gateway.listeners.factory import listener_of
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
-from gateway.remote_admin import LONGEST_QUEUE, RemoteAdmin
+from gateway.remote_admin import MAX_QUEUED, RemoteAdmin
 from gateway.session.listener_config import ListenerConfig
 from gateway.settings.addresses import Address
 from gateway.settings.types import Listener
@@ -223,12 +223,12 @@ async def test_a_drain_waits_for_what_is_under_way() -> None:
 async def test_too_many_are_answered_at_once_that_the_gateway_is_busy() -> None:
     async with console() as talk:
         talk.service.open = trio.Event()
-        got = await talk.ask(*(view(opaque=number) for number in range(LONGEST_QUEUE + 10)))
+        got = await talk.ask(*(view(opaque=number) for number in range(MAX_QUEUED + 10)))
         assert len(got) >= 9
         assert {code for _, code, _, _ in got} == {2}
         talk.service.open.set()
         rest = await talk.ask()
-        assert len(got) + len(rest) == LONGEST_QUEUE + 10
+        assert len(got) + len(rest) == MAX_QUEUED + 10
         assert {code for _, code, _, _ in rest} == {0}
 
 
@@ -238,7 +238,7 @@ async def test_strangers_leave_room_for_those_who_may() -> None:
         await talk.ask(view(opaque=1))  # under way: the others wait for it
         allowed = talk.config.remote_admin
         talk.config.remote_admin = Permission(("192.168.0.0/16",), (), legacy_codes=False)
-        got = await talk.ask(*(view(opaque=number) for number in range(2, 2 * LONGEST_QUEUE)))
+        got = await talk.ask(*(view(opaque=number) for number in range(2, 2 * MAX_QUEUED)))
         assert {code for _, code, _, _ in got} == {NO_PERMISSION}, "at once: more than may wait"
         talk.config.remote_admin = allowed
         talk.client.sendall(change(opaque=1000))
@@ -247,7 +247,7 @@ async def test_strangers_leave_room_for_those_who_may() -> None:
         talk.service.open.set()
         rest = {opaque: code for opaque, code, _, _ in await talk.ask()}
         assert (rest[1], rest[1000]) == (0, 0)
-        assert len(got) + len(rest) == 2 * LONGEST_QUEUE
+        assert len(got) + len(rest) == 2 * MAX_QUEUED
 
 
 async def test_a_fault_in_one_request_is_answered_and_the_next_is_done(caplog: pytest.LogCaptureFixture) -> None:

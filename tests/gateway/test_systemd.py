@@ -1,4 +1,4 @@
-"""What a supervisor hands over and is told, with real descriptors: the process that inherits them is one of its own."""
+"""What systemd passes and is sent, with real descriptors: the process that inherits them is one of its own."""
 
 from __future__ import annotations
 
@@ -103,15 +103,15 @@ def test_what_is_not_a_listening_socket_is_named_and_left(
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_the_supervisor_hears_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, abstract: bool) -> None:
+def test_systemd_is_sent_each_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, abstract: bool) -> None:
     address = f"@sluice-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind("\0" + address[1:] if abstract else address)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
-        systemd.tell("READY=1")
-        systemd.tell("RELOADING=1")
+        systemd.notify("READY=1")
+        systemd.notify("RELOADING=1")
         assert ear.recv(100) == b"READY=1"
         assert ear.recv(100).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
-    systemd.tell("STOPPING=1")  # nobody listens any more: no error
+    systemd.notify("STOPPING=1")  # nobody listens any more: no error
     monkeypatch.delenv("NOTIFY_SOCKET")
-    systemd.tell("STOPPING=1")
+    systemd.notify("STOPPING=1")

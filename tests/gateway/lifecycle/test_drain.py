@@ -39,7 +39,7 @@ class Floor:
 
 
 async def test_the_time_of_a_drain_runs_from_when_it_was_asked_for() -> None:
-    """Accepting may end seconds later than that, when somebody was dialled for; a supervisor's patience began before."""
+    """Accepting may end seconds later than that, when somebody was dialled for; systemd's patience began before."""
     floor = Floor()
 
     def done(*_: object) -> None: ...

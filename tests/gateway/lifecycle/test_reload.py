@@ -221,7 +221,7 @@ async def test_rules_are_compiled_where_they_are_read(standalone: Standalone, di
 
 async def test_each_hangup_reloads_whatever_became_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("gateway.systemd.tell", told.append)
+    monkeypatch.setattr("gateway.systemd.notify", told.append)
     faults: list[Exception] = [ReloadFailedError(["bad"]), RuntimeError("boom")]
     reloaded = 0
 

@@ -163,8 +163,8 @@ def test_a_port_that_somebody_else_has_is_passed_over(house: Callable[..., House
         assert one.brokers.find("broker-a", 0, ONE) == f"127.0.0.1:{one.brokers.ports[1]}"
 
 
-def test_the_supervisors_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_come(tmp_path: Path) -> None:
-    """The supervisor holds its ports for ever: none of them could be bound."""
+def test_systemds_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_come(tmp_path: Path) -> None:
+    """Systemd holds its ports for ever: none of them could be bound."""
     first, last = port_range(4)
     held = [socket.create_server((LOOPBACK, port)) for port in (first, first + 1)]
     before = House(tmp_path, f"{first}-{last}")
