@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help demo demo-incident test test-clients fuzz bench bench-quick bench-brokers bench-limiter lint unit source e2e build install clean
+.PHONY: help docs demo demo-incident test test-clients fuzz bench bench-quick bench-brokers bench-limiter lint unit source e2e build install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -138,6 +138,11 @@ bench-limiter: ## What one decision of the limiter costs, beside Guava's and the
 	@$(SYSTEM) python compiler java maven
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
+
+docs: .venv/.dependencies ## What is generated from the code: docs/reference/, docs/openapi.json, schemas, pictures of the algorithms.
+	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python docs/plots/algorithms.py
+	@$(BIN)/python docs/plots/protecting.py
 
 clean: ## Remove what was built, installed or run here.
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log quota-state quotas.json \

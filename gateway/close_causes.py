@@ -13,7 +13,7 @@ from gateway.protocols import PROTOCOLS
 
 COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where something is to be done
     "admin": "An operator closed it: `sluice connections close`.",
-    "broker": "The broker closed it, and the client could be told nothing more.",
+    "broker": "The broker closed it. A protocol without words for that (RocketMQ) tells its client nothing.",
     "broker_closed_early": "The broker closed it during the handshake: a wrong password, vhost or certificate, or no more room.",
     "broker_lost": "The broker's connection ended without a close; the client was told. Look at the broker and the network.",
     "broker_protocol_error": "The broker sent what its protocol does not allow. Check that `upstream` is the right port.",

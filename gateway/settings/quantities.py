@@ -86,14 +86,14 @@ class Ranged(Quantity[int]):
         super().__init__(base.wanted, base.example, base._parse, base._format, base.pattern)
         self.least = base._parse(least)
         self.most = base._parse(most)
-        self._range = (least, most)
+        self.range = (least, most)  # as people write them
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> int:
         value = super().parse(scalar, path, reading)
         if value < self.least:
-            raise Invalid(f"{scalar.text} is too little", f"the least is {self._range[0]}")
+            raise Invalid(f"{scalar.text} is too little", f"the least is {self.range[0]}")
         if value > self.most:
-            raise Invalid(f"{scalar.text} is too much", f"the most is {self._range[1]}")
+            raise Invalid(f"{scalar.text} is too much", f"the most is {self.range[1]}")
         return value
 
 
