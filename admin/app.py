@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from admin.ports import Gateway, Sample
     from admin.store import Store
 
-GRACE_S: Final = 3.0  # for requests under way when the gateway stops (a guess; a change takes milliseconds)
-AUDIT_FAILURES_EVERY_NS: Final = 1_000_000_000  # failed log-ins are written to the journal at most once a second; the rest is counted
+GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
+AUDIT_FAILURES_EVERY_NS: Final = 1_000_000_000  # ns; between two journal lines of failed log-ins; the others are counted
 REFUSAL_NAMES: Final = {400: "malformed", 408: "timeout", 413: "too-large", 431: "head-too-large"}
 
 
@@ -53,7 +53,7 @@ class ConfiguredToken(Protocol):
 
 
 class Admin:
-    """Answers requests. Holds no connection; `server.py` has those."""
+    """Answers requests. Connections belong to `server.py`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Admin:
         self.server = Server(self.respond)
 
     async def respond(self, head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
-        """The answer to a request; raises only what nobody expected of the runtime (cancellation)."""
+        """The answer to a request. Only trio's cancellation is raised."""
         request_id = secrets.token_hex(8)
         route: Route | None = None
         actor = Actor("nobody", Role.NOBODY, address)
@@ -110,14 +110,12 @@ class Admin:
                 await self._audit_refused(head, actor, request_id, problem)
         except Exception as error:
             log.failure("admin_request_failed", error, method=method, route=route and route.template, request_id=request_id)
-            answer = problem_answer(
-                ProblemError(500, "internal", "this should not have happened; the log has it by its request_id"), request_id
-            )
+            answer = problem_answer(ProblemError(500, "internal", "an internal error; the log has it under this request_id"), request_id)
         self._count(route, method, answer.status)
         return replace(answer, headers={**answer.headers, "X-Request-Id": request_id})
 
     async def _authenticate(self, head: Head, address: str, route: Route | None, request_id: str) -> Actor:
-        """Who asks; raises ProblemError 401, or 429 after too many failures."""
+        """The actor behind a request; raises ProblemError 401, or 429 after too many failures."""
         presented = bearer(head.headers.get("authorization"))
         found = None if presented is None else self._tokens.find(presented)
         if found is not None:
@@ -165,10 +163,10 @@ class Admin:
             raise ProblemError(415, "unsupported-media-type", f"send the body as {JSON}", headers={"Accept": JSON})
         return await receive(route.body_limit)
 
-    # ---- what is kept of it ------------------------------------------------------------------------------------------------
+    # ---- the audit ---------------------------------------------------------------------------------------------------------
 
     async def _audit_done(self, head: Head, route: Route, actor: Actor, request_id: str, answer: Answer) -> None:
-        """Changes of the state have their line already; the rest of what was done gets one."""
+        """Write a line for an action that changed no state; a change of the state has its line already."""
         query = parse_query(route, head.query)
         if head.method in READS or route.conditional or answer.status >= 300 or query.get("dry_run") in ON:
             return
@@ -187,9 +185,9 @@ class Admin:
         if now - self._audited_at < AUDIT_FAILURES_EVERY_NS:
             self._unaudited += 1
             return
-        self._audited_at, others, self._unaudited = now, self._unaudited, 0
-        detail = f"401 no good token; {others} more since the line before" if others else "401 no good token"
-        log.event(logging.WARNING, "admin_unauthorised", client=address, request_id=request_id, suppressed=others)
+        self._audited_at, unaudited, self._unaudited = now, self._unaudited, 0
+        detail = f"401 no good token; {unaudited} more since the line before" if unaudited else "401 no good token"
+        log.event(logging.WARNING, "admin_unauthorised", client=address, request_id=request_id, suppressed=unaudited)
         await self._store.note(Author("nobody", "", address, request_id), _action(head), "refused", detail)
 
     def _count(self, route: Route | None, method: str, status: int) -> None:

@@ -1,8 +1,8 @@
-"""Who asks, and what they may: bearer tokens, roles, and the brake on guessing.
+"""Authentication and authorisation: bearer tokens, roles, and a brake on failures.
 
-A token is 256 random bits in a file; only its SHA-256 is kept in memory. What is presented is hashed before it is compared, so tokens of
-any length and any bytes compare in constant time and never raise. There is nothing to guess in 256 bits; the brake keeps a script with a
-stale token from filling the audit and the log, and it never locks out whoever presents a good token from the same address.
+A token is 256 random bits in a file; only its SHA-256 is kept in memory. A presented token is hashed before it is compared, so tokens of
+any length and any bytes compare in constant time and never raise. 256 bits cannot be guessed; the brake keeps a script with a stale token
+from filling the audit and the log. It never locks out a client with a good token at the same address.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Final
 
 TOKEN_FILE: Final = "admin.token"  # noqa: S105  -- the name of a file
-TOKEN_BYTES: Final = 32
-MIN_TOKEN: Final = 16  # characters; shorter ones in a file are a mistake
-FREE_FAILURES: Final = 10  # failed attempts of one address that are answered 401 before 429 (a guess)
-FORGIVE_EVERY_NS: Final = 6_000_000_000  # one failure is forgotten every 6 s, i.e. ten a minute (a guess)
-MAX_ADDRESSES: Final = 1024  # remembered by the brake; the longest unseen is forgotten first
+TOKEN_BYTES: Final = 32  # bytes of randomness
+MIN_TOKEN_BYTES: Final = 16  # bytes; a token in a file; a shorter one is a mistake
+FREE_FAILURES: Final = 10  # failures of one address that are answered 401, before 429 (guess)
+FORGIVE_EVERY_NS: Final = 6_000_000_000  # ns; one failure is forgotten in this time, ten a minute (guess)
+MAX_ADDRESSES: Final = 1024  # addresses in the brake; the least recent is forgotten first
 
 
 class Role(enum.IntEnum):
-    """What an actor may: each role may what those below it may."""
+    """What an actor is permitted: each role includes those below it."""
 
     NOBODY = 0  # no token: the probes
     VIEWER = 1  # read
@@ -41,7 +41,7 @@ class Role(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who made a request: the token's name, its role, the address it came from."""
+    """The author of a request: the token's name and role, and the client address."""
 
     name: str
     role: Role
@@ -50,7 +50,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token from the configuration (`admin.tokens`): whose it is, what it may, where it stands."""
+    """A token from the configuration (`admin.tokens`): its owner's name, its role and its file."""
 
     name: str
     role: Role
@@ -58,11 +58,11 @@ class TokenFile:
 
 
 class TokenError(Exception):
-    """A token file cannot be used; says which and what to do."""
+    """A token file that cannot be used, and the way out."""
 
 
 class Tokens:
-    """The tokens that are good now. Holds digests only."""
+    """The tokens that are valid now, as digests."""
 
     def __init__(self, files: Iterable[TokenFile]) -> None:
         """Reads every file; raises TokenError."""
@@ -72,7 +72,7 @@ class Tokens:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the files again (they may have been rotated); raises TokenError and then keeps what it had."""
+        """Read the files again (they may have been rotated); raises TokenError, and then keeps the tokens it had."""
         warnings: list[str] = []
         known: list[tuple[bytes, str, Role]] = []
         for file in self._files:
@@ -81,7 +81,7 @@ class Tokens:
                 mode = file.path.stat().st_mode
             except OSError as error:
                 raise TokenError(f"token of {file.name!r}: {file.path}: {error.strerror}") from error
-            if len(token) < MIN_TOKEN:
+            if len(token) < MIN_TOKEN_BYTES:
                 raise TokenError(f"token of {file.name!r}: {file.path} holds no token; write one with `sluice token new`")
             if mode & 0o077:
                 warnings.append(f"token of {file.name!r}: others can read {file.path}; chmod 600 it")
@@ -89,7 +89,7 @@ class Tokens:
         self.warnings, self._known = warnings, known
 
     def find(self, presented: bytes) -> tuple[str, Role] | None:
-        """Whose token `presented` is. Takes the same time whether and where it fails."""
+        """The name and role of the token `presented`, in the same time whether and where it differs."""
         digest = hashlib.sha256(presented).digest()
         found: tuple[str, Role] | None = None
         for known, name, role in self._known:
@@ -127,7 +127,7 @@ def first_token(state_directory: Path) -> Path:
     finally:
         os.close(handle)
     try:
-        os.link(draft, path)  # unlike a rename it does not replace a token that somebody else made meanwhile
+        os.link(draft, path)  # unlike a rename it does not replace a token that another process made meanwhile
     except FileExistsError:
         pass
     finally:

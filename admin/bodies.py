@@ -1,7 +1,7 @@
-"""Bodies: what the API takes, read strictly and with every fault at once.
+"""Bodies of requests, read strictly and with every fault at once.
 
-msgspec stops at the first fault; people who type JSON by hand want all of them. So an object's members are read one by one, and what the
-units or the limiter do not take is said with the same JSON Pointers.
+msgspec stops at the first fault; people who type JSON by hand want all of them. So an object's members are read one by one, and faults
+found by the units or the limiter have the same JSON Pointers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BurstBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CandidateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A limit to be tried beside the enforced one, and only counted. What is left out is as the limit has it."""
+    """A limit to try beside the enforced one: counted, never enforced. A member left out is as in the limit."""
 
     messages: str | None = None
     bytes: str | None = None
@@ -51,7 +51,7 @@ class CandidateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A live change of a limit. What is left out (PUT: or null) stays as the rule says; PATCH keeps what is left out and removes nulls.
+    """A live change of a limit. A member left out (PUT: or null) stays as in the rule; PATCH keeps members left out and removes nulls.
 
     `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`). `candidate: "none"` takes a rule's candidate away. The history has
     the `reason` of each request alone, also where a PATCH leaves that of the live change as it is.
@@ -126,7 +126,7 @@ def _fault(name: str, value: object, message: str) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """Who changes a limit, when (seconds since 1970), and why if the body does not say."""
+    """The author of a change, its time (seconds since 1970), and its reason unless the body has one."""
 
     by: str
     now: float
@@ -187,23 +187,21 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
             stored.candidate,
         )
     ):
-        faults.append(
-            Fault("", "it changes nothing; name at least one of messages, bytes, burst, action, mode; DELETE takes a change back")
-        )
+        faults.append(Fault("", "it changes nothing; give at least one of messages, bytes, burst, action, mode, or DELETE the change"))
     if faults:
         raise invalid("the limit cannot be used", faults)
     return stored
 
 
 def _reason(body: LimitBody, base: StoredOverride, change_context: ChangeContext) -> str:
-    """The body's, else the request's own; where neither says why (the body not even null), as it was."""
+    """The body's reason, else the request's, else the earlier one (but null in the body removes that)."""
     if isinstance(body.reason, str):
         return body.reason
     return change_context.reason or (base.reason if body.reason is UNSET else "")
 
 
 def limiter_faults(stored: StoredOverride) -> list[Fault]:
-    """What the limiter does not take of it."""
+    """The fault that the limiter finds in it, if any."""
     try:
         live(stored)
     except RuleError as error:
@@ -212,12 +210,12 @@ def limiter_faults(stored: StoredOverride) -> list[Fault]:
 
 
 def pointer(field: str) -> str:
-    """Where a body says what the limiter calls `field`."""
+    """The JSON Pointer of the limiter's `field` in a body."""
     return "/" + POINTERS.get(field, field).replace(".", "/")
 
 
 def _candidate(value: str | CandidateBody) -> str | StoredCandidate:
-    """The stored form; raises ProblemError with every fault in it, ValueError for a word that is none."""
+    """The stored form; raises ProblemError with every fault in it, ValueError for any word but NO_CANDIDATE."""
     if isinstance(value, str):
         if value != NO_CANDIDATE:
             raise ValueError(f"{value!r} is no candidate; send its messages, bytes or burst, or {NO_CANDIDATE!r} to have none")
@@ -252,7 +250,7 @@ def _duration(text: str) -> str:
 
 
 def _expiry(text: str, now: float) -> str:
-    """A time to come, from a duration or a time; RFC 3339."""
+    """A future time in RFC 3339, from a duration or a time."""
     is_time = re.match(r"\d{4}-", text) is not None
     at = parse_time(text) if is_time else now + parse_from_now(text) / 1e9
     if at <= now:

@@ -1,8 +1,9 @@
-"""The browser's boundary: who may make a browser ask us something (`docs/design/reliability.md` 5).
+"""The browser's boundary: which sites may make a browser send us requests (`docs/design/reliability.md` 5).
 
-Listening on loopback keeps nobody out: a page whose name resolves to 127.0.0.1 after it was loaded (DNS rebinding) is same-origin with us,
-sends no Origin on GET, and CORS is never consulted. What it cannot choose is the Host header: its own name. So every request must name us
-by an address, as localhost, or as configured. What changes something must besides not come from another site.
+Listening on loopback does not keep web pages out: a page whose name resolves to 127.0.0.1 after it was loaded (DNS rebinding) is
+same-origin with us, sends no Origin on GET, and CORS is never consulted. But it cannot choose the Host header, which is its own name. So
+every request must name us by an address, as localhost, or as configured, and a request that changes something must not come from another
+site.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ READS: Final = ("GET", "HEAD")
 
 
 class Boundary:
-    """Names by which this server may be called, beside addresses and localhost."""
+    """The names of this server that a Host header may have, beside addresses and localhost."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(name.lower() for name in names)
 
     def check(self, head: Head) -> None:
-        """Raises ProblemError 421 for a Host that is not ours, 403 for a change that another site asks for."""
+        """Raises ProblemError 421 for a Host that is not ours, 403 for a change requested by another site."""
         host = head.headers.get("host")
         if host is not None and not self._ours(host.decode("latin-1")):
             raise ProblemError(421, "misdirected", "the Host header names another server; use an address, localhost, or a configured name")

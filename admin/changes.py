@@ -1,4 +1,4 @@
-"""Words around a change of the state: who makes it, what it would do, and why it could not be made."""
+"""A change of the state: its author, its plan, and the errors that end it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StoreError(Exception):
-    """The state directory cannot be used; says why and the way out."""
+    """A state directory that cannot be used, and the way out."""
 
 
 class WriteFailedError(Exception):
@@ -27,7 +27,7 @@ class WriteFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who changes something, and by which request."""
+    """The author of a change, and the request."""
 
     name: str
     role: str = ""
@@ -37,7 +37,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A change before (or after) it is made: the state, what becomes of each target, and the rules."""
+    """A change before (or after) it is made: the state, the change of each target, and the rules."""
 
     state: State
     changes: list[Change]

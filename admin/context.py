@@ -1,4 +1,4 @@
-"""What a handler is given: the request, and the rooms it may ask. And the one way to change the state, with its dry run."""
+"""The context of a handler: the request, the gateway and the store; and the one way to change the state, with its dry run."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName
 
-TOPICS_COMPARED: Final = 2000  # topics in use that a dry run looks at (a guess: some 20 ms)
-TOPICS_SHOWN: Final = 100
-LEVELS_ON_LOOP: Final = 2000  # limits in use that are looked at on the loop's thread (2 ms); more are on another, which costs switches
+MAX_TOPICS_COMPARED: Final = 2000  # topics in use that a dry run compares; some 20 ms (guess)
+MAX_TOPICS_SHOWN: Final = 100  # topics in the answer of a dry run (guess)
+MAX_LEVELS_ON_LOOP: Final = 2000  # limits in use that are read on the loop's thread, in 2 ms; more are read on another
 
 Shape = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One request's surroundings."""
+    """One request, and what its handler may use."""
 
     request: Request
     gateway: Gateway
@@ -60,7 +60,7 @@ class Context:
         return self.wall_clock() - (self.request.now - moment) / 1e9
 
     async def change(self, edit: EditNow, reason: str = "", *, restoring: bool = False) -> Plan | Preview:
-        """Make the change, or say what it would do where `?dry_run=1` asks for that; raises ProblemError."""
+        """Make the change, or with `?dry_run=1` preview it; raises ProblemError."""
         action = f"{self.request.head.method} {self.request.head.path}"
         try:
             if self.request.flag("dry_run"):
@@ -70,7 +70,7 @@ class Context:
             await self.gateway.in_force()
             return done
         except RuleError as error:
-            raise invalid("the limiter does not take this", [Fault(pointer(error.field), error.message)]) from error
+            raise invalid("the limiter refuses this", [Fault(pointer(error.field), error.message)]) from error
         except WriteFailedError as error:
             raise ProblemError(
                 507 if error.full else 500,
@@ -81,21 +81,21 @@ class Context:
 
     async def _preview(self, plan: Plan) -> Preview:
         before, after = self.store.rules(), plan.rules
-        names = {state.name: None for state in (await self.states())[:TOPICS_COMPARED] if state.name is not None}
+        names = {state.name: None for state in (await self.states())[:MAX_TOPICS_COMPARED] if state.name is not None}
         for change in plan.changes:
             if change.target.startswith("limits/"):
                 names[key_of(change.target)] = None
         affected = [name for name in names if shape(before, name) != shape(after, name)]
         topics = [
             TopicChange(name.protocol, name.text(), levels_of(before.effective(name)), levels_of(after.effective(name)))
-            for name in affected[:TOPICS_SHOWN]
+            for name in affected[:MAX_TOPICS_SHOWN]
         ]
         return Preview(plan.state.revision, plan.changes, len(affected), topics)
 
 
 async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
     """Every limit in use at `now` (monotonic ns)."""
-    if judge.usage()["levels"] <= LEVELS_ON_LOOP:
+    if judge.usage()["levels"] <= MAX_LEVELS_ON_LOOP:
         return judge.states(now)
     import trio
 
@@ -103,7 +103,7 @@ async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
 
 
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:
-    """What holds for a topic, until when and why, as something to compare; not who changed it and when, which is new each time."""
+    """A topic's limits, their end and reason, to be compared; without author and time, which differ at each change."""
     return [
         (
             e.per, e.origin, e.rule.limit, e.rule.action, e.rule.reply, e.rule.mode, e.rule.breaker_ns(), e.rule.max_delay_ns,

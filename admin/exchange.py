@@ -1,7 +1,7 @@
 """One connection of the admin server: request after request, answer after answer.
 
-Every request gets an h11 connection of its own, fed with exactly the bytes that belong to it; what was received beyond stays in our
-buffer. So pipelined requests are looked at as strictly as the first, and are answered in their order, one by one.
+Every request gets an h11 connection of its own, fed with exactly the bytes that belong to it; bytes received beyond stay in our
+buffer. So pipelined requests are checked as strictly as the first, and are answered in order, one by one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Deadlines:
 
 
 class SlowPeerError(Exception):
-    """The client did not take what was written in time."""
+    """The client did not take written bytes in time."""
 
 
 class Exchange:
-    """A connection and what was received on it but not yet used (at most one head and one read)."""
+    """A connection, and the bytes received on it but not yet used (at most one head and one read)."""
 
     def __init__(self, stream: trio.abc.Stream, address: str, respond: Respond, deadlines: Deadlines) -> None:
         self._stream = stream
@@ -92,7 +92,7 @@ class Exchange:
         return False
 
     async def receive(self) -> bool:
-        """Read once into the buffer; False at the end of what the client sends."""
+        """Read once into the buffer; False at the client's end of stream."""
         data = await self._stream.receive_some(RECEIVE)
         self._buffer += data
         return bool(data)
@@ -161,7 +161,7 @@ class Exchange:
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
 
     async def _linger(self) -> None:
-        """Say that nothing follows, then read what the client still sends, for a moment."""
+        """End our direction, then read and discard the client's bytes for a moment."""
         if not isinstance(self._stream, trio.abc.HalfCloseableStream):
             return
         with trio.move_on_after(self._deadlines.linger):

@@ -1,13 +1,13 @@
-"""HTTP/1.1, read strictly: what may be read in two ways is not read at all.
+"""HTTP/1.1, read strictly: a request that may be read in two ways is refused.
 
 Behind a proxy, two readers of one byte stream that disagree where a request ends can be made to serve one client's bytes as another's
 request ("smuggling"). h11 0.16 is strict about most of it, but takes Content-Length together with Transfer-Encoding (the latter wins),
 bare LF as the end of a line, folded header lines and chunk extensions (measured, `docs/design/reliability.md` F54). So the head is looked
 at before h11 sees it (`check_head`), the request after it was parsed (`check_request`), and the body is handed to h11 in exactly the bytes
-that belong to it (`BodyFrame`): what follows is the next request, looked at in its turn.
+that belong to it (`BodyFrame`): the bytes after them are the next request, checked in its turn.
 
-Everything here is sans-IO. A `RefusedError` always ends the connection: after a request that was not understood nobody knows where the
-next one begins.
+Everything here is sans-IO. A `RefusedError` always ends the connection: after a request that was not understood the start of the next
+one is unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
 
 class RefusedError(Exception):
-    """The request is not served and the connection ends. `status` is the answer, `detail` says what is wrong with it."""
+    """The request is not served and the connection ends. `status` is the answer's, `detail` the fault."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -65,7 +65,7 @@ class Head:
 def check_head(data: bytes | bytearray) -> int:
     """The length of the head that `data` begins with, or 0 while it is incomplete; raises RefusedError as soon as it is hopeless.
 
-    Does not look at what follows the head: that is the body, or the next request.
+    Does not read past the head: there begins the body, or the next request.
     """
     end = data.find(_END)
     size = len(data) if end < 0 else end + len(_END)
@@ -86,7 +86,7 @@ def check_head(data: bytes | bytearray) -> int:
 
 
 def parse_head(head: bytes, connection: h11.Connection) -> Head:
-    """Let a fresh `connection` parse the whole `head` and check what h11 does not; raises RefusedError."""
+    """Let a fresh `connection` parse the whole `head`, and make the checks that h11 does not; raises RefusedError."""
     lengths = _LENGTH_LINE.findall(head)
     if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0].rstrip(b" \t"))):
         raise RefusedError(400, "Content-Length must be given once, as a number of bytes")
@@ -142,7 +142,7 @@ def _origin_form(target: str, host: bytes) -> str:
 
 
 class BodyFrame:
-    """Where a request's body ends. `take` cuts the bytes that belong to it off the front of what was received.
+    """Where a request's body ends. `take` cuts the bytes that belong to it off the front of the buffer.
 
     Holds no body bytes, only the beginning of a chunk-size line (at most MAX_CHUNK_LINE bytes).
     """
@@ -161,7 +161,7 @@ class BodyFrame:
         return self._state == "done"
 
     def take(self, buffer: bytearray) -> bytes:
-        """Remove from `buffer` what belongs to the body and return it, framing included; raises RefusedError."""
+        """Remove the bytes of the body from `buffer` and return them, framing included; raises RefusedError."""
         if self._state == "plain":
             return self._payload(buffer, "done")
         taken: list[bytes] = []

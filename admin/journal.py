@@ -1,13 +1,13 @@
-"""The journal: who changed or tried to change what, when and why; one JSON line each, chained by hashes.
+"""The journal: every change and attempted change, with author, time and reason; one JSON line each, chained by hashes.
 
     {"hash":"<64 hex>","entry":{"sequence":17,"at":"2026-11-21T12:00:00.123Z","by":"admin",...}}
 
-`hash` is SHA-256 over the line before's hash (as hexadecimal text) and the bytes of `entry`; so a line that was altered, removed or put in
-between shows, and anybody can check the chain with ten lines of Python. It tells tampering from accidents, it does not keep out somebody
-who may write the file and compute the rest of the chain anew.
+`hash` is SHA-256 over the line before's hash (as hexadecimal text) and the bytes of `entry`; so a line that was altered, removed or
+inserted shows, and ten lines of Python check the chain. It tells tampering from accidents. It does not keep out an attacker who may write
+the file and computes the rest of the chain anew.
 
-The line of a change is written, and on the disk, **before** the change itself is (see `store.py`); a change that then could not be written
-is taken back by a line with outcome `void` that names its sequence. Lines are only ever added. A crash can leave half a line at the end:
+The line of a change is on the disk **before** the change itself (see `store.py`); a change that then could not be written is taken back by
+a line with outcome `void` that names its sequence. Lines are only ever added. A crash can leave half a line at the end:
 `open` cuts it off. Bound: two files of at most ROTATE_AT bytes and a line each; in memory two integers per change in them.
 """
 
@@ -32,7 +32,7 @@ _START: Final = len(_HEAD) + 64 + len(_MIDDLE)  # where the entry begins in its 
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one target (`limits/rocketmq/orders`, `rules/orders`, `quotas`): its stored form before and after; null is none."""
+    """The change of one target (`limits/rocketmq/orders`, `rules/orders`, `quotas`): its stored form before and after; null is none."""
 
     target: str
     before: dict[str, Any] | None = None
@@ -69,12 +69,12 @@ class Journal:
     """The open journal. All methods block; the store calls them one at a time, off the loop's thread."""
 
     def __init__(self, folder: Path, files: FileSystem, rotate_at: int = ROTATE_AT) -> None:
-        """Reads both files, cuts off half a line at the end; raises JournalError where a line is not what was written."""
+        """Reads both files, cuts off half a line at the end; raises JournalError where a line was altered."""
         self._files = files
         self._path = folder / FILE
         self._older = folder / (FILE + OLDER)
         self._rotate_at = rotate_at
-        self._size = 0  # bytes of whole lines in the current file; what stands behind them is cut off before the next line
+        self._size = 0  # bytes of whole lines in the current file; bytes after them are cut off before the next line
         self._torn = False
         self._exists = self._path.exists()
         self.hash = BEGIN
@@ -167,7 +167,7 @@ class Journal:
     # ---- reading ----------------------------------------------------------------------------------------------------------
 
     def revisions(self) -> list[int]:
-        """The revisions whose entries are kept, in order."""
+        """The revisions that the journal still has, in order."""
         return sorted(self._index)
 
     def entry(self, revision: int) -> Entry | None:

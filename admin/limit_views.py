@@ -1,4 +1,4 @@
-"""Views of limits: what holds for a key, how much of it is used, and why it is that limit."""
+"""Views of limits: the limits of a key, their use, and the reasons why they hold."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A limit as people write it, and as numbers. Absent: unlimited. Bursts are in tokens: what may pass at once.
+    """A limit as people write it, and as numbers. Absent: unlimited. Bursts are in tokens; with algorithm pacing there are none.
 
-    With algorithm pacing there are none. `warm_up`: with that algorithm, how long the rate takes to rise.
-    `concurrent`: how many requests may be in flight; with algorithm adaptive the most that may be found.
+    `warm_up`: with that algorithm, the time that the rate takes to rise. `concurrent`: the most requests in flight; with algorithm adaptive
+    the upper bound.
     """
 
     messages: str | None = None
@@ -74,9 +74,9 @@ class RefusedClient(msgspec.Struct, frozen=True):
 
 
 class CandidateUsage(msgspec.Struct, frozen=True):
-    """What a candidate would have done with the messages that arrived, `since` then (null: none yet). Nothing of it was enforced.
+    """The verdicts of a candidate on the messages that arrived `since` then (null: none yet). None was enforced.
 
-    `clients` are at most eight, the one refused most first: whoever has more than an eighth of the refusals is among them.
+    `clients` are at most eight, the one refused most first: a client with more than an eighth of the refusals is among them.
     """
 
     would_admit: int
@@ -88,12 +88,12 @@ class CandidateUsage(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     """A limit in use, now. Rates are those of the topic (null at other levels); totals count messages since the limit came into use.
 
-    `over_limit`: found it used up, each once, whatever became of them. `held`: waited for it at least once. `refused`: did not pass
-    because of it (told so, dropped, or their channel or connection was closed). `shadow_refused`: would have been over it, were it not in
-    shadow mode. A message over several limits is held or refused by the one that it would have to wait for longest. `last_refused`: when a
-    message was over it last. `in_flight`, `concurrent_now`: with algorithms concurrency and adaptive, how many requests are in flight, and
-    how many may be now. `rate_now`: with algorithm lag, what holds now. `cap_now`, `cap_reason`: of a listener's cap, what holds and why
-    while that is less than the rule says.
+    `over_limit`: messages that found it used up, each once. `held`: messages that waited for it at least once. `refused`: messages that did
+    not pass because of it (refused, dropped, or their channel or connection was closed). `shadow_refused`: messages over it in shadow mode.
+    A message over several limits is held or refused by the one with the longest wait. `last_refused`: when a message was over it last.
+    `in_flight`, `concurrent_now`: with algorithms concurrency and adaptive, the requests in flight and the bound on them now. `rate_now`:
+    with algorithm lag, the rate now. `cap_now`, `cap_reason`: of a listener's cap, the limit now and the reason, while it is below the
+    rule's.
     """
 
     fill: float
@@ -119,9 +119,9 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """What holds at one level (`per`) and where it comes from: origin override, file, quota or default. `operation`: produce or consume.
+    """The limit that holds at one level (`per`), and its origin: override, file, quota or default. `operation`: produce or consume.
 
-    `candidate`: the limit that is tried beside it; `usage.candidate` what that would have done.
+    `candidate`: the limit tried beside it; `usage.candidate`: its verdicts.
     """
 
     per: str
@@ -149,7 +149,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What matches and does not hold: a live change, a rule (origin file or default) or a quota; `reason` says to what it lost."""
+    """A live change, rule (origin file or default) or quota that matches and does not hold; `reason`: what precedes it."""
 
     origin: str
     rule: str
@@ -159,7 +159,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """A rule that would match but for the sender; `reason` says what it asks for."""
+    """A rule that would match another sender; `reason`: the sender it is for."""
 
     rule: str
     place: str
@@ -167,7 +167,8 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """Why a level is as it is. `holds` null: nothing does. `rules` are for the key's protocol and `operation`; `more` are left out here."""
+    """Why a level is as it is. `holds` null: no limit does. `rules`: how many are for the key's protocol and `operation`; `more`: how many
+    are left out of the lists."""
 
     operation: str
     per: str
@@ -179,11 +180,11 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class KeyLimit(msgspec.Struct, frozen=True):
-    """The limits of one key: what holds per level (of an AMQP queue also for consuming), and its live change if there is one.
+    """The limits of one key: one per level (of an AMQP queue also for consuming), and its live change if there is one.
 
-    `explanation` (asked for with `explain=1`): each level, with what lost and why, and levels on which nothing holds.
-    `topic` ends in `.#` where that is a group of keys (a rule's routing_key_words): the key's own, or the one the path names with `.%23`.
-    `remarks`: why a live change may not do what was meant by it, in words for people.
+    `explanation` (with `explain=1`): each level, with the rules that do not hold and why; also levels without a limit.
+    `topic` ends in `.#` where it is a group of keys (a rule's routing_key_words): the key's own, or the one that the path names with
+    `.%23`. `remarks`: sentences on why a live change may have no effect.
     """
 
     protocol: str

@@ -14,5 +14,5 @@ def event(level: int, name: str, **fields: object) -> None:
 
 
 def failure(name: str, error: BaseException, **fields: object) -> None:
-    """Log an exception nobody expected, with its trace."""
+    """Log an unexpected exception, with its trace."""
     _log.error(name, exc_info=error, extra={"fields": fields})

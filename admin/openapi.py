@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 document, made from the routes and the msgspec types of their bodies. `python -m admin.openapi` prints it.
 
-It is committed as `docs/openapi.json`; a test sees to it that it is what the code serves.
+It is committed as `docs/openapi.json`; a test compares that with the code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IF_MATCH: Final = {
     "name": "If-Match",
     "in": "header",
     "required": False,
-    "description": "ETag of what was read; * for whatever is there. Without it, ?force=1 is needed (428).",
+    "description": "ETag of the value that was read; * for any. Without it, ?force=1 is needed (428).",
     "schema": {"type": "string"},
 }
 
@@ -50,7 +50,7 @@ def document(routes: list[Route]) -> dict[str, Any]:
         "info": {
             "title": "sluice admin API",
             "version": VERSION,
-            "description": "Limits, their live changes and their history; what goes through the gateway; the gateway as a process.",
+            "description": "Limits, their live changes and history; the traffic through the gateway; the gateway as a process.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -59,7 +59,7 @@ def document(routes: list[Route]) -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {
                 "problem": {
-                    "description": "It was not done (RFC 9457).",
+                    "description": "The request failed (RFC 9457).",
                     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
                 }
             },

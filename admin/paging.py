@@ -37,7 +37,7 @@ def page(items: Iterable[T], key: Callable[[T], SortKey], request: Request) -> t
 
 
 def matches(request: Request, *names: str) -> bool:
-    """Whether one of `names` contains what the request's `q` asks for."""
+    """Whether one of `names` contains the request's `q`."""
     wanted = request.query.get("q", "").casefold()
     return any(wanted in name.casefold() for name in names)
 

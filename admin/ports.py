@@ -1,9 +1,9 @@
-"""What the control plane sees of a running gateway: `gateway/standalone.py` and `gateway/workers/parent.py`, which both implement it.
+"""A running gateway as the control plane sees it. `gateway/standalone.py` and `gateway/workers/parent.py` both implement it.
 
 Admin never imports gateway.
 
-All methods are called on trio's thread, between two sweeps of the event loop, so what they return is consistent. Those that wait
-(`reload`) act in one piece, too, when they have what they waited for. What may be thousands (`topics`, `describe_connections`) is told in
+All methods are called on trio's thread, between two sweeps of the event loop, so their results are consistent. Those that wait
+(`reload`) also act in one step once the wait is over. Lists that may have thousands of items (`topics`, `describe_connections`) are made in
 slices, with a turn of the event loop after each: each item is consistent, a long list is of several moments.
 """
 
@@ -37,10 +37,10 @@ class Gateway(Protocol):
         """Name, version, build, uptime, ready, draining, connections, overload, config revision ..."""
 
     def ready(self) -> list[str]:
-        """Why the gateway is not ready to serve; empty when it is."""
+        """The reasons why the gateway is not ready to serve; empty when it is."""
 
     def warnings(self) -> list[str]:
-        """What an operator should look at although traffic is served: memory full, disk low."""
+        """Conditions that need an operator although traffic is served: memory full, disk low."""
 
     def listeners(self) -> list[JSONObject]:
         """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
@@ -49,13 +49,13 @@ class Gateway(Protocol):
         """The protocol of each connection, by its number. To describe a connection costs a hundred times as much."""
 
     async def describe_connections(self, numbers: Sequence[int]) -> list[JSONObject]:
-        """Of the connections of these numbers those that there still are, in the same order.
+        """The connections of these numbers that are still open, in the same order.
 
         Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, blocked, age.
         """
 
     def close_connection(self, connection: int, reason: str) -> bool:
-        """Close one connection in its protocol's words, the reason (may be "") among them; False when there is none of that id."""
+        """Close one connection in the way of its protocol, with the reason (may be ""); False when there is none of that id."""
 
     async def topics(self) -> list[JSONObject]:
         """Every topic seen lately: protocol, topic, received, forwarded, refused, dropped, abandoned, waiting, bytes and rates now."""
@@ -67,7 +67,7 @@ class Gateway(Protocol):
         """
 
     async def reload(self, *, dry_run: bool = False) -> JSONObject:
-        """Read the configuration again and put its rules in force (a dry run: nothing); says what changes and what needs a restart.
+        """Read the configuration again and put its rules in force (a dry run: nothing); returns what changes and what needs a restart.
 
         Raises ReloadFailedError.
         """
@@ -79,10 +79,10 @@ class Gateway(Protocol):
         """Put `rules` in force for the next batch."""
 
     async def gather(self, route: str) -> None:
-        """Bring what the others tell up to date, for an answer to `route`. Called before each; bounded."""
+        """Fetch the workers' state for an answer to `route`. Called before each answer; its time is bounded."""
 
     async def in_force(self) -> None:
-        """Wait until what was enforced holds for every next batch; bounded."""
+        """Wait until the rules last enforced hold for every following batch; its time is bounded."""
 
     def drain(self) -> None:
         """Begin a graceful stop, as SIGTERM does."""

@@ -1,7 +1,7 @@
-"""Preconditions: ETag and If-Match (RFC 9110 13), so that nobody overwrites what they have not seen.
+"""Preconditions: ETag and If-Match (RFC 9110 13), so that a write never replaces a value its author has not seen.
 
-An ETag here is made of a resource's **configured** part. Usage numbers change with every message; an operator who has seen the limit has
-seen what a write replaces.
+An ETag here is made of a resource's **configured** part. Usage numbers change with every message, and a
+write does not replace them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,21 @@ from admin.routing import Request
 
 
 def etag(value: Any) -> str:
-    """A strong ETag of whatever msgspec can encode."""
+    """A strong ETag of any value that msgspec can encode."""
     return f'"{hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]}"'
 
 
 def require_stated(request: Request) -> None:
-    """Raises ProblemError 428 where a write neither says what it has seen nor that it does not care. A dry run writes nothing."""
+    """Raises ProblemError 428 for a write with neither If-Match nor ?force=1. A dry run writes nothing and needs neither."""
     if "if-match" not in request.head.headers and not request.flag("force") and not request.flag("dry_run"):
-        raise ProblemError(
-            428, "precondition-required", "send If-Match with the ETag of what you have read, or ?force=1 to write whatever is there now"
-        )
+        raise ProblemError(428, "precondition-required", "send If-Match with the ETag you have read, or ?force=1 to write in any case")
 
 
 def require_match(request: Request, current: str) -> None:
-    """Raises ProblemError 412 where If-Match names something else than `current`. ?force=1 overrides it."""
+    """Raises ProblemError 412 where If-Match does not name `current`. ?force=1 overrides it."""
     given = request.head.headers.get("if-match")
     if given is None or request.flag("force"):
         return
     wanted = [tag.strip() for tag in given.decode("latin-1").split(",")]
     if "*" not in wanted and current not in wanted:
-        raise ProblemError(
-            412, "precondition-failed", "it was changed since you read it; read it again and decide anew", headers={"ETag": current}
-        )
+        raise ProblemError(412, "precondition-failed", "it has changed since you read it; read it again", headers={"ETag": current})

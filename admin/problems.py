@@ -1,7 +1,7 @@
-"""Problems: what the admin API answers when it does not do what was asked (RFC 9457, `application/problem+json`).
+"""Problems: the answers to requests that fail (RFC 9457, `application/problem+json`).
 
-A `ProblemError` knows its whole answer, so that whoever finds the fault says it once, where it is found. Its words go to a client that
-may not be authorised: they never hold a token, a path of this machine or a stack trace.
+A `ProblemError` holds its whole answer, so that it is phrased once, where the fault is found. The client may not be authorised, so an
+answer never holds a token, a path of this machine or a stack trace.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer of every request that was not done."""
+    """The answer to every request that failed."""
 
     type: str
     title: str
@@ -68,7 +68,7 @@ class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProblemError(Exception):
-    """A request that is not done, with its whole answer. `name` is one of PROBLEMS; the type is `urn:sluice:problem:<name>`."""
+    """A request that fails, with its whole answer. `name` is one of PROBLEMS; the type is `urn:sluice:problem:<name>`."""
 
     def __init__(
         self, status: int, name: str, detail: str, *, errors: Iterable[Fault] = (), headers: Mapping[str, str] | None = None
@@ -94,12 +94,12 @@ class ProblemError(Exception):
         return f"<ProblemError {self.status} {self.name}: {self.detail}>"
 
 
-def not_found(what: str) -> ProblemError:
-    return ProblemError(404, "not-found", what)
+def not_found(detail: str) -> ProblemError:
+    return ProblemError(404, "not-found", detail)
 
 
 def invalid(detail: str, errors: Iterable[Fault]) -> ProblemError:
-    """The body or the parameters could be read but say something that cannot be."""
+    """The body or the parameters can be read, but have values that are not allowed."""
     return ProblemError(422, "invalid", detail, errors=errors)
 
 

@@ -1,6 +1,6 @@
 """Promotion: a rule's candidate becomes its limit, as one live change of the rule.
 
-What else was changed live stays. The change has no end: one that would take the promoted limit back by itself some night is nobody's wish.
+Other live changes of the rule stay. The change has no end, because an end would take the promoted limit back unasked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recovery: which state holds when the gateway starts, and putting the old one back when a new one could not be made durable."""
+"""Recovery: find the state that holds at the start, and restore the old one when a new one could not be made durable."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def open_journal(files: FileSystem, folder: Path, rotate_at: int, warnings: list
 def load_state(files: FileSystem, path: Path, journal: Journal, warnings: list[str]) -> State:
     """The state that holds: the file's, or the previous one with the journal's changes since. Raises StateError with the way out.
 
-    Says in `warnings` whatever was not as it should be.
+    Adds to `warnings` every file that was missing or damaged.
     """
     before = previous(path)
     if not path.exists() and not before.exists():
         if journal.revisions():
-            warnings.append(f"{path} is gone: no live change holds; the history in {path.parent} tells what there was")
+            warnings.append(f"{path} is gone: no live change holds; the history in {path.parent} has the earlier ones")
         return State(revision=max(journal.revisions(), default=0), sequence=journal.sequence)
     try:
         state = decode_state(path.read_bytes())
@@ -66,7 +66,7 @@ def load_state(files: FileSystem, path: Path, journal: Journal, warnings: list[s
 
 
 def _keep_aside(path: Path) -> Path | None:
-    """A copy of the damaged file for whoever wants to know, named after its content so that restarts do not multiply it."""
+    """A copy of the damaged file for the operator, named after its content so that restarts do not multiply it."""
     try:
         data = path.read_bytes()
         aside = path.with_name(f"{path.name}.damaged-{hashlib.sha256(data).hexdigest()[:12]}")

@@ -1,12 +1,12 @@
 """Remote admin: limits as a RocketMQ console sees and changes them, by the requests of MQCloud's patched broker (`docs/design/rocketmq.md`
 6).
 
-Knows no frames: `gateway/remote_admin.py` reads the requests, says who may send them and phrases the answers. A change takes the way of
-every other: through the store, so that it is durable and in force before it is answered, with a line in the history and the audit.
+Knows no frames: `gateway/remote_admin.py` reads the requests, checks their senders and phrases the answers. A change goes through the store
+like every other: it is durable and in force before it is answered, with a line in the history and the audit.
 
-What the console is shown is what is true: each RocketMQ topic whose messages a rule in force limits, with the limit, how long the next
-message would wait now, and when one was refused last. Limits of bytes, of clients or groups, in shadow mode or of what is consumed have no
-place in its fields and are left out.
+The console sees each RocketMQ topic whose messages a rule in force limits, with the limit, the wait of the next message now, and the time
+of the last refusal. Its fields have no place for limits of bytes, of clients or groups, in shadow mode or of consumers, so those are left
+out.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from admin.store import Store
     from limiter.rules.rule_set import Effective
 
-NAME: Final = "remote-admin"  # who changed it, as history and `by` show it; the access key that was claimed stands behind it
+NAME: Final = "remote-admin"  # the author in history and `by`; the access key that was claimed follows it
 ROLE: Final = "operator"
 NEVER: Final = -1  # lastRateLimitTimestamp of a topic that was never refused, as the patched broker has it
-TELL_EVERY_NS: Final = 1_000_000_000  # between two lines about requests that were refused: a loop must not push the history out
+LOG_EVERY_NS: Final = 1_000_000_000  # ns; between two lines about refused requests: a client in a loop must not push the history out
 
 
 class TopicRateLimit(msgspec.Struct, frozen=True):
@@ -66,26 +66,26 @@ class BrokerRateLimitData(msgspec.Struct, frozen=True):
     topicRateLimitList: list[TopicRateLimit]  # noqa: N815
 
 
-class Sparing:
-    """Lets one thing be told each second, and counts what is not."""
+class OncePerSecond:
+    """Permits one line a second, and counts the suppressed ones."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._untold = 0
-        self._told_at = clock() - TELL_EVERY_NS
+        self._suppressed = 0
+        self._logged_at = clock() - LOG_EVERY_NS
 
-    def tell(self) -> int | None:
-        """How many were not told since the last that was; None: nor is this one to be."""
+    def permit(self) -> int | None:
+        """The number of lines suppressed since the last one; None: suppress this one too."""
         now = self._clock()
-        if now - self._told_at < TELL_EVERY_NS:
-            self._untold += 1
+        if now - self._logged_at < LOG_EVERY_NS:
+            self._suppressed += 1
             return None
-        self._told_at, untold, self._untold = now, self._untold, 0
-        return untold
+        self._logged_at, suppressed, self._suppressed = now, self._suppressed, 0
+        return suppressed
 
 
 class LimitRequestService:
-    """Does what remote admin asks for."""
+    """Answers the requests of remote admin: views limits, and changes them."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class LimitRequestService:
         self._store = store
         self._wall_clock = wall_clock
         self._clock = clock
-        self._refusals = Sparing(clock)
-        self._strangers = Sparing(clock)
+        self._refusals = OncePerSecond(clock)
+        self._intruders = OncePerSecond(clock)
 
     async def view(self) -> bytes:
         """The limits as the console's JSON."""
-        now, wall_clock = self._clock(), self._wall_clock()  # read together: what takes time below must not move what they say
+        now, wall_clock = self._clock(), self._wall_clock()  # read together, because the code below takes time
         found: dict[TopicName, TopicRateLimit] = {}
         for state in await limits_in_use(self._gateway.judge, now):
             name = state.name
@@ -137,8 +137,8 @@ class LimitRequestService:
     async def change(self, action: str, topic: bytes, rate: float, client: str, access_key: str, request_id: str) -> str:
         """Let `topic` have `rate` messages a second from now on; why that could not be done, or "" when it is durable and in force.
 
-        Works for topics never seen; 0 refuses everything. It is enforced and has no end, whatever the rule or an earlier live change says
-        of that; what else an earlier one says (bytes, burst, action) stays, but its reason: consoles give none.
+        Works for topics never seen; 0 refuses everything. The change is enforced and has no end, unlike perhaps the rule or an earlier live
+        change. The rest of an earlier one (bytes, burst, action) stays, but for its reason: consoles give none.
         """
         author = _author(client, access_key, request_id)
         change_context = ChangeContext(author.name, self._wall_clock(), "")
@@ -166,23 +166,23 @@ class LimitRequestService:
         return why
 
     async def refuse(self, action: str, why: str, client: str, access_key: str, request_id: str) -> None:
-        """Note in the audit that somebody who may was refused a change, and why; once a second, the others are counted."""
-        untold = self._refusals.tell()
-        if untold is not None:
-            await self._store.note(_author(client, access_key, request_id), action, "refused", with_others(why, untold))
+        """Note in the audit that a permitted client was refused a change, and why; once a second, the others are counted."""
+        suppressed = self._refusals.permit()
+        if suppressed is not None:
+            await self._store.note(_author(client, access_key, request_id), action, "refused", with_suppressed(why, suppressed))
 
     async def turn_away(self, action: str, why: str, client: str, access_key: str, request_id: str) -> None:
-        """Note in log and audit that somebody asked who may not; once a second, the others are counted."""
-        untold = self._strangers.tell()
-        if untold is not None:
+        """Note in log and audit that a client without permission asked; once a second, the others are counted."""
+        suppressed = self._intruders.permit()
+        if suppressed is not None:
             log.event(
-                logging.WARNING, "remote_admin_refused", client=client, user=access_key or None, code=action, err=why, suppressed=untold
+                logging.WARNING, "remote_admin_refused", client=client, user=access_key or None, code=action, err=why, suppressed=suppressed
             )  # fmt: skip
-            await self._store.note(Author("nobody", "", client, request_id), action, "refused", with_others(why, untold))
+            await self._store.note(Author("nobody", "", client, request_id), action, "refused", with_suppressed(why, suppressed))
 
 
-def with_others(why: str, untold: int) -> str:
-    return f"{why}; {untold} more since the line before" if untold else why
+def with_suppressed(why: str, suppressed: int) -> str:
+    return f"{why}; {suppressed} more since the line before" if suppressed else why
 
 
 def limited_messages(effective: Effective) -> float | None:

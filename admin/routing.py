@@ -1,4 +1,4 @@
-"""Routes: which handler answers which method and path, who may ask, and with what body.
+"""Routes: the handler of each method and path, the role it needs, and its body.
 
 A template's segments are literal, `{name}`, or `{name}:verb`; a path is split at its slashes first and decoded after, so that a virtual
 host `/` travels as `%2F`. Segments may be empty only where the last one is a name (an AMQP routing key may be empty).
@@ -37,14 +37,14 @@ class Parameter:
 
 
 FORCE: Final = Parameter("force", "flag", "write without If-Match")
-DRY_RUN: Final = Parameter("dry_run", "flag", "change nothing; answer with what would change")
-REASON: Final = Parameter("reason", "text", "why; kept in the history (a body's own `reason` wins)")
+DRY_RUN: Final = Parameter("dry_run", "flag", "change nothing, and answer with a preview")
+REASON: Final = Parameter("reason", "text", "the reason, kept in the history (a `reason` in the body wins)")
 WRITE_PARAMETERS: Final = (FORCE, DRY_RUN, REASON)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a handler answers. `body` is a value to encode, bytes as they are, or an iterator of text that is streamed."""
+    """The answer of a handler. `body` is a value to encode, bytes as they are, or an iterator of text that is streamed."""
 
     body: object
     status: int = 200

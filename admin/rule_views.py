@@ -1,4 +1,4 @@
-"""Views of rules: as they hold, as the file has them, and what was changed live."""
+"""Views of rules: as they hold, as the file has them, and their live changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Adaptation(msgspec.Struct, frozen=True):
-    """How a listener's cap follows what its broker shows of its load; parts of the whole cap, from 0 to 1."""
+    """How a listener's cap follows the load of its broker; parts of the whole cap, from 0 to 1."""
 
     floor: float
     tighten: float
@@ -25,7 +25,7 @@ class Adaptation(msgspec.Struct, frozen=True):
 
 
 class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose backlog the rule's rate follows: a RocketMQ group's or an AMQP queue's."""
+    """The backlog that the rule's rate follows: a RocketMQ group's or an AMQP queue's."""
 
     target: int
     slowest: str
@@ -34,10 +34,10 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleView(msgspec.Struct, frozen=True):
-    """A rule: as it holds, as the file has it, and its live change. `unfit` says why a live change does not hold.
+    """A rule: as it holds, as the file has it, and its live change. `unfit`: why a live change does not hold.
 
-    `candidate`: the limit that is tried beside it; `candidate_usage` what that would have done, over all its buckets. `scope`: whose its
-    buckets are in a fleet, where the rule says that.
+    `candidate`: the limit tried beside it; `candidate_usage`: what that would have refused, over all its buckets. `scope`: fleet or
+    gateway, where the rule names one.
     """
 
     name: str

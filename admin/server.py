@@ -3,11 +3,11 @@
     accept ── (at most 64 connections) ──► head ──► respond(head, body) ──► answer ──► next head ...
                                             5 s      10 s for the body      5 s per write
 
-Nothing a client does or leaves undone holds the server: every wait has a deadline, and a connection whose deadline passes, or that is cut
+No client can hold the server up: every wait has a deadline, and a connection whose deadline passes, or that is cut
 off by shutdown, is closed without waiting for it (Hypercorn's shutdown hangs behind a reader that stalls; `docs/design/reliability.md`
 1.1). When all places are taken the connection that has been idle longest gives way; when none is idle a newcomer gets 503.
 
-A request is not read further than needed: who may not ask is told so before the body is read, and then the connection ends.
+A request is not read further than needed: an unauthorised client is answered before the body is read, and then the connection ends.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to connections since the start."""
+    """Connections since the start."""
 
     opened: int = 0
-    turned_away: int = 0  # 503: no place, nobody idle
+    turned_away: int = 0  # answered 503: all connections in use, none idle
     too_slow: int = 0  # a deadline passed while writing
 
 
 class Server:
-    """Connections, and nothing about what they ask for: `respond` turns a head into an answer.
+    """The connections of the API. `respond` turns a head into an answer.
 
     Holds at most `most` connections, with one head, one body (as long as `respond` lets it be) and one piece of an answer each.
     """
@@ -115,7 +115,7 @@ class Server:
         return False
 
     async def attend(self, stream: trio.abc.Stream) -> None:
-        """Serve one connection to its end. Never raises because of what its client does."""
+        """Serve one connection to its end. A client can never make this raise."""
         exchange = Exchange(stream, peer_address(stream), self._respond, self.deadlines)
         self.open[exchange] = None
         self.counts.opened += 1

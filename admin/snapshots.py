@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from limiter.topics import TopicName
 
 FOLDER: Final = "quotas"
-KEEP: Final = 8  # a guess: a week of nightly runs and one more
+KEEP: Final = 8  # snapshots; a week of nightly runs and one more (guess)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Publication:
-    """A snapshot with what is made of it: its bytes, their name, and its quotas by topic. Making one of 16 MiB takes seconds."""
+    """A snapshot, its bytes, their SHA-256, and its quotas by topic. Making one of 16 MiB takes seconds."""
 
     snapshot: Snapshot
     data: bytes
@@ -37,7 +37,7 @@ class Publication:
 
 
 def publication(snapshot: Snapshot) -> Publication:
-    """Raises RuleError where a topic's text is none, SnapshotError where a value cannot be written."""
+    """Raises RuleError where a topic's text cannot be read, SnapshotError where a value cannot be written."""
     data = dump(snapshot)
     return Publication(snapshot, data, hashlib.sha256(data).hexdigest(), by_topic(snapshot))
 
@@ -76,7 +76,7 @@ class Snapshots:
         return found
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove what is not needed any more; what cannot be removed only takes up space."""
+        """Remove snapshots that are no longer needed; one that cannot be removed only takes up space."""
         for name in names:
             with contextlib.suppress(OSError):
                 self._files.unlink(self.path(name))
@@ -86,7 +86,7 @@ class Snapshots:
 
 
 def by_topic(snapshot: Snapshot) -> dict[TopicName, Quota]:
-    """A snapshot's quotas by their topics; raises RuleError where a topic's text is none."""
+    """A snapshot's quotas by their topics; raises RuleError where a topic's text cannot be read."""
     found: dict[TopicName, Quota] = {}
     for at, quota in enumerate(snapshot.quotas):
         try:

@@ -1,7 +1,7 @@
-"""The state: what operators and the nightly job have changed, apart from the configuration file. A value; `store.py` keeps it on disk.
+"""The state: the changes of operators and the nightly job, apart from the configuration file. A value; `store.py` keeps it on disk.
 
 It holds live changes of keys (`limits/...`), of rules (`rules/NAME`) and which quota snapshot is published (`quotas`). Every one of them is
-a **target** with a stored form that reads like what was sent (`"500/s"`), so that the file, the history and the API speak the same words.
+a **target** with a stored form like the request's (`"500/s"`), so that the file, the history and the API have the same form.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Burst(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class StoredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A limit to be tried; what it does not name is as the limit has it."""
+    """A limit to try; a member left out is as in the limit."""
 
     messages: str | None = None
     bytes: str | None = None
@@ -46,7 +46,7 @@ class StoredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
 
 
 class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A live change as it is stored and shown; what it does not name it keeps from the rule. Times are RFC 3339, UTC."""
+    """A live change as it is stored and shown; a member left out is as in the rule. Times are RFC 3339, UTC."""
 
     messages: str | None = None  # 500/s
     bytes: str | None = None  # 5MiB/s
@@ -58,7 +58,7 @@ class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     open_for: str | None = None
     max_delay: str | None = None
     fallback: str | None = None
-    candidate: str | StoredCandidate | None = None  # "none": there is none, whatever the rule says
+    candidate: str | StoredCandidate | None = None  # "none": no candidate, even if the rule has one
     expires: str | None = None
     by: str = ""
     at: str = ""
@@ -86,7 +86,7 @@ class StateError(Exception):
 
 @lru_cache(maxsize=65536)
 def live(stored: StoredOverride) -> Override:
-    """What the limiter makes of a stored change; raises ValueError."""
+    """A stored change as the limiter's; raises ValueError."""
 
     def read(text: str | None, parse: Any) -> Any:
         return None if text is None else parse(text)
@@ -114,14 +114,16 @@ def live(stored: StoredOverride) -> Override:
 
 
 def tried(candidate: str | StoredCandidate) -> LimitChange:
-    """What the limiter makes of a stored candidate; raises ValueError."""
+    """A stored candidate as the limiter's; raises ValueError."""
     if isinstance(candidate, str):
         if candidate != NO_CANDIDATE:
-            raise RuleError("candidate", f"{candidate!r} is no candidate; give its messages, bytes or burst, or say {NO_CANDIDATE!r}")
+            raise RuleError(
+                "candidate", f"{candidate!r} is no candidate; give its messages, bytes or burst, or {NO_CANDIDATE!r} to have none"
+            )
         return LimitChange()
     tokens = candidate.burst if isinstance(candidate.burst, Burst) else Burst()
     try:
-        found = LimitChange(
+        change = LimitChange(
             None if candidate.messages is None else parse_rate(candidate.messages),
             None if candidate.bytes is None else parse_byte_rate(candidate.bytes),
             tokens.messages,
@@ -130,9 +132,9 @@ def tried(candidate: str | StoredCandidate) -> LimitChange:
         )
     except ValueError as error:
         raise RuleError("candidate", str(error)) from None
-    if found.says_nothing():
-        raise RuleError("candidate", f"says nothing; give messages, bytes or burst, or {NO_CANDIDATE!r} in its place to have none")
-    return found
+    if change.says_nothing():
+        raise RuleError("candidate", f"is empty; give messages, bytes or burst, or {NO_CANDIDATE!r} in its place to have none")
+    return change
 
 
 def has_expired(stored: Stored | None, now: float) -> bool:
@@ -149,7 +151,7 @@ def parse_time(text: str) -> float:
     """Seconds since 1970; raises ValueError where `text` is not RFC 3339 with an offset."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no offset; write Z for UTC, as in 2026-11-21T12:00:00Z")
+        raise ValueError(f"{text!r} has no UTC offset; write Z for UTC, as in 2026-11-21T12:00:00Z")
     return moment.timestamp()
 
 
@@ -181,7 +183,7 @@ def rule_target(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is changed live. `revision` counts changes; `sequence` is the journal's line of the last one."""
+    """All live changes. `revision` counts changes; `sequence` is the journal's line of the last one."""
 
     revision: int = 0
     sequence: int = 0
@@ -198,7 +200,7 @@ class State:
         return self.keys.get(target)
 
     def changed(self, edits: Iterable[Edit]) -> State:
-        """The state after `edits`, with the next revision; `sequence` is set by who stores it."""
+        """The state after `edits`, with the next revision; the store sets `sequence`."""
         keys, rules, quotas, snapshots = dict(self.keys), dict(self.rules), self.quotas, self.snapshots
         for target, after in edits:
             if target == QUOTAS:
@@ -216,7 +218,7 @@ class State:
         return replace(self, revision=self.revision + 1, keys=keys, rules=rules, quotas=quotas, snapshots=snapshots)
 
     def changes(self, edits: Iterable[Edit]) -> list[Change]:
-        """What `edits` would do, as the history tells it."""
+        """The changes that `edits` would make, as the history records them."""
         return [Change(target, as_json(self.get(target)), as_json(after)) for target, after in edits]
 
     def first_end(self) -> float:
@@ -225,7 +227,7 @@ class State:
         return min((end for end in ends if end is not None), default=math.inf)
 
     def expired(self, now: float) -> list[Edit]:
-        """What removes every live change that has ended by `now`."""
+        """The edits that remove every live change that has ended by `now`."""
         changes = {**self.keys, **{rule_target(name): stored for name, stored in self.rules.items()}}
         return [(target, None) for target, stored in changes.items() if has_expired(stored, now)]
 

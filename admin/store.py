@@ -10,12 +10,12 @@ A change goes through these steps, one change at a time, the blocking ones on a 
   that line's sequence above the state's and takes it back with a line of outcome `void`.
 * A step that fails (disk full, read-only, I/O error) undoes what came before it. The change is then neither acknowledged nor in force,
   `write_failures` counts it, and traffic goes on under the old rules.
-* `state.json` carries a checksum and the one before it is kept as `state.json.previous`. When the newer does not read, the older one is
-  taken and the journal's changes since are applied again, so nothing is lost; the damaged file is kept aside and `warnings` says so. When
-  neither reads, the gateway does not start: without its limits it would not be what operators believe it is. The error says the way out.
+* `state.json` carries a checksum and the one before it is kept as `state.json.previous`. When the newer cannot be read, the older one is
+  taken and the journal's changes since are applied again, so nothing is lost; the damaged file is kept aside, with a line in `warnings`.
+  When neither can be read, the gateway does not start: it would run without the limits that operators rely on. The error names the way out.
 
-Quota snapshots are files of their own, written before the change that names them; the last few are kept for rollback. What is too old for
-the journal (two files of 8 MiB) cannot be rolled back to.
+Quota snapshots are files of their own, written before the change that names them; the last few are kept for rollback. A revision
+older than the journal (two files of 8 MiB) cannot be restored.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
 STATE: Final = "state.json"
 LOCK: Final = "lock"
 MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
-SYSTEM: Final = "sluice"  # who changes what nobody asked for: expiry
+SYSTEM: Final = "sluice"  # the author of changes without a request: expiry
 
 EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
 
@@ -102,7 +102,7 @@ class Store:
         files: FileSystem | None = None,
         rotate_at: int = ROTATE_AT,
     ) -> Store:
-        """Make the folder (mode 0700) if need be and read what is there; raises StoreError, OSError, or RuleError for `rules`."""
+        """Make the folder (mode 0700) if need be and read its files; raises StoreError, OSError, or RuleError for `rules`."""
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at)
@@ -114,7 +114,7 @@ class Store:
         """Let another process have the folder. Nothing is buffered, so nothing is written."""
         os.close(self._lock)
 
-    # ---- what holds ----------------------------------------------------------------------------------------------------
+    # ---- the rules -----------------------------------------------------------------------------------------------------
 
     @property
     def revision(self) -> int:
@@ -171,7 +171,7 @@ class Store:
         )
 
     def plan(self, edits: Sequence[Edit], published: Publication | None = None, *, restoring: bool = False) -> Plan:
-        """What `edits` would do; changes nothing. Raises RuleError where the limiter would not take them.
+        """The plan of `edits`, which changes nothing. Raises RuleError where the limiter would refuse them.
 
         `published` must be given with an edit of `quotas` that publishes one. `restoring` what was there once, a change of a rule may be
         unfit by now.
@@ -195,7 +195,7 @@ class Store:
         return Plan(state, self.state.changes(edits), rules)
 
     def _say_unfit(self, name: str, change: Override | None) -> None:
-        """Raise RuleError that names what of the change its rule cannot take."""
+        """Raise RuleError that names the part of the change that does not fit its rule."""
         for rule in self.file_rules:
             if rule.name == name and change is not None:
                 change.over(rule)
@@ -206,19 +206,19 @@ class Store:
         """A change of a key must have something to change. Raises RuleError."""
         for effective in rules.effective(key_of(target)):
             if effective.origin == "override" and effective.limit.limits_nothing():
-                raise RuleError("messages", "no rule and no quota limits this key yet: say a rate of messages or bytes too")
+                raise RuleError("messages", "no rule and no quota limits this key yet; give a rate of messages or bytes too")
             if effective.origin == "override" and effective.rule.algorithm not in TRIED_BY and effective.own_candidate:
                 raise RuleError("candidate", f"is for limits that are rates, not for algorithm: {effective.rule.algorithm}; leave it out")
             change = rules.overrides.get(key_of(target))
             if effective.origin == "override" and change is not None and fitting(change, effective.rule) != change:
-                change.over(effective.rule)  # says what does not fit
+                change.over(effective.rule)  # raises RuleError for the part that does not fit
 
     # ---- changing ------------------------------------------------------------------------------------------------------
 
     async def change(self, edit: EditNow, author: Author, action: str, reason: str = "", *, restoring: bool = False) -> Plan:
         """Make a change: when this returns it is durable and in force. Changes take turns; `edit` is called when its turn has come.
 
-        What `edit` raises ends the change (a precondition that no longer holds). Raises RuleError, WriteFailedError.
+        An exception of `edit` ends the change (a precondition that no longer holds). Raises RuleError, WriteFailedError.
         Once begun a change is not cancelled.
         """
         async with self._turn:
@@ -237,9 +237,9 @@ class Store:
             return Plan(self.state, plan.changes, self._rules)
 
     def lapse(self) -> None:
-        """Let what has expired hold no more, for the limiter as for everybody who looks. Cheap where nothing has.
+        """Take expired changes out of the rules in force. Cheap where nothing has expired.
 
-        The gateway calls this and `remove_expired` several times a second, and nobody else has to.
+        The gateway calls this and `remove_expired` several times a second, so no other caller has to.
         """
         expiry = self._rules.next_expiry
         if expiry is not None and expiry <= self._wall_clock():
@@ -248,12 +248,12 @@ class Store:
                 self.enforce(self._rules)
 
     async def remove_expired(self) -> str:
-        """Remove what has expired from the state, with a line in the history. Cheap where nothing has. Why it failed, or ""."""
+        """Remove expired changes from the state, with a line in the history. Cheap where nothing has expired. Why it failed, or ""."""
 
         def edit() -> tuple[Sequence[Edit], None]:
             gone = self.state.expired(self._wall_clock())
             if not gone:
-                raise _NothingExpiredError  # somebody else has changed it meanwhile
+                raise _NothingExpiredError  # another change came first
             return gone, None
 
         if self._first_end[0] is not self.state:
@@ -268,7 +268,7 @@ class Store:
         return ""
 
     async def note(self, author: Author, action: str, outcome: str, detail: str = "", reason: str = "") -> bool:
-        """Write a journal line that changes nothing: what was refused or failed, or done elsewhere. Whether it could be written."""
+        """Write a journal line that changes nothing: an action refused, failed, or done elsewhere. Whether it could be written."""
         entry = self._entry(author, action, outcome, reason, detail=detail)
         async with self._turn:
             try:
@@ -295,7 +295,7 @@ class Store:
         """Make `state` durable; raises OSError, and then the old one is."""
         if published is not None:
             self._snapshots.keep(published)
-        if not self._path.exists():  # so that a journal with changes and no state file always means that somebody removed the file
+        if not self._path.exists():  # so that a journal with changes and no state file always means that the file was removed
             replace_file(self._files, self._path, encode_state(self.state))
         sequence = self._add(entry)
         dropped = state.snapshots[KEEP:]
@@ -342,7 +342,7 @@ class Store:
         return await trio.to_thread.run_sync(self._snapshots.read, sha256)
 
     async def edits_back_to(self, revision: int) -> list[Edit] | None:
-        """What must be changed for the state to be as of `revision`; None where the history does not reach back so far."""
+        """The edits that restore the state as of `revision`; None where the history does not reach back so far."""
         now = self.state.revision
         entries = await self.entries(range(revision + 1, now + 1))
         if len(entries) != now - revision:
@@ -368,7 +368,7 @@ class Store:
         return handle
 
     def _adopt(self) -> None:
-        """Take back what the journal has and the state has not, and read the published quotas; raises StateError."""
+        """Void the journal's lines that the state does not have, and read the published quotas; raises StateError."""
         uncommitted = self._journal.after(self.state.sequence)
         self._to_void += [(sequence, "the gateway stopped before the change was made") for sequence in uncommitted]
         self._journal.sequence = max(self._journal.sequence, self.state.sequence)

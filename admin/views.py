@@ -1,4 +1,4 @@
-"""Views: the answers of the API as types. OpenAPI is made from them, and they say what leaves the gateway and what does not.
+"""Views: the answers of the API as types. OpenAPI is made from them, and only their members leave the gateway.
 
 Those of limits and of rules have files of their own (`limit_views.py`, `rule_views.py`).
 """
@@ -15,7 +15,7 @@ from admin.state import PublishedQuotas
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """What a change would do to one topic."""
+    """The limits of one topic before and after a change."""
 
     protocol: str
     topic: str
@@ -37,7 +37,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class QuotasPublished(msgspec.Struct, frozen=True):
-    """Quotas are published: who, when, and how many topics have one."""
+    """The quotas published: their author and time, and how many topics have one."""
 
     published: PublishedQuotas
     revision: int
@@ -60,7 +60,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A page of what the gateway tells about itself."""
+    """A page of items that the gateway describes."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -75,20 +75,20 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It was done."""
+    """The action that was done."""
 
     done: str
 
 
 class Live(msgspec.Struct, frozen=True):
-    """The process is alive: its loop took a turn, in this many milliseconds."""
+    """The process is alive: its event loop took a turn in `turn_ms` milliseconds."""
 
     status: str
     turn_ms: float
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether traffic is served; reasons why not, and what to look at although it is, are told to whoever presents a token."""
+    """Whether traffic is served. With a token also: the reasons why not, and conditions that need an operator all the same."""
 
     ready: bool
     reasons: list[str] = []

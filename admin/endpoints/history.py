@@ -1,4 +1,4 @@
-"""`/v1/history`: every change with who, when, why, before and after; rolling back. `/v1/audit`: what was refused and failed, too."""
+"""`/v1/history`: every change with author, time, reason, before and after; rolling back. `/v1/audit`: also refused and failed requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEFORE: Final = Parameter("cursor", "count", "`next` of the page before", most=M
 
 
 def current_etag(context: Context) -> str:
-    """History only grows: the current revision says what a reader has seen, and what a rollback starts from."""
+    """An ETag of the current revision: the history only grows, so it stands for all that a reader has seen."""
     return etag(("history", context.store.revision))
 
 

@@ -1,4 +1,4 @@
-"""`/v1/limits`: what holds for each key, and the live change of one."""
+"""`/v1/limits`: the limits of each key, and the live change of one."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from limiter.rules.subject import Subject
 from limiter.topics import TopicName, topic_of_parts
 
 MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)
-RULES_ON_LOOP: Final = 200  # that are explained on the loop's thread: some 5 ms at most
+MAX_RULES_ON_LOOP: Final = 200  # rules explained on the loop's thread, in some 5 ms; more are explained on another
 SORTS: Final = ("name", "fill", "rate", "refused", "last_refused")
 
 
 def key_of_request(context: Context) -> TopicName:
-    """The key that the path names; raises ProblemError 422 where none can be called so."""
+    """The key that the path names; raises ProblemError 422 where no key can have that name."""
     names = context.request.path
     faults = [
         Fault(f"{{{name}}}", f"{len(value)} bytes; no broker takes more than {MAX_NAME_BYTES}")
@@ -42,14 +42,14 @@ def key_of_request(context: Context) -> TopicName:
         if len(value) > MAX_NAME_BYTES
     ]
     if faults:
-        raise invalid("there can be no such key", faults)
+        raise invalid("no key can have this name", faults)
     protocol = unquote(context.request.head.path.split("/")[3])  # of /v1/limits/rocketmq/{topic}
     return topic_of_parts(protocol, list(names.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose messages are asked about; None: not said. `operation` None: whatever the key is for."""
+    """The sender asked about; None: not given. `operation` None: all that the key is for."""
 
     listener: str | None = None
     client: str | None = None
@@ -91,7 +91,7 @@ def is_address(text: str) -> bool:
 
 
 def holding(context: Context, name: TopicName, sender: Sender = ANYBODY) -> list[tuple[str, Effective]]:
-    """What holds for a key, with its operation."""
+    """The limits of a key, with their operation."""
     rules = context.store.rules()
     return [
         (operation, effective) for operation in operations_of(name, sender) for effective in rules.matched(sender.subject(name, operation))
@@ -106,13 +106,13 @@ def operations_of(name: TopicName, sender: Sender) -> tuple[str, ...]:
 
 
 def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
-    """What a key's ETag is made of."""
+    """The parts of a key that its ETag covers."""
     levels = [level_of(effective, operation=operation) for operation, effective in holding(context, name)]
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
 async def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
-    """What goes through now, by protocol, topic and operation."""
+    """The current rates, by protocol, topic and operation."""
     return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in await context.gateway.topics()}
 
 
@@ -123,12 +123,12 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
     topic = next(things, name.text())  # or the group it names
 
     def level(operation: str, effective: Effective) -> Level:
-        known = bool(effective.thing) or effective.per == "rule"  # else whose bucket it would be is not said
-        state = context.gateway.judge.state_of(effective.identity, context.request.now) if known else None
+        one_bucket = bool(effective.thing) or effective.per == "rule"  # else the sender was not given, and each has its own
+        state = context.gateway.judge.state_of(effective.identity, context.request.now) if one_bucket else None
         if state is None or state.operation != operation:
             return level_of(effective, operation=operation)
-        told = rates.get((name.protocol, effective.thing, operation)) if effective.per == "topic" else None
-        return level_of(effective, usage_of(state, told, context.seconds_at), operation)
+        now = rates.get((name.protocol, effective.thing, operation)) if effective.per == "topic" else None
+        return level_of(effective, usage_of(state, now, context.seconds_at), operation)
 
     view = KeyLimit(
         protocol=name.protocol,
@@ -144,13 +144,13 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
 
 
 def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effective]]) -> list[str]:
-    """Why a live change of this key may not do what was meant by it: nothing comes through here, or no rule is for it."""
+    """Why a live change of this key may have no effect: no listener for it, or no rule."""
     if key_target(name) not in context.store.state.keys:
         return []
     remarks = []
     spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
     if name.protocol not in spoken:
-        remarks.append(f"no listener speaks {name.protocol}: nothing comes through this gateway that the change could hold for")
+        remarks.append(f"no listener speaks {name.protocol}: no message of this key comes through this gateway")
     if any(effective.rule.name == UNRULED.name for _, effective in found):
         remarks.append(f"no rule is for this key (rule: {UNRULED.name}): the change alone limits it, until it is taken back")
     return remarks
@@ -162,7 +162,7 @@ async def explanation_of(context: Context, name: TopicName, sender: Sender, leve
     found: list[Explained] = []
     for operation in operations_of(name, sender):
         subject = sender.subject(name, operation)
-        if len(rules.rules) <= RULES_ON_LOOP:
+        if len(rules.rules) <= MAX_RULES_ON_LOOP:
             levels = explain(rules, subject)
         else:
             levels = await trio.to_thread.run_sync(explain, rules, subject)
@@ -218,8 +218,8 @@ async def list_limits(context: Context) -> Answer:
     items: list[LimitInUse] = []
     seen: set[TopicName] = set()
     for state in await context.states():
-        told = rates.get((state.protocol, state.thing, state.operation)) if state.per == "topic" else None
-        items.append(in_use(state, usage_of(state, told, context.seconds_at)))
+        now = rates.get((state.protocol, state.thing, state.operation)) if state.per == "topic" else None
+        items.append(in_use(state, usage_of(state, now, context.seconds_at)))
         if state.name is not None:
             seen.add(state.name)
     rules = context.store.rules()
@@ -271,7 +271,7 @@ SORTERS: Final = {
 }
 
 KEY_PARAMETERS: Final = (
-    Parameter("explain", "flag", "say for each level what lost and why, and on which levels nothing holds"),
+    Parameter("explain", "flag", "explain each level: the rules that do not hold and why, and levels without a limit"),
     Parameter("listener", "text", "for messages that come by this listener"),
     Parameter("client", "text", "for messages from this client address"),
     Parameter("user", "text", "for messages of this user"),
@@ -279,7 +279,7 @@ KEY_PARAMETERS: Final = (
     Parameter("operation", "text", "produce or consume alone", choices=OPERATIONS),
 )
 LIST_PARAMETERS: Final = (
-    Parameter("protocol", "text", "only this protocol's", choices=PROTOCOLS),
+    Parameter("protocol", "text", "only limits of this protocol", choices=PROTOCOLS),
     QUERY,
     Parameter("sort", "text", "name; or fill (emptiest first), rate, refused, last_refused (largest and latest first)", choices=SORTS),
     LIMIT,
@@ -292,7 +292,7 @@ ROUTES: Final[list[Route]] = [
         route
         for template in (f"/v1/limits/{names.path}" for names in PROTOCOL_NAMES.values())
         for route in (
-            Route("GET", template, Role.VIEWER, get, "What holds for a key, used or not, and why", answer=KeyLimit,
+            Route("GET", template, Role.VIEWER, get, "The limits of a key, used or not, and why they hold", answer=KeyLimit,
                   parameters=KEY_PARAMETERS),
             Route("PUT", template, Role.OPERATOR, put, "Change a key's limit live", answer=KeyLimit | Preview, body=LimitBody,
                   parameters=WRITE_PARAMETERS, conditional=True),

@@ -57,11 +57,11 @@ async def reload(context: Context) -> Answer:
             "the configuration cannot be used; the last good one stays in force", [Fault("", text) for text in error.errors]
         ) from error
     except TokenError as error:
-        raise ProblemError(422, "invalid", f"{error}; the tokens that were good stay good") from error
-    return Answer(done, reason=said(body.reason))
+        raise ProblemError(422, "invalid", f"{error}; the tokens valid so far stay valid") from error
+    return Answer(done, reason=text_of(body.reason))
 
 
-def said(reason: object) -> str:
+def text_of(reason: object) -> str:
     """A body's reason; "" where it gives none."""
     return reason if isinstance(reason, str) else ""
 
@@ -69,10 +69,12 @@ def said(reason: object) -> str:
 async def drain(context: Context) -> Answer:
     body = decode(context.request.body, ConfirmBody)
     if not body.confirm:
-        raise invalid("draining ends the gateway", [Fault("/confirm", 'send {"confirm": true}; there is no way back')])
+        raise invalid("draining ends the gateway", [Fault("/confirm", 'send {"confirm": true}; it cannot be undone')])
     context.gateway.drain()
     return Answer(
-        Done("draining: no new connections, what is in flight is finished, then the gateway ends"), status=202, reason=said(body.reason)
+        Done("draining: no new connections are accepted, requests in flight are finished, then the gateway ends"),
+        status=202,
+        reason=text_of(body.reason),
     )
 
 
@@ -96,7 +98,7 @@ async def metrics(context: Context) -> Answer:
 
 
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, what to look at, and what needs a restart",
+    Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, with its warnings and the settings that need a restart",
           answer=dict[str, Any]),
     Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any]),
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,

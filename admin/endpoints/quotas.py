@@ -1,6 +1,6 @@
 """`/v1/quotas`: the published quota snapshot, read and swapped as a whole (`docs/design/contract.md` 9).
 
-What is read can be written back as it is. Before anything was published the answer is a snapshot of no quotas.
+The answer can be written back as it is. Before the first publication it is a snapshot without quotas.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def view(context: Context, name: str) -> RuleView:
 
 
 def configured(context: Context, name: str) -> tuple[Any, ...]:
-    """What a rule's ETag is made of; of a rule that is gone its live change is left."""
+    """The parts of a rule that its ETag covers; of a rule that is gone only its live change is left."""
     known = [found for found in views(context) if found.name == name]
     return (known, context.store.state.rules.get(name))
 
@@ -54,7 +54,7 @@ def answer(context: Context, name: str) -> Answer:
 
 
 def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
-    """The rules with what their candidates have counted, which is no part of their ETag."""
+    """The rules with the counts of their candidates, which are no part of the ETag."""
     counts = context.gateway.judge.candidates(context.request.now)
     return [
         with_fields(each, candidate_usage=candidate_usage(counts[each.name], context.seconds_at))
@@ -90,7 +90,7 @@ async def put(context: Context) -> Answer:
 
 
 async def promote(context: Context) -> Answer:
-    """Make the rule's candidate its limit. The candidate is gone then; a rollback brings it back."""
+    """Make the rule's candidate its limit, and remove the candidate; a rollback restores both."""
     name = name_of(context)
     view(context, name)
     body = decode(context.request.body, ReasonBody)
@@ -135,6 +135,6 @@ ROUTES: Final[list[Route]] = [
           parameters=WRITE_PARAMETERS, conditional=True),
     Route("POST", "/v1/rules/{name}:promote", Role.OPERATOR, promote, "Make a rule's candidate its limit", answer=RuleView | Preview,
           body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True, statuses=(200,)),
-    Route("DELETE", "/v1/rules/{name}", Role.OPERATOR, delete, "Return a rule to what the file says", answer=RuleView | RuleList | Preview,
+    Route("DELETE", "/v1/rules/{name}", Role.OPERATOR, delete, "Take a rule's live change back", answer=RuleView | RuleList | Preview,
           parameters=WRITE_PARAMETERS, conditional=True),
 ]  # fmt: skip

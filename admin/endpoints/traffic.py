@@ -1,4 +1,4 @@
-"""`/v1/topics`, `/v1/connections`, `/v1/listeners`: what goes through the gateway now, as the gateway tells it."""
+"""`/v1/topics`, `/v1/connections`, `/v1/listeners`: the traffic through the gateway, as the gateway describes it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from admin.views import Done, Items
 from limiter.rules.rule import PROTOCOLS
 
 JSONObject = dict[str, Any]
-SEARCHED: Final = 100  # items searched in one go: 0.7 ms (measured 2026-11)
-PROTOCOL: Final = Parameter("protocol", "text", "only this protocol's", choices=PROTOCOLS)
+SLICE_ITEMS: Final = 100  # items searched between two turns of the loop; 0.7 ms (measured 2026-11)
+PROTOCOL: Final = Parameter("protocol", "text", "only items of this protocol", choices=PROTOCOLS)
 TOPIC_SORTS: Final = {
     "name": None,
     "rate": "received_per_second",
@@ -28,18 +28,18 @@ TOPIC_SORTS: Final = {
 
 
 def _words(item: JSONObject) -> list[str]:
-    """Every text in it, those of its objects (a client's own name, the rule that holds it) too."""
+    """Every text in the item, and in its objects (a client's own name, the rule that holds it)."""
     inner = [word for value in item.values() if isinstance(value, dict) for word in _words(value)]
     return [value for value in item.values() if isinstance(value, str)] + inner
 
 
 async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObject]:
-    """The items that have what `q` asks for in a text of theirs; all of them without `q`. In slices."""
+    """The items with a text that contains `q`; all of them without `q`. Searched in slices."""
     if not request.query.get("q"):
         return items
     found: list[JSONObject] = []
-    for first in range(0, len(items), SEARCHED):
-        found += [item for item in items[first : first + SEARCHED] if matches(request, *_words(item))]
+    for first in range(0, len(items), SLICE_ITEMS):
+        found += [item for item in items[first : first + SLICE_ITEMS] if matches(request, *_words(item))]
         await trio.lowlevel.checkpoint()
     return found
 
@@ -58,7 +58,7 @@ async def topics(context: Context) -> Answer:
 
 
 async def connections(context: Context) -> Answer:
-    """Describes those of the page alone; with `q` all, for what it asks for may be in any text of theirs."""
+    """Describes only the connections of the page; with `q` all of them, as any of their texts may contain it."""
     request, gateway = context.request, context.gateway
     protocol = request.query.get("protocol")
     numbers = [number for number, its in gateway.connections().items() if protocol in (None, its)]
@@ -102,7 +102,7 @@ async def listeners(context: Context) -> Answer:
 
 
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
-REASON: Final = Parameter("reason", "text", "why; told to the client and kept in the audit")
+REASON: Final = Parameter("reason", "text", "the reason; sent to the client and kept in the audit")
 SORT: Final = Parameter("sort", "text", "name, or the largest first: rate, forwarded, refused, bytes, waiting", choices=tuple(TOPIC_SORTS))
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
@@ -110,7 +110,7 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck", answer=Items,
           parameters=(PROTOCOL, QUERY, LIMIT, CURSOR)),
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),
-    Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection, in its protocol's words", answer=Done,
+    Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,
           parameters=(DRY, REASON)),
     Route("GET", "/v1/listeners", Role.VIEWER, listeners, "Listeners with their real ports", answer=Items),
 ]  # fmt: skip

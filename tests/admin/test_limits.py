@@ -440,5 +440,5 @@ async def test_a_change_of_a_key_that_nothing_limits_must_bring_a_rate(api: Cont
     path = "/v1/limits/amqp/%2F/free/k"
     answer = await api.ask("PUT", f"{path}?force=1", {"action": "drop"})
     assert answer.status == 422
-    assert "say a rate" in str(answer.json())
+    assert "give a rate" in str(answer.json())
     assert (await api.ask("PUT", f"{path}?force=1", {"messages": "5/s", "action": "drop"})).status == 200

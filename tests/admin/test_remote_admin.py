@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from admin.remote_admin import TELL_EVERY_NS, LimitRequestService
+from admin.remote_admin import LOG_EVERY_NS, LimitRequestService
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
@@ -163,7 +163,7 @@ async def test_who_may_not_is_noted_once_a_second_with_a_count(api: Control) -> 
     service = LimitRequestService(api.gateway, api.store, api.clock, lambda: now[0])
     for _ in range(5):
         await service.turn_away("9003", "10.0.0.7 is not in this listener's remote_admin.allow", *WHO)
-    now[0] += TELL_EVERY_NS
+    now[0] += LOG_EVERY_NS
     await service.turn_away("9002", "10.0.0.7 is not in this listener's remote_admin.allow", *WHO)
     last, first = await api.store.lines(10, 10)
     assert (first.by, first.address, first.action, first.outcome) == ("nobody", "10.0.0.7", "9003", "refused")

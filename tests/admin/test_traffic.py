@@ -63,7 +63,7 @@ async def test_nothing_is_searched_where_nothing_is_searched_for(api: Control, s
 
 
 async def test_a_search_gives_the_loop_its_turns(api: Control, searched: list[tuple[str, ...]]) -> None:
-    connect(api, 10 * traffic.SEARCHED)
+    connect(api, 10 * traffic.SLICE_ITEMS)
     most = seen = 0
 
     class Steps(trio.abc.Instrument):
@@ -76,7 +76,7 @@ async def test_a_search_gives_the_loop_its_turns(api: Control, searched: list[tu
     trio.lowlevel.add_instrument(steps)
     assert (await api.ask("GET", "/v1/connections?q=nowhere")).json()["total"] == 0
     trio.lowlevel.remove_instrument(steps)
-    assert (len(searched), most) == (10 * traffic.SEARCHED, traffic.SEARCHED)
+    assert (len(searched), most) == (10 * traffic.SLICE_ITEMS, traffic.SLICE_ITEMS)
 
 
 async def test_one_connection_is_found_without_the_others(api: Control) -> None:
