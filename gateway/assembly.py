@@ -19,7 +19,7 @@ What all sessions share stands in `Shared`: the judge, the accounts, the configu
 in `ListenerConfig`. What belongs to one client stands in `Session`: its two channels and what is assembled here, which is one conversation
 (the protocol's state), one pipeline and two credits.
 
-To add a broker protocol: `gateway/protocols/__init__.py` (PROTOCOLS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its
+To add a broker protocol: `gateway/protocols/__init__.py` (RECORDS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its
 name in `limiter/rules/rule.py`. An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint:
 `admin/endpoints/__init__.py` (ROUTES).
 """

@@ -303,7 +303,7 @@ class Conversation:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def settled(self) -> bool:
-        """Whether the client waits for nothing that was forwarded, as far as the protocol lets us know (used for draining)."""
+        """Whether the client waits for no answer to what was forwarded, as far as the protocol can tell (used for draining)."""
         return True
 
     def knows_answers(self) -> bool:
@@ -311,7 +311,7 @@ class Conversation:
         return False
 
     def answers_all(self) -> bool:
-        """Whether the broker answers all that `settled` waits for; where it may not, one that falls silent has answered what it will."""
+        """Whether the broker answers all that `settled` waits for. Where it may not, a silent broker has answered what it will."""
         return True
 
     def close_frames(self, reason: str) -> tuple[bytes, bytes]:

@@ -1,8 +1,9 @@
 """LimitDeliveries: the way back, from the broker to the client, as far as it is limited.
 
-Most of what a broker says passes without a stop. Deliveries that a rule limits wait at the conversation (`Conversation.ask`) for a
-verdict of the same judge, on the same executor, as a batch of their own; a session has at most one of these out, and reads nothing from
-its broker meanwhile, so nothing overtakes. What is refused stays parked at the conversation, which says when to ask again (`ask_due`).
+Most of what a broker sends passes without a stop. Deliveries that a rule limits wait in the conversation (`Conversation.ask`) for a
+verdict. They go to the same judge, on the same executor, as a batch of their own. A session has at most one such batch with the judge
+and reads nothing from its broker meanwhile, so nothing overtakes. What is refused stays parked in the conversation, which says when to
+ask again (`HeldBudget.ask_due`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class LimitDeliveries:
         self.batch: Batch | None = None  # under way with the judge
 
     def ask(self, owner: object, now: int) -> Batch | None:
-        """A batch to be submitted to the judge now; None: there is nothing to ask, or one is out."""
+        """A batch to be submitted to the judge now; None where there is nothing to ask, or a batch is with the judge."""
         if self.batch is not None or self.budget.ask_due > now:
             return None
         parts = self.conversation.ask(now)
@@ -44,14 +45,14 @@ class LimitDeliveries:
         self.conversation.deliver(now)
 
     def may_read(self, *, memory_full: bool, last_words: bool) -> bool:
-        """Whether more may come from the broker. `last_words`: it has closed, and what is there is all that is left."""
+        """Whether to read the broker. `last_words`: it has closed, and what is in the socket is all that is left."""
         if self.batch is not None:
             return False
         parked = self.budget.parked_bytes
         return parked == 0 or last_words or (parked < self.hold_bytes and not memory_full)
 
     def read_bytes(self, most: int) -> int:
-        """How much to read from the broker at once: near the bound only little, or one read would go far beyond it."""
+        """How much to read from the broker at once, `most` at most: little near the bound, or one read would go far beyond it."""
         parked = self.budget.parked_bytes
         return most if parked == 0 else min(most, max(self.hold_bytes - parked, MIN_READ_BYTES))
 

@@ -1,8 +1,8 @@
 """What travels down the pipeline: a batch of parts.
 
 A **batch** is what one read of one client's socket held, as far as it could be decoded. A **part** is a stretch of those bytes that has
-one fate: requests alike (judged in one step), bytes that nobody limits, or the rest of a body whose beginning was in an earlier read.
-Parts never copy bytes; contiguous parts that pass leave as one slice of the bytes they came in.
+one fate: requests alike, which are judged in one step; bytes that no rule limits; or the rest of a body that began in an earlier read.
+Parts never copy bytes. Contiguous parts that pass leave as one slice of the bytes they came in.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ class Part(Request):
         self.passed = 0
 
     def release_slots(self, ended: list[Ending]) -> None:
-        """It will not be answered, or not be forwarded: the slots it holds, if any, are free."""
+        """The part will not be answered, or not be forwarded: the slots that it holds, if any, are free again."""
         flight = self.flight
         if flight is not None:
             self.flight = None
             end(ended, flight, flight.left, GIVEN_UP)
 
     def requeue_without_slots(self, ended: list[Ending]) -> bool:
-        """It has passed but must wait behind others: if it holds slots they go back, or who waits before it might wait for these. Then it
-        is judged again when its turn comes, for slots alone."""
+        """The part has passed the judge but must wait behind others. Slots that it holds go back, or the parts before it might wait for
+        just these; then it is judged again when its turn comes, for slots alone. Whether that was so."""
         if self.flight is None:
             return False
         self.release_slots(ended)

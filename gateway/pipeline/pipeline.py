@@ -2,10 +2,9 @@
 
     Decode ──► Credit ──► RateLimit ──► Forward
 
-A handler takes a batch and lets it go on (`carry` returns True) or keeps it (False) until whoever it waits for calls
-`Pipeline.resume`. Only RateLimit ever keeps one, while the judge on the limiter's executor looks at it: what is offloaded is a pure
-function over a batch, awaited in place, never a handler on a thread of its own (Netty tried that and deprecated it). A pipeline has at
-most one batch under way, so nothing overtakes.
+A handler takes a batch and lets it go on (`carry` returns True), or keeps it (False) until `Pipeline.resume` is called. Only RateLimit
+ever keeps one, while the judge looks at it on the limiter's executor. What runs there is a pure function over a batch, never a handler on
+a thread of its own: Netty tried that and deprecated it. A pipeline has at most one batch under way, so nothing overtakes.
 
 Handlers are synchronous, hold no socket and are tested without one.
 """
@@ -25,7 +24,7 @@ class Batch:
         self.data = data
         self.now = now
         self.parts: list[Part] = []
-        self.requests: list[Part] = self.parts  # those of them that need a verdict, once RateLimit has looked; the same list where all do
+        self.requests: list[Part] = self.parts  # those that need a verdict, as RateLimit has found; the same list where all do
 
     def __repr__(self) -> str:
         return f"<Batch {len(self.parts)} parts, {len(self.requests)} to judge, {len(self.data)} bytes>"

@@ -1,7 +1,7 @@
 """Block: hold the refused part and stop reading its client until it may pass, as a broker short of memory does.
 
-AMQP clients wait as long as it takes (and are told: `connection.blocked`). RocketMQ's give a request up after 3 s: there the conversation
-has no more `patience_ns` than that allows, and then the part is rejected.
+AMQP clients wait as long as it takes, and are told so (`connection.blocked`). RocketMQ's clients give a request up after 3 s. So their
+conversation's `patience_ns` is shorter than that, and then the part is rejected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Close: refuse by closing what the request came on, saying why: an AMQP channel (`channel.close` 506), a RocketMQ connection.
 
-For clients that must notice. What the client had sent behind the refused request goes nowhere, as after a close by the broker itself.
+For clients that must notice. What the client had sent behind the refused request is lost, as after a close by the broker itself.
 """
 
 from __future__ import annotations

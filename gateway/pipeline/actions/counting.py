@@ -1,4 +1,4 @@
-"""What became of a refused part, and how it is counted: of its key, and of the limit it was over. The common ground of the actions."""
+"""Counts what became of a refused part: for its key, and for the limit it was over. All actions use it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Delay: hold the refused part up to the rule's `max_delay`, then reject it.
 
-RocketMQ holds that request only; AMQP holds its channel. Clients time out (RocketMQ sends after 3 s, some AMQP clients' writes after
-10 s), so a delay ends in an answer, passed or refused; only an AMQP channel without confirms, to which nothing can be answered, goes on
-waiting unless the rule's `fallback` says otherwise.
+In RocketMQ that request alone is held, in AMQP its channel. Clients time out: RocketMQ's sends after 3 s, writes of some AMQP clients
+after 10 s. So a delay ends in an answer, and the request is passed or refused. An AMQP channel without confirms takes no answer: it goes
+on waiting unless the rule's `fallback` says otherwise.
 """
 
 from __future__ import annotations

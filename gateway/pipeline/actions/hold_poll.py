@@ -1,7 +1,7 @@
-"""Keep: hold a request for messages that is over its limit until it may pass, or its client can wait no longer.
+"""Hold a poll (a request for messages) that is over its limit until it may pass, or its client can wait no longer.
 
-Not an action of its own: whatever the rule's `action` says, consumers are only ever held. At the end of its time the request is refused,
-which here is to say that there is nothing for now.
+Not an action that a rule can name: consumers are held whatever the rule's `action` is. At the end of its time the poll is refused, which
+means an answer that there is no message for now.
 """
 
 from __future__ import annotations

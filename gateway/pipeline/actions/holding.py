@@ -1,8 +1,9 @@
-"""Wait: keep a refused part until the judge may let it pass. The common ground of `delay`, `block` and of refusals that cannot be said.
+"""Hold a refused part until the judge may let it pass: what `delay`, `block` and refusals that cannot be said have in common.
 
-Not an action of its own. When to ask again: after the true wait, but never sooner than REJUDGE_AFTER (a bucket of 1,000/s frees a
-message each millisecond; asking for each would cost more than it brings) and never later than REJUDGE_WITHIN (a limit raised
-by an operator must free what waits "within 0.5 s", issue 3).
+Not an action that a rule can name. The part is judged again after the wait that the judge has named, within two bounds:
+
+* not sooner than REJUDGE_AFTER_NS: a bucket of 1,000/s frees a message each millisecond; asking for each costs more than it brings;
+* not later than REJUDGE_WITHIN_NS: a limit that an operator raises must free what waits within 0.5 s.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
 
-REJUDGE_AFTER_NS: Final = 2_000_000  # 2 ms; a bucket holds at least 20 ms of its rate (`sluice check` warns below), so no token is lost
-REJUDGE_WITHIN_NS: Final = 100_000_000  # 100 ms; a guess between the promise of 0.5 s and the cost of asking
+REJUDGE_AFTER_NS: Final = 2_000_000  # 2 ms; no token is lost, since a bucket holds at least 20 ms of its rate (`sluice check` warns below)
+REJUDGE_WITHIN_NS: Final = 100_000_000  # 100 ms; between the promise of 0.5 s and the cost of asking; a guess
 
 
 def due(now: int, wait_ns: int) -> int:

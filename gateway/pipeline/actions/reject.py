@@ -1,7 +1,8 @@
 """Reject: tell the client at once, in its protocol's own words.
 
-Where no truthful refusal exists (an AMQP channel without confirms), the rule's `fallback` says what happens: the part waits for its turn
-(delay, the default), its channel is closed (close), or it is lost without a word (drop), the last only where no transaction counts on it.
+Where no truthful refusal exists (an AMQP channel without confirms), the rule's `fallback` says what happens. The part waits for its turn
+(delay, the default), its channel is closed (close), or the part is lost without a word (drop). The last is possible only where no
+transaction counts on the part.
 """
 
 from __future__ import annotations

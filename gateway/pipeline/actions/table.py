@@ -36,7 +36,7 @@ def apply_action(conversation: Conversation, part: Part, now: int) -> None:
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
         hold_poll(conversation, part, now)
-    elif rule.action == "reject":  # what most do, and in a flood: found in the table it costs compiled code 300 instructions more
+    elif rule.action == "reject":  # the commonest, and the one of floods: a look into the table costs compiled code 300 instructions more
         reject(conversation, part, now)
     else:
         ACTIONS[rule.action](conversation, part, now)

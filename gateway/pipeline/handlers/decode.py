@@ -1,9 +1,9 @@
 """Decode: bytes to parts, never more than there is credit for.
 
-The naive way decodes all of a read and queues what cannot go on; then a paused reader overshoots by one read per connection. Instead
-the undecoded rest stays bytes (`rest`) and decoding stops at `room`, so a connection holds at most one read plus one incomplete frame.
-Small pieces of a large frame are collected without joining them each time (`need`), or a client that sends one byte at a time would
-cost a copy of the frame per byte.
+The naive way decodes all of a read and queues what cannot go on. Then a paused reader overshoots by one read per connection. Instead
+decoding stops at `room` and the rest stays bytes (`rest`): a connection holds at most one read and one incomplete frame. Small pieces of
+a large frame are collected and joined once (`need`). Joined at each read, they would cost a copy of the frame per byte where a client
+sends one byte at a time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Decode(Handler):
         self.at = 0  # where decoding goes on in `rest`; not 0 only while `pending`, so that what waits for room is not copied
         self.later: list[bytes] = []  # bytes after `rest`, not worth joining before `conversation.need` are there
         self.later_bytes = 0
-        self.pending = False  # decoding stopped for want of room: call again without new bytes
-        self.publishes = False  # the client has sent messages of its own: not only fetched them, or sent back what it had fetched
+        self.pending = False  # decoding stopped because there was no room: it goes on without new bytes
+        self.publishes = False  # the client has sent messages of its own, beyond fetching them and sending back what it had fetched
 
     def carry(self, batch: Batch) -> bool:
         data = batch.data
@@ -50,7 +50,7 @@ class Decode(Handler):
         room = min(self.credit.credit, MAX_REQUESTS_PER_TURN)
         at = 0
         requests = 0
-        fault = False  # there is one behind what the bridge brought, which goes its way first: the next call meets it again
+        fault = False  # bad bytes stand behind what the bridge brought; that goes its way first, and the next call meets the fault again
         try:
             if self.rest or self.later:
                 if data and not self.pending and not self.later and len(self.rest) <= JOIN_REST_BELOW_BYTES:

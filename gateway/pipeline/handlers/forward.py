@@ -1,8 +1,8 @@
 """Forward: what was admitted leaves as the bytes it came in.
 
-Contiguous parts leave as one slice; the channel sends all slices of a turn with one system call. The forwarder has handled a request
-when the broker's socket has taken its bytes; until then the limiter's credit towards it stays spent, and that pressure travels back to
-the reader.
+Contiguous parts leave as one slice, and the channel sends all slices of a turn with one system call. A request is handled when the
+broker's socket has taken its bytes. Until then the limiter's credit towards the forwarder stays spent, and so the reader feels a slow
+broker.
 """
 
 from __future__ import annotations

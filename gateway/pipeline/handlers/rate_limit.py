@@ -1,8 +1,8 @@
 """RateLimit: asks the judge, then settles every part by its verdict.
 
 `carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once and
-calls `resume` when the verdicts are there. What passes is admitted, what is refused turns round here, phrased by the protocol, in the
-way its rule says (`ACTIONS`). Parts are settled in the order they came, so nothing overtakes within an ordering key.
+calls `resume` when the verdicts are there. What passes is admitted. What is refused gets its rule's action here (`ACTIONS`), phrased by the
+protocol. Parts are settled in the order they came, so nothing overtakes within an ordering key.
 """
 
 from __future__ import annotations

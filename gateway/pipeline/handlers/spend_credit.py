@@ -1,4 +1,4 @@
-"""Credit: one is spent for every request that is passed on to the limiter; the reader waits when none is left.
+"""SpendCredit: one credit is spent for every request that is passed on to the limiter. The reader waits when none is left.
 
 Counted next to the client, before the limiter, or refusals would pile up uncounted (`docs/design/limiter.md` 6). Only the reader waits: its
 socket is not read while the credit is used up, and TCP does the rest.
