@@ -7,15 +7,15 @@
         (`limiter.leases.leased_bucket`); nobody waits              RedisOwner.ask ───────────────────────────────►  one script per bucket,
                                                       Judge.granted ◄── slices ◄────────────────────   all in one round trip
 
-The naive way is to ask Redis for every message: each then costs a journey, and stands still when Redis does. Here the thread asks for the
-next 50 to 100 ms of each bucket in use, and what decides never waits for it: what both touch is what is in hand, under the judge's lock.
+The naive way is to ask Redis for every message: each then costs a round trip, and stands still when Redis does. Here the thread asks for
+the next 50 to 100 ms of each bucket in use, and a decision never waits for it. Both touch only what is in hand, under the judge's lock.
 
 **An outage** is any round without an answer, whatever the reason (`outages.REASONS`). From then on each gateway goes on with its
-last share (`Lease.orphan`), and tries again after AGAIN_S, twice as long each time, up to MOST_AGAIN_S. An outage that outlasts one round
-is said in the log, once, and so is its end. A round that hangs (a resolver that does not answer, bytes that trickle in) is an outage
-too: `watch`, called by the loop several times a second, sees it.
+last share (`Lease.orphan`), and tries again after RETRY_S, twice as long each time, up to MAX_RETRY_S. An outage that outlasts one round
+is logged once, and so is its end. A round that hangs (a resolver that does not answer, bytes that trickle in) is an outage too: `watch`,
+called by the loop several times a second, sees it.
 
-**What Redis has lost** is told to it again: where each bucket was when this gateway asked before, and what came in since (`_begin`). Time
+**What Redis has lost** is sent to it again: the level of each bucket at this gateway's last ask, and what came in since (`_begin`). Time
 without Redis does not count, because then each gateway has used its share.
 """
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
 
 ROUND_S: Final = 0.05  # docs/design/limiter.md 7: slices are for the next 50 to 100 ms
-MOST_ASKS: Final = 1024  # per round, some 40 ms of it (measured 2026-11): more buckets than that take turns, those that want most first
+MAX_ASKS: Final = 1024  # buckets; of one round, some 40 ms of it (measured 2026-11): of more, those that want most come first
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
-AGAIN_S: Final = 0.1
-MOST_AGAIN_S: Final = 1.0  # what a try costs is one connection
-HANGS_NS: Final = 250_000_000  # beyond four time-outs (connect, show, two asks): then nobody waits for it any more (a guess)
-REMEMBERED_NS: Final = 10 * SECOND  # for so long at least a gateway knows where a bucket was that it does not ask for any more
-MOST_REMEMBERED: Final = 50_000  # buckets, twice: 20 MB (a guess)
-SHORTEST_OUTAGE: Final = 2  # rounds without an answer, from which on the log says so
+RETRY_S: Final = 0.1  # seconds; before the first attempt in an outage; doubles; a guess
+MAX_RETRY_S: Final = 1.0  # seconds; between two attempts: each costs one connection; a guess
+HANGS_NS: Final = 250_000_000  # ns; beyond four time-outs (connect, show, two asks), after which a round counts as hanging; a guess
+REMEMBERED_NS: Final = 10 * SECOND  # ns; for so long at least the level of a bucket is known that is not asked for any more; a guess
+MAX_REMEMBERED: Final = 50_000  # buckets, twice; whose levels are known: 20 MB; a guess
+MIN_OUTAGE: Final = 2  # rounds; without an answer, from which on an outage is logged; a guess
 LATENCY_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # seconds
 
 
@@ -79,7 +79,7 @@ class Fleet:
         self._begun_at = 0  # of the round under way; 0: none is
         self._show_at = 0
         self._fewer_since = 0  # fewer gateways than `lease.members` have shown themselves; 0: that is not so
-        self._left: dict[Identity, tuple[Slice, int]] = {}  # where each bucket was, and when, by a clock that stands still without Redis
+        self._left: dict[Identity, tuple[Slice, int]] = {}  # each bucket's last answer, and when, by a clock that stands still in outages
         self._left_before: dict[Identity, tuple[Slice, int]] = {}
         self._forget_at = 0
         self._stop = threading.Event()
@@ -102,13 +102,13 @@ class Fleet:
             except Exception as error:  # a fault of ours must not end the thread: that would be an outage for ever
                 self.lease.orphan(started)
                 log.failure("fleet_failed", error)
-                rest_s = MOST_AGAIN_S
-        with suppress(OwnerGoneError):  # the others will find out
+                rest_s = MAX_RETRY_S
+        with suppress(OwnerGoneError):  # the others will notice
             self.owner.show(leave=True)
         self.owner.close()
 
     def round(self, now: int) -> float:
-        """Ask for all that is wanted, and hand out what comes; the seconds to rest after that."""
+        """Ask for all that is wanted, and hand out the answers. Returns the seconds to rest after that."""
         self._begun_at = now
         try:
             if self._lost_at != 0 or now >= self._show_at or self.lease.gone_at != 0:
@@ -126,7 +126,7 @@ class Fleet:
         return max(pause_s - took_s, took_s)  # at most half of one core, however much there is to ask
 
     def _count_gateways(self, there: int, now: int) -> None:
-        """Who joins counts at once, who is missed only after SEEN_S: a Redis that was restarted has seen nobody yet."""
+        """A gateway that joins counts at once; one that is missing, only after SEEN_S: a restarted Redis has seen none yet."""
         if there >= self.lease.members:
             self._fewer_since = 0
         elif self._fewer_since == 0:
@@ -143,14 +143,14 @@ class Fleet:
 
     def _ask(self, now: int) -> None:
         wanted = self._judge.asks(now)
-        if len(wanted) > MOST_ASKS:
+        if len(wanted) > MAX_ASKS:
             wanted.sort(key=wish_of, reverse=True)
-            self._judge.granted([(bucket, 0, 0) for bucket, _, _ in wanted[MOST_ASKS:]], now)
-            self.put_off += len(wanted) - MOST_ASKS
-            del wanted[MOST_ASKS:]
+            self._judge.granted([(bucket, 0, 0) for bucket, _, _ in wanted[MAX_ASKS:]], now)
+            self.put_off += len(wanted) - MAX_ASKS
+            del wanted[MAX_ASKS:]
         for first in range(0, len(wanted), ASKS_AT_ONCE):
             some = wanted[first : first + ASKS_AT_ONCE]
-            asks = [self._worded(bucket, messages, size, now) for bucket, messages, size in some]
+            asks = [self._ask_for(bucket, messages, size, now) for bucket, messages, size in some]
             started = time.perf_counter()
             slices = self.owner.ask(asks)
             self._observe(time.perf_counter() - started)
@@ -160,17 +160,17 @@ class Fleet:
             there = now - self._away_ns
             for ask, slice_ in zip(asks, slices, strict=True):
                 self._left[ask.identity] = (slice_, there)
-        if now >= self._forget_at or len(self._left) > MOST_REMEMBERED:
+        if now >= self._forget_at or len(self._left) > MAX_REMEMBERED:
             self._forget_at = now + REMEMBERED_NS
             self._left_before, self._left = self._left, {}
 
-    def _worded(self, bucket: Bucket, messages: int, size: int, now: int) -> Ask:
+    def _ask_for(self, bucket: Bucket, messages: int, size: int, now: int) -> Ask:
         identity = bucket.effective.identity
         rates = rates_for(bucket.rule.limit, self.lease.members)
         return Ask(identity, rates, messages, size, self._begin(identity, rates, now))
 
     def _begin(self, identity: Identity, rates: tuple[int, int, int, int, int, int], now: int) -> tuple[int, int] | None:
-        """Where the bucket must be by now at the most, should Redis not know it; None: nobody here has used it lately."""
+        """The highest level that the bucket can have by now, should Redis not know it; None: this gateway has not used it lately."""
         known = self._left.get(identity) or self._left_before.get(identity)
         if known is None:
             return None
@@ -193,29 +193,29 @@ class Fleet:
         self.lease.orphan(now)
         if self._lost_at == 0:
             self._lost_at = now
-        self._judge.asks(now)  # nothing is asked now; who is idle is taken off the list
-        if self._failed == SHORTEST_OUTAGE:
+        self._judge.asks(now)  # nothing is asked now; idle buckets are taken off the list
+        if self._failed == MIN_OUTAGE:
             log.event(
                 logging.WARNING, "fleet_lost", fleet=self.name, redis=self.url, reason=error.reason, err=error.detail,
                 gateways=self.lease.members, remedy="each gateway goes on with its last share of every limit; no message waits",
             )  # fmt: skip
-        again_s = min(MOST_AGAIN_S, AGAIN_S * (1 << min(self._failed - 1, 10)))
-        return again_s * random.uniform(0.8, 1.2)  # noqa: S311  -- so that they do not all come back at once
+        again_s = min(MAX_RETRY_S, RETRY_S * (1 << min(self._failed - 1, 10)))
+        return again_s * random.uniform(0.8, 1.2)  # noqa: S311  -- so that gateways do not all come back at once
 
     def _found(self, now: int) -> None:
         if self._lost_at != 0:
             self._away_ns += max(0, now - self._lost_at)
-        if self._failed >= SHORTEST_OUTAGE:
+        if self._failed >= MIN_OUTAGE:
             after_s = round((now - self._lost_at) / 1e9, 3)
             log.event(logging.INFO, "fleet_back", fleet=self.name, redis=self.url, gateways=self.lease.members, after_s=after_s)
         self._lost_at = self._failed = 0
         self.reason = self.detail = ""
         self.lease.adopt()
 
-    # ---- for others ------------------------------------------------------------------------------------------------
+    # ---- for the loop and operators --------------------------------------------------------------------------------
 
     def watch(self, now: int) -> None:
-        """On the loop: a round that hangs is an outage, and so is a thread that has died."""
+        """Called on the loop: a round that hangs is an outage, and so is a thread that has died."""
         begun_at = self._begun_at
         if begun_at != 0 and now - begun_at > 4 * self._timeout_ns + HANGS_NS and self.lease.gone_at == 0:
             self.reason, self.detail = "timeout", "a round does not end"

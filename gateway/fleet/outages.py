@@ -1,4 +1,4 @@
-"""Why Redis has no answer: one of a few reasons, for people and metrics, from whatever it or its client library says."""
+"""Why Redis has no answer: one of a few reasons, for people and metrics, out of the errors of Redis and of redis-py."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TIMEOUT: Final = "timeout"
 DENIED: Final = "denied"  # wrong password, or a user that may not run scripts
 FULL: Final = "full"  # maxmemory
 NOT_READY: Final = "not_ready"  # loading, a replica, a cluster that is down
-NONSENSE: Final = "nonsense"  # an answer that is none
-ERROR: Final = "error"  # what else it may say
+NONSENSE: Final = "nonsense"  # an answer that cannot be one
+ERROR: Final = "error"  # any other error
 REASONS: Final = (UNREACHABLE, TIMEOUT, DENIED, FULL, NOT_READY, NONSENSE, ERROR)
 BY_WORD: Final = {  # the first word of Redis' error replies -> why
     "OOM": FULL, "NOAUTH": DENIED, "WRONGPASS": DENIED, "NOPERM": DENIED, "LOADING": NOT_READY, "READONLY": NOT_READY,
@@ -37,7 +37,7 @@ BY_CLASS: Final = {  # redis-py takes that word off where it has a class for it
 
 
 class OwnerGoneError(Exception):
-    """The owner has not answered: why, in one of REASONS, and in words."""
+    """The owner has not answered: the reason, one of REASONS, and the detail for people."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -46,13 +46,13 @@ class OwnerGoneError(Exception):
 
 
 def reason_of(error: Exception) -> tuple[str, str]:
-    """Why there is no answer: one of REASONS, and the words for people, on one line."""
+    """Why there is no answer: one of REASONS, and the detail for people, on one line."""
     detail = " ".join(str(error).split())[:200] or type(error).__name__
     if isinstance(error, RedisTimeoutError | TimeoutError):
         return TIMEOUT, detail
     if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return DENIED, detail
-    if "unauthenticated" in detail:  # long commands are refused before anything is said of passwords
+    if "unauthenticated" in detail:  # long commands are refused before a password is asked for
         return DENIED, detail
     if isinstance(error, BusyLoadingError):
         return NOT_READY, detail

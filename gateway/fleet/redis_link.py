@@ -1,7 +1,7 @@
 """Connections to Redis: to one server, or to the nodes of a Redis Cluster.
 
-What is asked goes out in one round trip per node, in a second one to nodes that do not know the scripts (any more). Nothing is tried twice:
-that is what the next round is for. A cluster that has moved a slot is asked anew where its slots are, by a new connection.
+Commands go out in one round trip per node, and in a second one to nodes that do not know the scripts (any more). Nothing is tried twice:
+the next round does that. After a cluster has moved a slot, a new connection asks where the slots are.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Command = tuple[str | int, ...]
 SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
 LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE))
-CONNECT_S: Final = 0.5  # a connection may take longer than an answer: nothing has an owner meanwhile anyhow (a guess)
+CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than an answer: buckets have no owner then anyhow; a guess
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 
 
 class RedisLink:
-    """Connected from the beginning; after a fault it is to be closed, for what is still on its way must never be read."""
+    """Connected from the beginning. After a fault it must be closed: answers that are still on their way must never be read."""
 
     def __init__(self, settings: FleetRedis) -> None:
         """Raises what redis-py raises, and OwnerGoneError."""
@@ -73,7 +73,7 @@ class RedisLink:
 
 
 def options_of(settings: FleetRedis) -> dict[str, object]:
-    """redis-py's: it tries once, and at once. The password is read from its file each time, so that a changed one is found."""
+    """The options of redis-py: one attempt, at once. The password is read from its file each time, so that a changed one is found."""
     timeout = settings.timeout_ns / 1e9
     retry = Retry(NoBackoff(), 0)
     options: dict[str, object] = {
@@ -103,7 +103,7 @@ def answers_of(client: Redis, commands: list[Command]) -> list[object]:
     """One node's answers, in one round trip, or in two where it has forgotten the scripts."""
     answers = together(client, commands)
     unknown = [number for number, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-    if unknown:  # it was restarted, or somebody flushed them: nothing of those was done
+    if unknown:  # it was restarted, or they were flushed: these commands were not done
         again = together(client, [*LOAD, *(commands[number] for number in unknown)])
         for number, answer in zip(unknown, again[len(LOAD) :], strict=True):
             answers[number] = answer

@@ -1,7 +1,7 @@
 """The owner of the fleet's buckets, in Redis: asks for slices of many buckets at once, and says why where there is no answer.
 
-Blocking, for a thread of its own (`fleet.py`). Every answer is looked at before it is believed: what is no possible answer to what was
-asked is nonsense, and who talks nonsense is gone.
+Blocking, for a thread of its own (`fleet.py`). Every answer is checked before it is used: one that cannot answer the question is nonsense,
+and counts as an outage.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 Identity = tuple[str, str, str, str]
 
-ASKS_AT_ONCE: Final = 512  # a guess: some 100 kB, a few milliseconds of Redis
-MOST_LEVEL: Final = 1 << 53  # beyond it the script does not count
-MOST_GATEWAYS: Final = 100_000  # a guess: more is nonsense
+ASKS_AT_ONCE: Final = 512  # buckets; of one round trip: some 100 kB, a few milliseconds of Redis; a guess
+MAX_LEVEL: Final = 1 << 53  # tokens; beyond it the script does not count
+MAX_GATEWAYS: Final = 100_000  # gateways; of a possible answer; a guess
 
 
 class Ask(NamedTuple):
@@ -35,7 +35,7 @@ class Ask(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What it gets, and what the bucket has left then."""
+    """What the gateway gets, and what the bucket has left then."""
 
     messages: int
     bytes: int
@@ -47,7 +47,7 @@ class RedisOwner:
     """Asks through connections that are made when they are needed. Not thread safe."""
 
     def __init__(self, settings: FleetRedis, member: str, clock_us: int = 0) -> None:
-        """`member` is this gateway's name in Redis. `clock_us`: what every script is told instead of asking Redis' clock, for tests."""
+        """`member` is this gateway's name in Redis. `clock_us`: the time for every script in place of Redis' clock, for tests."""
         self.name = settings.name
         self.member = member
         self.clock_us = clock_us
@@ -64,10 +64,10 @@ class RedisOwner:
             raise
 
     def show(self, *, leave: bool = False) -> int:
-        """Say that this gateway is there, or leaves; how many of the fleet are. Raises OwnerGoneError."""
+        """Announce that this gateway is there, or leaves. Returns how many of the fleet are there. Raises OwnerGoneError."""
         verb = "leave" if leave else "stay"
         answer = self._answers([("EVALSHA", PRESENCE_SHA, 1, presence_key_of(self.name), self.clock_us, self.member, verb)])[0]
-        if type(answer) is int and 0 <= answer <= MOST_GATEWAYS:
+        if type(answer) is int and 0 <= answer <= MAX_GATEWAYS:
             return max(1, answer)
         self.close()
         if isinstance(answer, Exception):
@@ -83,7 +83,7 @@ class RedisOwner:
         except OwnerGoneError:
             self.close()
             raise
-        except Exception as error:  # whatever the parser of redis-py says to nonsense; a round must never end the thread
+        except Exception as error:  # of any kind, for the parser of redis-py raises many; a round must never end the thread
             self.close()
             raise OwnerGoneError(*reason_of(error)) from error
 
@@ -93,7 +93,7 @@ class RedisOwner:
         return ("EVALSHA", SHA, 1, key, self.clock_us, *ask.rates, ask.messages, ask.bytes, *begin, self.member)
 
     def close(self) -> None:
-        """Give up the connection; the next `ask` makes another. What is still on its way on the old one is never read."""
+        """Close the connection; the next `ask` makes another. Answers on their way on the old one are never read."""
         if self._link is not None:
             link, self._link = self._link, None
             link.close()
@@ -104,10 +104,10 @@ class RedisOwner:
 
 
 def believed(ask: Ask, answer: object) -> Slice:
-    """The slice that `answer` is. Raises OwnerGoneError where it cannot be one."""
+    """The slice in `answer`. Raises OwnerGoneError where it cannot be one."""
     if isinstance(answer, Exception):
         raise OwnerGoneError(*reason_of(answer)) from answer
-    if not isinstance(answer, list) or len(answer) != 4 or not all(type(number) is int and abs(number) <= MOST_LEVEL for number in answer):
+    if not isinstance(answer, list) or len(answer) != 4 or not all(type(number) is int and abs(number) <= MAX_LEVEL for number in answer):
         raise OwnerGoneError(NONSENSE, f"answered {str(answer)[:80]!r} instead of four numbers")
     slice_ = Slice(*answer)
     for granted, wished in ((slice_.messages, ask.messages), (slice_.bytes, ask.bytes)):

@@ -19,8 +19,8 @@ them keeps 14 digits.
 given back (a wish below 0); grant of what is wished as much as there is, of a scarce bucket an equal part to each that was short lately.
 The key expires when the bucket would be full, for a full bucket is what a missing key means.
 
-Unless it is missing because Redis has lost it (restarted, FLUSHALL, evicted): who asks says where the level was when it asked before
-(`begin`), and a bucket that is not there begins with that. So a restart of Redis gives no fresh bursts to whoever was using one.
+Unless it is missing because Redis has lost it (restarted, FLUSHALL, evicted). So a gateway sends the level of its last ask along (`begin`),
+and a missing bucket begins with that: a restart of Redis gives no fresh burst to a bucket in use.
 
 **Clock.** A Redis clock that steps back by a second or less stands still, by more: time counts from there; one that steps forward fills
 buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts that ask for the time are replicated by what they wrote, not
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from limiter.limits import Limit, Rate
 
 EXACT: Final = 1 << 53  # doubles count exactly up to here
-VERSION: Final = "v1"  # of what the hash holds, in the key: versions of sluice that read it differently share none
-SEEN_S: Final = 5  # a gateway that has not shown itself for so long no longer counts; they do every second (a guess)
-LONGEST_MS: Final = 366 * 86_400_000  # a key lives no longer, however slowly its bucket fills: Redis refuses times without end
+VERSION: Final = "v1"  # of the hash's contents, in the key: versions of sluice that read them differently share no key
+SEEN_S: Final = 5  # seconds; a gateway that has not shown itself for so long does not count; each does every second; a guess
+MAX_KEY_MS: Final = 366 * 86_400_000  # ms; a key's life, however slowly its bucket fills: Redis refuses times without end
 
 SCRIPT: Final = """\
 local key = KEYS[1]
@@ -126,7 +126,7 @@ if m < wish_m or b < wish_b then redis.call('HSET', key, me, whole(clock)) else 
 if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
 redis.call('PEXPIRE', key, whole(math.min(math.ceil(full_in / 1000) + 1000, @longest@)))
 return {m, b, m_level, b_level}
-""".replace("@longest@", str(LONGEST_MS)).replace("@short@", str(SHORT_NS // 1000))
+""".replace("@longest@", str(MAX_KEY_MS)).replace("@short@", str(SHORT_NS // 1000))
 
 PRESENCE: Final = """\
 local now = tonumber(ARGV[1])
