@@ -13,7 +13,7 @@
 
     and from any state to OVER: the client's reset, a deadline, a fault
 
-A drain takes nothing new from the client, and ends when nothing is in flight any more. Then a protocol with a farewell sends it as its last
+A drain takes nothing new from the client, and ends when nothing is in flight. Then a protocol with close frames sends these as the last
 bytes: CLOSING. A protocol without one makes a graceful close (`graceful_close.py`): the client gets its FIN, and what it still sends goes
 on to the broker, until its own FIN: HALF_CLOSED. Whatever ends a session from without, such as a lost broker, leads from any state to
 CLOSING.

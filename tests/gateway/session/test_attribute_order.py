@@ -22,8 +22,10 @@ HOT = {
     ),
     "gateway/pipeline/conversation.py": (
         "Conversation",
-        "budget reports draining memory_starved handshake_done held_back has_farewell turns_away frame_left",
+        "budget reports draining memory_starved handshake_done held_back has_close_frames rejects_requests frame_left",
     ),
+    "gateway/pipeline/held_budget.py": ("HeldBudget", "next_due ask_due blocking held_bytes reply_bytes parked_bytes"),
+    "gateway/pipeline/reports.py": ("Reports", "unread broker_blocked endings"),
     "gateway/transport/channel.py": (
         "Channel",
         """fd _handle readable writable hangup_pending read_state write_state closed _has_backlog lends_certificate write_error queued sent
