@@ -1,7 +1,7 @@
 """The references, made from the code: `python docs/reference/generate.py`, or `make docs`, writes every file of FILES.
 
-They are committed; `tests/contracts/test_references.py` compares them with what this makes. To change a page, change what it is made from:
-each begins with a comment that names it.
+They are committed; `tests/contracts/test_reference_pages.py` compares them with what this makes. To change a page, change what it is made
+from: each begins with a comment that names it.
 """
 
 from __future__ import annotations
