@@ -36,8 +36,8 @@ from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.drain import begin, drain
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
-from gateway.listeners.broker_listeners import brokers_of, put_entries
-from gateway.listeners.connection_errors import SHARED, Refusal
+from gateway.listeners.broker_listeners import apply_entries, brokers_of
+from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
 from gateway.ports import LastReload, RuleSource
@@ -208,9 +208,9 @@ class Gateway:
         }
         if error is not None:
             log.failure("session_failed", error, **fields)
-        elif session.cause in SHARED:
+        elif session.cause in OFTEN_MANY:
             refusal = Refusal(session.cause, session.detail, user=session.conversation.user)
-            listener.refusals.add(refusal, (context.client, context.client_port), now)
+            listener.refusal_log.add(refusal, (context.client, context.client_port), now)
         elif session.cause in ("client", "broker", "drain", "admin", "shutdown"):
             log.event(logging.DEBUG, "connection_closed", **fields)
         else:
@@ -251,7 +251,7 @@ class Gateway:
 
     def reloaded(self) -> None:
         """The settings are those of a reload."""
-        put_entries(self.brokers, self.settings)
+        apply_entries(self.brokers, self.settings)
 
     def close_connection(self, connection: int, reason: str) -> bool:
         """Close one connection in its protocol's words, the reason (may be "") among them; False when there is none of that number."""

@@ -96,7 +96,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     gateway.refused_clients.tick(elapsed_s)
     gateway.limit_events.tick(now)
     for listener in gateway.listening.values():
-        listener.refusals.tick(now)
+        listener.refusal_log.tick(now)
         news = listener.config.flow.busy_to_log(now)
         if news:
             log.event(logging.WARNING, "broker_busy", listener=listener.name, upstream=listener.upstream.text, **news)

@@ -15,7 +15,7 @@ import trio
 from gateway import log
 from gateway.build import build
 from gateway.lifecycle.reload import reload_on_hangup
-from gateway.listeners.factory import say_ending
+from gateway.listeners.factory import log_ending_certificates
 from gateway.telemetry import status
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def log_started(settings: Settings, listeners: Iterable[Listener], began: float,
     """The lines of a gateway that serves from now on. `began` is monotonic seconds."""
     for listener in listeners:
         log.event(logging.INFO, "listening", **status.listening(listener))
-    say_ending(settings)
+    log_ending_certificates(settings)
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)
 
 

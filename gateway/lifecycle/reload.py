@@ -23,7 +23,7 @@ import trio
 
 from admin.ports import ReloadFailedError
 from gateway import log, systemd
-from gateway.listeners.factory import Derived, Protection, changed_tls, put_tls, read_tls, say_ending
+from gateway.listeners.factory import Derived, Protection, apply_tls, changed_tls, log_ending_certificates, read_tls
 from gateway.ports import LastReload
 from gateway.settings.problems import ConfigError
 from gateway.transport.tls.certificates import TlsFileError
@@ -123,13 +123,13 @@ class Reloads:
         if found.compiled is not None:
             self._store.replace_file_rules(found.settings.rules, found.compiled)
             target.enforce(self._store.rules())
-        found.difference["in_force"] += put_tls(target.listening, protection)
+        found.difference["in_force"] += apply_tls(target.listening, protection)
         target.reloaded()
         self.last.at = time.time()
         self.last.ok = True
         self.last.needs_restart = found.difference["needs_restart"]
         log.event(logging.INFO, "reloaded", **found.difference)
-        say_ending(found.merged)
+        log_ending_certificates(found.merged)
 
     def _failed(self, error: ReloadFailedError) -> None:
         """Nothing of it is in force."""

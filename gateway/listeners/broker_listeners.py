@@ -4,12 +4,12 @@ A name server's listener (`protocol: rocketmq-nameserver`) has one `BrokerListen
 (`find`), and it answers with a port of its own that leads there: NAME/BROKER/ID, e.g. `names/broker-a/0`, an ordinary `rocketmq` listener
 with the settings of the name server's. Only what the configured name server answers gets that far; no client can have a port opened.
 
-A broker keeps its port, also when its address changes (new connections go to the new one), when it is away, and over restarts
-(`broker_ports.py`). Ports are few, so when they are used up the broker that no route has named for longest gives up its own: never one
-that has connections, and not before the routes that named it have been asked for again by whoever still lives. Its socket is handed
-over, so there is no moment at which its port belongs to nobody.
+A broker keeps its port: when its address changes (new connections go to the new one), when it is away, and over restarts
+(`broker_ports.py`). Ports are few. When they are used up, the broker that no route has named for longest gives up its own: never one that
+has connections, and not before the clients that still live have asked again for the routes that named it. Its socket is handed over, so
+its port is never without an owner.
 
-Opening is synchronous, for it happens within a session's turn; whoever attends to the open listeners is the gateway's affair (`attend`).
+Opening is synchronous, for it happens within a session's turn. Accepting on the open listeners is the gateway's affair (`attend`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway import log
 from gateway.listeners.broker_addresses import parse, reaches
-from gateway.listeners.broker_ports import LONGEST_NAME, Assignment, AssignmentFile, Broker
+from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import listener_of
 from gateway.pipeline.conversation import RouteError, Routes
 from gateway.protocols import PROTOCOLS
@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from gateway.settings.types import Listener as Entry
     from gateway.systemd import Inheritance
 
-RESTING_S: Final = 120.0  # a broker named in no route for so long may lose its port: clients ask every 30 s, four times that
-WRITE_EVERY_S: Final = 60.0  # how often the file is written for nothing but the time brokers were seen
-SAY_EVERY_S: Final = 10.0  # between two log lines of one kind (a guess)
+UNNAMED_S: Final = (
+    120.0  # without being named in a route before a broker may lose its port: four times the 30 s after which clients ask again
+)
+WRITE_EVERY_S: Final = 60.0  # between writes of the file that change nothing but when brokers were seen
+LOG_EVERY_S: Final = 10.0  # between two log lines of one kind (a guess)
 # Accepts there from now on, and probes the broker while the function says so; what it returns ends that, and closes the socket.
 Attend = Callable[["Listener", Callable[[], bool]], Callable[[], None]]
 
@@ -67,18 +69,18 @@ class BrokerListeners(Routes):
         self.listening = listening  # all of the gateway, by name: shared
         self.host = entry.advertise or names.bind[0]
         self.ports = entry.broker_ports.for_brokers()
-        self.attend: Attend | None = None  # None: nobody would accept there (not yet, or not any more), so nothing is opened
+        self.attend: Attend | None = None  # None: nothing accepts there yet, or any more, so nothing is opened
         self.opened: dict[Broker, Listener] = {}
-        self.assigned: dict[Broker, Assignment] = {}
+        self.by_broker: dict[Broker, BrokerPort] = {}
         self.answers = {"rewritten": 0, "failed": 0}
         self.refused_registrations = 0
         self._inherited: dict[int, socket.socket] = {}  # by port: systemd's, of ports that no broker has
-        self._file = AssignmentFile(state_directory, entry.name)
+        self._file = BrokerPortsFile(state_directory, entry.name)
         self._wall_clock = wall_clock
         self._written_at = 0.0
         self._dismiss: dict[Broker, Callable[[], None]] = {}
         self._lines = {
-            event: log.LogThrottle(SAY_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")
+            event: log.LogThrottle(LOG_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")
         }
         names.config.routes = self
 
@@ -87,7 +89,7 @@ class BrokerListeners(Routes):
     def restore(self, inheritance: Inheritance | None = None) -> None:
         """Open the listeners of before the restart, each on its port; a port that cannot be had is given up, with a log line.
 
-        Sockets of systemd on ports of the range are kept, also those that no broker has yet: nobody else could bind there.
+        systemd's sockets on ports of the range are kept, also those that no broker has yet: so no other process can bind there.
         """
         if inheritance is not None:
             handed = {port: inheritance.at((self.names.bind[0], port)) for port in self.ports}
@@ -100,26 +102,28 @@ class BrokerListeners(Routes):
             remedy = "ports are handed out anew; clients find them with their next route"
             log.event(logging.WARNING, "broker_ports_unreadable", listener=self.entry.name, err=str(error), remedy=remedy)
             return
-        for assignment in known:
+        for assigned in known:
             try:
-                if assignment.port not in self.ports:
-                    raise RouteError(f"port {assignment.port} is not of broker_ports ({self.entry.broker_ports}) any more")
-                listener = self._listener(assignment)
-                listener.open(self._inherited.pop(assignment.port, None))
+                if assigned.port not in self.ports:
+                    raise RouteError(f"port {assigned.port} is not of broker_ports ({self.entry.broker_ports}) any more")
+                listener = self._build_listener(assigned)
+                listener.open(self._inherited.pop(assigned.port, None))
             except (RouteError, OSError, TlsFileError) as error:
                 log.event(
-                    logging.WARNING, "broker_port_lost", listener=self._name(assignment.broker), port=assignment.port, err=str(error),
+                    logging.WARNING, "broker_port_lost", listener=self._name(assigned.broker), port=assigned.port, err=str(error),
                     remedy="the broker gets another port with the next route; clients that kept the old one find out within 30 s",
                 )  # fmt: skip
                 continue
-            assignment.seen = min(assignment.seen, self._wall_clock())  # of a clock that was set back since, or it would never rest
-            self._take_in(assignment, listener)
+            assigned.seen = min(
+                assigned.seen, self._wall_clock()
+            )  # the clock may have been set back since; such a broker would never lose its port
+            self._take_in(assigned, listener)
 
     def begin(self, attend: Attend) -> None:
-        """From now on what is opened is attended to, what was restored included."""
+        """From now on listeners are attended to, the restored ones included."""
         self.attend = attend
         for broker, listener in self.opened.items():
-            self._dismiss[broker] = attend(listener, partial(self._is_named, self.assigned[broker]))
+            self._dismiss[broker] = attend(listener, partial(self._is_named, self.by_broker[broker]))
 
     def end(self) -> None:
         """Open nothing any more. Ports go on being handed out: the next gateway opens them."""
@@ -130,8 +134,8 @@ class BrokerListeners(Routes):
 
     def find(self, broker: str, number: int, address: str) -> str:
         upstream = parse(address)
-        if not broker or len(broker) > LONGEST_NAME:
-            raise RouteError(f"a broker's name has 1 to {LONGEST_NAME} characters, not {len(broker)}")
+        if not broker or len(broker) > MAX_NAME_CHARS:
+            raise RouteError(f"a broker's name has 1 to {MAX_NAME_CHARS} characters, not {len(broker)}")
         own = self._own_listener(upstream)
         if own is not None:
             if own.protocol == PROTOCOLS[self.entry.protocol].brokers_speak and own not in self.opened.values():
@@ -141,7 +145,7 @@ class BrokerListeners(Routes):
                 "register with its own address (brokerIP1), at the name server itself"
             )
         now = self._wall_clock()
-        known = self.assigned.get((broker, number))
+        known = self.by_broker.get((broker, number))
         if known is None:
             known = self._assign((broker, number), address, now)
         elif known.address != address:
@@ -152,37 +156,37 @@ class BrokerListeners(Routes):
         return str(Address(self.host, known.port))
 
     def known(self, address: str) -> str:
-        port = next((one.port for one in self.assigned.values() if one.address == address), None)
+        port = next((one.port for one in self.by_broker.values() if one.address == address), None)
         return "" if port is None else str(Address(self.host, port))
 
     def answered(self, result: str, detail: str, client: str) -> None:
         self.answers[result] += 1
         if detail:
-            self._say(
+            self._log(
                 "route_not_rewritten", client=client, err=detail, answered="an error, so that the client does not pass the gateway by"
             )
 
     def refused(self, code: int, client: str) -> None:
         self.refused_registrations += 1
         remedy = f"set the broker's namesrvAddr to the name server itself, {self.names.upstream.text}"
-        self._say("registration_refused", client=client, request=f"{REGISTRATIONS[code]} ({code})", remedy=remedy)
+        self._log("registration_refused", client=client, request=f"{REGISTRATIONS[code]} ({code})", remedy=remedy)
 
     # ---- ports -----------------------------------------------------------------------------------------------------
 
-    def _assign(self, broker: Broker, address: str, now: float) -> Assignment:
+    def _assign(self, broker: Broker, address: str, now: float) -> BrokerPort:
         """A port for a broker that has none, and a listener there. Raises RouteError."""
-        taken = {one.port for one in self.assigned.values()}
+        taken = {one.port for one in self.by_broker.values()}
         free = [port for port in self.ports if port not in taken]
         if self.attend is None:
             if not free:
                 raise RouteError(self._used_up())
-            assignment = Assignment(broker, free[0], address, now)
-            self.assigned[broker] = assignment
+            assigned = BrokerPort(broker, free[0], address, now)
+            self.by_broker[broker] = assigned
             self._write()
-            return assignment
+            return assigned
         for port in free:
-            assignment = Assignment(broker, port, address, now)
-            listener = self._made(assignment)
+            assigned = BrokerPort(broker, port, address, now)
+            listener = self._make_listener(assigned)
             try:
                 listener.open(self._inherited.pop(port, None))
             except OSError as error:
@@ -191,28 +195,28 @@ class BrokerListeners(Routes):
                 raise RouteError(f"no listener can be opened for {broker[0]} ({broker[1]}): {error.strerror}") from error
             break
         else:
-            assignment, listener = self._replace_unseen(broker, address, now)
-        self._take_in(assignment, listener)
-        self._dismiss[broker] = self.attend(listener, partial(self._is_named, assignment))
+            assigned, listener = self._take_over_port(broker, address, now)
+        self._take_in(assigned, listener)
+        self._dismiss[broker] = self.attend(listener, partial(self._is_named, assigned))
         self._write()
         log.event(
             logging.INFO, "broker_listener_opened", listener=listener.name, protocol=listener.protocol,
-            bind=str(Address(*listener.address)), upstream=listener.upstream.text, advertised=str(Address(self.host, assignment.port)),
+            bind=str(Address(*listener.address)), upstream=listener.upstream.text, advertised=str(Address(self.host, assigned.port)),
         )  # fmt: skip
-        return assignment
+        return assigned
 
-    def _replace_unseen(self, broker: Broker, address: str, now: float) -> tuple[Assignment, Listener]:
-        """The port of the broker that was not seen for longest, with its socket. Raises RouteError."""
-        resting = [
+    def _take_over_port(self, broker: Broker, address: str, now: float) -> tuple[BrokerPort, Listener]:
+        """The port of the broker that has not been seen for longest, with its socket. Raises RouteError."""
+        unnamed = [
             one
-            for one in self.assigned.values()
+            for one in self.by_broker.values()
             if not self._is_named(one) and one.broker in self.opened and not _in_use(self.opened[one.broker])
         ]
-        if not resting:
+        if not unnamed:
             raise RouteError(self._used_up())
-        old = min(resting, key=_seen)
-        assignment = Assignment(broker, old.port, address, now)
-        listener = self._made(assignment)
+        old = min(unnamed, key=_seen_at)
+        assigned = BrokerPort(broker, old.port, address, now)
+        listener = self._make_listener(assigned)
         before = self.opened[old.broker]
         assert before.sock is not None
         try:
@@ -220,13 +224,13 @@ class BrokerListeners(Routes):
         except OSError as error:
             raise RouteError(f"no listener can be opened for {broker[0]} ({broker[1]}): {error.strerror}") from error
         listener.inherited = before.inherited
-        del self.assigned[old.broker], self.opened[old.broker], self.listening[before.name]
+        del self.by_broker[old.broker], self.opened[old.broker], self.listening[before.name]
         self._dismiss.pop(old.broker)()
         log.event(
             logging.WARNING, "broker_port_replaced", listener=before.name, upstream=before.upstream.text, unseen_s=round(now - old.seen),
             replaced_by=listener.name, port=old.port, remedy=f"broker_ports ({self.entry.broker_ports}) is used up: widen it",
         )  # fmt: skip
-        return assignment, listener
+        return assigned, listener
 
     def _used_up(self) -> str:
         return (
@@ -234,40 +238,40 @@ class BrokerListeners(Routes):
             "and no port is free: widen it"
         )
 
-    def _move(self, assignment: Assignment, address: str, upstream: Address) -> None:
+    def _move(self, assigned: BrokerPort, address: str, upstream: Address) -> None:
         """The broker has another address: connections from now on go there. Raises RouteError."""
-        listener = self.opened.get(assignment.broker)
+        listener = self.opened.get(assigned.broker)
         if listener is not None:
             before = listener.upstream.text
             try:
-                _, tls = hops(self._entry(assignment, upstream))
+                _, tls = hops(self._entry(assigned, upstream))
             except TlsFileError as error:
                 raise RouteError(f"{listener.name} cannot be led to {address}: {error}") from error
             listener.upstream.move(upstream, tls)
             log.event(logging.INFO, "broker_moved", listener=listener.name, upstream=address, before=before)
-        assignment.address = address
+        assigned.address = address
         self._write()
 
-    def _take_in(self, assignment: Assignment, listener: Listener) -> None:
-        self.assigned[assignment.broker] = assignment
-        self.opened[assignment.broker] = listener
+    def _take_in(self, assigned: BrokerPort, listener: Listener) -> None:
+        self.by_broker[assigned.broker] = assigned
+        self.opened[assigned.broker] = listener
         self.listening[listener.name] = listener
 
-    def _made(self, assignment: Assignment) -> Listener:
+    def _make_listener(self, assigned: BrokerPort) -> Listener:
         try:
-            return self._listener(assignment)
+            return self._build_listener(assigned)
         except TlsFileError as error:
-            raise RouteError(f"no listener can be opened for {assignment.broker[0]} ({assignment.broker[1]}): {error}") from error
+            raise RouteError(f"no listener can be opened for {assigned.broker[0]} ({assigned.broker[1]}): {error}") from error
 
-    def _listener(self, assignment: Assignment) -> Listener:
+    def _build_listener(self, assigned: BrokerPort) -> Listener:
         """A listener for the broker, not open. Raises TlsFileError, RouteError."""
-        return listener_of(self._entry(assignment, parse(assignment.address)), self.names.admission.slots)
+        return listener_of(self._entry(assigned, parse(assigned.address)), self.names.admission.slots)
 
-    def _entry(self, assignment: Assignment, upstream: Address) -> Entry:
+    def _entry(self, assigned: BrokerPort, upstream: Address) -> Entry:
         """What a configuration would say of the broker's listener."""
-        bind = Address(self.names.bind[0], assignment.port)
+        bind = Address(self.names.bind[0], assigned.port)
         protocol = PROTOCOLS[self.entry.protocol].brokers_speak
-        return replace(self.entry, name=self._name(assignment.broker), protocol=protocol, bind=bind, upstream=upstream)
+        return replace(self.entry, name=self._name(assigned.broker), protocol=protocol, bind=bind, upstream=upstream)
 
     def _name(self, broker: Broker) -> str:
         return f"{self.entry.name}/{broker[0]}/{broker[1]}"
@@ -285,7 +289,7 @@ class BrokerListeners(Routes):
 
     def read_tls(self, entry: Entry) -> dict[str, Protection]:
         """By broker listener: how its hops are to be protected where the name server's listener is configured like `entry`."""
-        known = [one for one in self.assigned.values() if one.broker in self.opened]
+        known = [one for one in self.by_broker.values() if one.broker in self.opened]
         return {
             self._name(one.broker): hops(replace(self._entry(one, parse(one.address)), tls=entry.tls, upstream_tls=entry.upstream_tls))
             for one in known
@@ -296,24 +300,24 @@ class BrokerListeners(Routes):
     def _write(self) -> None:
         self._written_at = self._wall_clock()
         try:
-            self._file.write(list(self.assigned.values()))
+            self._file.write(list(self.by_broker.values()))
         except OSError as error:
-            self._say("state_write_failed", err=str(error), remedy="brokers may get other ports after a restart")
+            self._log("state_write_failed", err=str(error), remedy="brokers may get other ports after a restart")
 
-    def _say(self, event: str, **fields: object) -> None:
+    def _log(self, event: str, **fields: object) -> None:
         since = self._lines[event].due()
         if since:
             log.event(logging.WARNING, event, listener=self.entry.name, times=since, **fields)
 
     def named(self) -> list[Listener]:
-        """The listeners of brokers that a route has named lately; the others are away, for all we know."""
-        return [listener for broker, listener in self.opened.items() if self._is_named(self.assigned[broker])]
+        """The listeners of brokers that a route has named lately; the others may be away."""
+        return [listener for broker, listener in self.opened.items() if self._is_named(self.by_broker[broker])]
 
-    def _is_named(self, assignment: Assignment) -> bool:
-        return self._wall_clock() - assignment.seen < RESTING_S
+    def _is_named(self, assigned: BrokerPort) -> bool:
+        return self._wall_clock() - assigned.seen < UNNAMED_S
 
     def __repr__(self) -> str:
-        return f"<BrokerListeners {self.entry.name} {len(self.assigned)}/{len(self.ports)} ports, advertised as {self.host}>"
+        return f"<BrokerListeners {self.entry.name} {len(self.by_broker)}/{len(self.ports)} ports, advertised as {self.host}>"
 
 
 def brokers_of(settings: Settings, listening: dict[str, Listener]) -> dict[str, BrokerListeners]:
@@ -326,7 +330,7 @@ def brokers_of(settings: Settings, listening: dict[str, Listener]) -> dict[str, 
     }
 
 
-def put_entries(brokers: dict[str, BrokerListeners], settings: Settings) -> None:
+def apply_entries(brokers: dict[str, BrokerListeners], settings: Settings) -> None:
     """Brokers' listeners from now on are made after these settings."""
     for entry in settings.listeners:
         if entry.name in brokers:
@@ -337,5 +341,5 @@ def _in_use(listener: Listener) -> bool:
     return listener.active + listener.arriving > 0
 
 
-def _seen(assignment: Assignment) -> float:
-    return assignment.seen
+def _seen_at(assigned: BrokerPort) -> float:
+    return assigned.seen

@@ -1,8 +1,8 @@
-"""Refusals: why a client did not get in, for itself, for the log and for the counters.
+"""Connection errors: why a client did not get in, for the client itself, for the log and for the counters.
 
-Every error on the way in (`listener.py`) becomes one `Refusal` here. Log lines: at once for the first of a cause, then one a second with
-how many there were (one a minute for a broker that cannot be reached, which may last); a flood of clients does not become a flood of
-lines. Connections that end later for a cause that many share at a time (SHARED) are added here too.
+Every error on the way in (`listener.py`) becomes one `Refusal` here. The first of a cause is logged at once. After that there is one log
+line a second with how many there were, and one a minute for a broker that cannot be reached, which may last. A flood of clients does not
+become a flood of lines. Connections that end later, for a cause that hits many at a time (OFTEN_MANY), are added here too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gateway.protocols.amqp.frames import CONNECTION_FORCED
 from gateway.transport.proxy_protocol import MalformedHeaderError
 
 LINE_EVERY_NS: Final = 1_000_000_000
-LASTING: Final = {"upstream_unreachable": 60 * LINE_EVERY_NS}  # between two lines of a cause that stays for long
-SHARED: Final = frozenset({*CAUSES, "broker_lost", "broker_closed_early", "broker_heartbeat", "handshake_timeout", "idle"})
-UNREMARKABLE: Final = frozenset({"client"})  # a port scan or a probe of the port: no warning
+LASTING: Final = {"upstream_unreachable": 60 * LINE_EVERY_NS}  # between two lines of a cause that may last
+OFTEN_MANY: Final = frozenset({*CAUSES, "broker_lost", "broker_closed_early", "broker_heartbeat", "handshake_timeout", "idle"})
+UNREMARKABLE: Final = frozenset({"client"})  # a port scan or a health check: no warning
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The cause as counted, the text; `code` where the client is told both in its protocol, else `last_words` as they are."""
+    """The cause as counted, and a text. With a `code` the client is told both in its protocol, else it is sent `last_words`."""
 
     cause: str
     text: str
@@ -62,8 +62,8 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal("gateway_error", f"{type(error).__name__}: {error}", error=error)
 
 
-class Refusals:
-    """One listener's: counts by cause, lines at most once a second and cause."""
+class RefusalLog:
+    """Logs one listener's refusals: at most one line per second and cause, with their number."""
 
     def __init__(self, listener: str, protocol: str) -> None:
         self.listener = listener
@@ -80,18 +80,18 @@ class Refusals:
         line.text = refusal.text
         line.user = refusal.user
         if self._due(refusal.cause, line, now):
-            self._say(refusal.cause, line, now)
+            self._log(refusal.cause, line, now)
 
     def tick(self, now: int) -> None:
-        """Once a second: say what has come together since the last line."""
+        """Once a second: log what has come together since the last line."""
         for cause, line in self._lines.items():
             if line.count and self._due(cause, line, now):
-                self._say(cause, line, now)
+                self._log(cause, line, now)
 
     def _due(self, cause: str, line: _Line, now: int) -> bool:
-        return line.said_at is None or now - line.said_at >= LASTING.get(cause, LINE_EVERY_NS)
+        return line.logged_at is None or now - line.logged_at >= LASTING.get(cause, LINE_EVERY_NS)
 
-    def _say(self, cause: str, line: _Line, now: int) -> None:
+    def _log(self, cause: str, line: _Line, now: int) -> None:
         event = "connections_refused" if cause in CAUSES or cause == "upstream_unreachable" else "connection_closed"
         host, port = line.client
         log.event(
@@ -99,20 +99,20 @@ class Refusals:
             client=f"{host}:{port}", user=line.user, cause=cause, detail=line.text or None, connections=line.count,
         )  # fmt: skip
         line.count = 0
-        line.said_at = now
+        line.logged_at = now
 
     def __repr__(self) -> str:
-        return f"<Refusals {self.listener} causes={list(self._lines)}>"
+        return f"<RefusalLog {self.listener} causes={list(self._lines)}>"
 
 
 class _Line:
-    """What the next log line of a cause will say."""
+    """What the next log line of a cause will have."""
 
-    __slots__ = ("client", "count", "said_at", "text", "user")
+    __slots__ = ("client", "count", "logged_at", "text", "user")
 
     def __init__(self) -> None:
         self.count = 0
-        self.said_at: int | None = None
+        self.logged_at: int | None = None
         self.client = ("", 0)
         self.text = ""
         self.user: str | None = None

@@ -94,7 +94,7 @@ def read_tls(settings: Settings, derived: Mapping[str, Derived] | None = None) -
     return found
 
 
-def say_ending(settings: Settings) -> None:
+def log_ending_certificates(settings: Settings) -> None:
     """Log a warning of each of the gateway's certificates that is near its end or past it, as `sluice check` does."""
     with suppress(TlsFileError):  # gone since it was read: the next reload says so
         for problem in ending(settings):
@@ -111,7 +111,7 @@ def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection
     ]
 
 
-def put_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
+def apply_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
     """Let new connections begin with this; those that are there keep what they began with. Says whose files have changed."""
     changed = changed_tls(listening, protection)
     for name, listener in listening.items():

@@ -23,8 +23,8 @@ import trio
 from gateway import log
 from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.clock import now_ns
-from gateway.listeners.connection_errors import Refusal, Refusals, refusal_of
-from gateway.listeners.protocol_detection import begins_tls, check_protocol, proxy_header
+from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of
+from gateway.listeners.protocol_detection import begins_tls, check_protocol, read_proxy_header
 from gateway.listeners.rejecter import Rejecter
 from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
@@ -81,7 +81,7 @@ class Listener:
         self.tls = tls  # towards clients; a reload may put another one here
         self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded(), now_ns())
         self.rejecter = Rejecter(self.protocol)
-        self.refusals = Refusals(self.name, self.protocol)
+        self.refusal_log = RefusalLog(self.name, self.protocol)
         self.opened = 0
         self.active = 0
         self.arriving = 0
@@ -169,7 +169,7 @@ class Listener:
         except Exception as error:  # let it crash: this client only
             refusal = refusal_of(error)
             self._lost(arrival, refusal.cause)
-            self.refusals.add(refusal, arrival.address, now_ns())
+            self.refusal_log.add(refusal, arrival.address, now_ns())
             await self._send_off(arrival, refusal)
         except BaseException:  # cancelled: the gateway stops
             self._lost(arrival, "drain")
@@ -200,7 +200,7 @@ class Listener:
         """What comes before the protocol's own first byte: the PROXY header, TLS. Does what is not done yet."""
         sock = arrival.client.sock
         if arrival.ends is None:
-            told = await proxy_header(sock) if self.accept_proxy else None
+            told = await read_proxy_header(sock) if self.accept_proxy else None
             arrival.ends = told or _ends_of(sock, arrival.address)
             arrival.address = arrival.ends.source
         if self.tls is None or arrival.protected:

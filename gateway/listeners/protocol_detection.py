@@ -1,7 +1,7 @@
-"""First words: what a client says before anything is spent on it.
+"""Protocol detection: what a client's first bytes say, before anything is spent on it.
 
-Bytes are looked at in the kernel's buffer (MSG_PEEK) and stay there for whoever comes next. SO_RCVLOWAT lets the kernel wait until enough
-have come, so a client that sends one byte a second wakes nobody: it costs a socket and a sleeping task until its deadline, and no
+The bytes are looked at in the kernel's buffer (MSG_PEEK) and stay there for the next reader. SO_RCVLOWAT makes the kernel wait until enough
+have come, so a client that sends one byte a second wakes no task. Until its deadline it costs a socket and a sleeping task, and no
 connection to the broker.
 """
 
@@ -19,17 +19,17 @@ from gateway.protocols import PROTOCOLS
 from gateway.transport import proxy_protocol
 from gateway.transport.proxy_protocol import Ends, MalformedHeaderError
 
-STARVED_S: Final = 0.05  # a system short of memory wakes readers early (tcp_under_memory_pressure); then look again after this
+EARLY_WAKE_S: Final = 0.05  # until the next look where a system short of memory woke the reader early (tcp_under_memory_pressure; a guess)
 
 
-async def proxy_header(sock: socket.socket) -> Ends | None:
-    """Take the PROXY header off the beginning: the client's own ends, None where it tells none.
+async def read_proxy_header(sock: socket.socket) -> Ends | None:
+    """Take the PROXY header off the beginning: the client's own ends, or None where the header has none.
 
     Raises MalformedHeaderError; ConnectionError when the client is gone.
     """
-    need = proxy_protocol.SHORTEST
+    need = proxy_protocol.MIN_BYTES
     while True:
-        data = await _peek(sock, need, proxy_protocol.LONGEST_V2)
+        data = await _peek(sock, need, proxy_protocol.MAX_V2_BYTES)
         if len(data) < need:
             raise MalformedHeaderError(f"the connection ended {len(data)} bytes into its PROXY header")
         found = proxy_protocol.read(data)
@@ -41,7 +41,7 @@ async def proxy_header(sock: socket.socket) -> Ends | None:
 
 
 async def begins_tls(sock: socket.socket) -> bool:
-    """Wait for the first byte: whether it is a TLS handshake's; RocketMQ tells by that (TlsModeHandler). Raises ConnectionError."""
+    """Wait for the first byte: whether it begins a TLS handshake, as RocketMQ's TlsModeHandler decides. Raises ConnectionError."""
     return (await _peek(sock, 1, 1))[0] == HANDSHAKE
 
 
@@ -69,7 +69,7 @@ async def _peek(sock: socket.socket, least: int, most: int) -> bytes:
                 raise ConnectionAbortedError("the client left without a word")
             break
         if lowered:
-            await trio.sleep(STARVED_S)
+            await trio.sleep(EARLY_WAKE_S)
         else:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
             lowered = True
@@ -82,5 +82,5 @@ async def _peek(sock: socket.socket, least: int, most: int) -> bytes:
 def _finished(sock: socket.socket) -> bool:
     """Whether the peer has sent its FIN, or the connection is broken."""
     poll = select.poll()
-    poll.register(sock, select.POLLRDHUP)  # POLLHUP and POLLERR are always told
+    poll.register(sock, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
     return bool(poll.poll(0))

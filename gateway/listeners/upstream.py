@@ -1,16 +1,16 @@
-"""An upstream: the broker behind a listener, as far as reaching it goes.
+"""An upstream: the broker behind a listener, and whether it can be reached.
 
-Every client is dialled for once and told the result; dialling again is the client's affair. The naive way dials for each client even
-while the broker is known to be down: 2,000 clients a second then each wait for a timeout of their own, and the first packets a restarting
-broker sees are a storm. So while it is down, one dial at a time is a **probe** and everybody else is refused at once with the reason of
-the last one; probes are spaced by 0.1 s, doubling up to MOST_BACKOFF_S, each after a random part of that (full jitter). While the broker
-is up, at most DIALS_AT_ONCE dials are under way; more wait for one of them. What those under way at the same time find out is one
+The gateway dials once for every client and tells it the result; dialling again is the client's affair. The naive way dials for each client
+even while the broker is known to be down: 2,000 clients a second then each wait for a timeout of their own, and the first packets a
+restarting broker sees are a storm. So while it is down, one dial at a time is a **probe**, and all other clients are refused at once with
+the reason of the last one. Probes are spaced by 0.1 s, doubling up to MAX_BACKOFF_S, each after a random part of that (full jitter). While
+the broker is up, at most MAX_DIALS dials are under way; more wait for one of them. What those under way at the same time find out is one
 finding: a broker that goes while a hundred are dialled has failed once, and is probed as soon as after a single dial.
 
-A broker that goes while nobody dials would be taken for one that is up until the next client, so one that is up and to which no
-connection is open is **looked for** every LOOK_S: connect and close, without a PROXY header or TLS (RabbitMQ 3.10.8 has no line of that
-at level info, with `proxy_protocol` neither; 2026-11-23. RocketMQ's broker and name server log every connection). Where a connection is
-open, it stands for the broker until it ends. A look counts as a dial only where it fails.
+Without dials, a broker that goes would be taken for one that is up until the next client. So one that is up, and to which no connection is
+open, is **probed** every PROBE_EVERY_S: connect and close, without a PROXY header or TLS. RabbitMQ 3.10.8 logs nothing of that at level
+info, with `proxy_protocol` neither (2026-11-23); RocketMQ's broker and name server log every connection. An open connection stands for the
+broker until it ends. Such a probe counts as a dial only where it fails.
 
 IPv4 and IPv6 addresses of a name are tried side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
 """
@@ -36,39 +36,39 @@ from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import Hop
 
 CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
-DIALS_AT_ONCE: Final = 128  # per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
-LEAST_BACKOFF_S: Final = (
+MAX_DIALS: Final = 128  # at a time per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
+MIN_BACKOFF_S: Final = (
     0.1  # docs/design/reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
 )
-MOST_BACKOFF_S: Final = 4.5
-LOOK_S: Final = 30.0  # between looks for a broker that is up and that nobody uses (a guess: a few lines a minute in RocketMQ's log)
-SAY_EVERY_S: Final = 60.0  # how often the log says that it still cannot be reached
+MAX_BACKOFF_S: Final = 4.5
+PROBE_EVERY_S: Final = 30.0  # between probes of a broker that is up and not in use; a few lines a minute in RocketMQ's log (a guess)
+LOG_EVERY_S: Final = 60.0  # between log lines that the broker still cannot be reached (a guess)
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class UnreachableError(Exception):
-    """The broker cannot be reached; the text says why, for the client too."""
+    """The broker cannot be reached. The text says why, for the client too."""
 
 
 class Upstream:
-    """One broker's address, and what is known of its being there."""
+    """One broker's address, and whether it is known to be there."""
 
     def __init__(self, listener: str, address: tuple[str, int], *, send_proxy: bool = False, tls: Hop | None = None) -> None:
         self.listener = listener
         self.address = address
         self.send_proxy = send_proxy  # a PROXY header, version 2, before anything else
         self.tls = tls  # a reload may put another one here
-        self.ok: bool | None = None  # whether the last dial succeeded, and no look has failed since; None before the first
+        self.ok: bool | None = None  # whether the last dial succeeded, and no probe has failed since; None before the first
         self.why = ""  # of the last failure
         self.dials: dict[str, int] = {"ok": 0, "failed": 0, "spared": 0}  # spared: refused without dialling
-        self._failures = 0  # findings in a row
-        self._findings = 0  # since the start; a dial that began before the last one knows nothing newer
+        self._failures = 0  # failed findings in a row
+        self._findings = 0  # since the start; a dial that began before the last one finds out nothing newer
         self._retry_at = 0.0  # trio's clock
-        self._look_at = 0.0  # the same: one that is up is not looked for before
+        self._probe_at = 0.0  # the same: one that is up is not probed before
         self._down_since = 0.0  # the same
-        self._said_at = 0.0
+        self._logged_at = 0.0
         self._probing = False
-        self._places = trio.CapacityLimiter(DIALS_AT_ONCE)
+        self._dial_slots = trio.CapacityLimiter(MAX_DIALS)
 
     async def dial(self, ends: Ends | None) -> Channel:
         """A connection for the client with these ends (None: for the gateway itself), TLS included.
@@ -77,10 +77,10 @@ class Upstream:
         """
         if self._must_wait():
             self._spare()
-        async with self._places:
-            if self._must_wait():  # those before this one have found out meanwhile
+        async with self._dial_slots:
+            if self._must_wait():  # the dials before this one have failed meanwhile
                 self._spare()
-            probes = self.ok is False  # then the only one under way that does
+            probes = self.ok is False  # then it is the only one under way
             if probes:
                 self._probing = True
             findings = self._findings
@@ -101,7 +101,7 @@ class Upstream:
         return channel
 
     def move(self, address: tuple[str, int], tls: Hop | None) -> None:
-        """The broker is at another address from now on, about which nothing is known."""
+        """The broker is at another address from now on. Nothing is known about that one."""
         self.address = address
         self.tls = tls
         self.ok = None
@@ -150,25 +150,26 @@ class Upstream:
         self.why = ""
         self._failures = 0
         self._findings += 1
-        self._look_at = trio.current_time() + LOOK_S
+        self._probe_at = trio.current_time() + PROBE_EVERY_S
 
     def _failed(self, why: str) -> None:
         first = self.ok is not False
         self.ok = False
         self.why = why
         self._findings += 1
-        ceiling = min(MOST_BACKOFF_S, LEAST_BACKOFF_S * 2 ** min(self._failures, 16))
+        ceiling = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(self._failures, 16))
         self._retry_at = trio.current_time() + random.uniform(0, ceiling)  # noqa: S311  -- jitter
         self._failures += 1
-        self._say_failed(trio.current_time(), first=first)
+        self._log_failed(trio.current_time(), first=first)
 
-    def _say_failed(self, now: float, *, first: bool) -> None:
-        """The change of state, and then a line a minute while it lasts; the naive way says every probe, for as long as a broker is away."""
+    def _log_failed(self, now: float, *, first: bool) -> None:
+        """Log the change of state, and then a line a minute while it lasts. The naive way logs every probe, for as long as a broker is
+        away."""
         if first:
             self._down_since = now
-        elif now - self._said_at < SAY_EVERY_S:
+        elif now - self._logged_at < LOG_EVERY_S:
             return
-        self._said_at = now
+        self._logged_at = now
         log.event(
             logging.WARNING, "upstream_unreachable", listener=self.listener, upstream=self.text, err=self.why,
             since_s=round(now - self._down_since, 3), dials_failed=self.dials["failed"],
@@ -184,12 +185,12 @@ class Upstream:
                 with suppress(OSError, UnreachableError):  # known and logged by then
                     (await self.dial(None)).close()
         elif in_use:
-            self._look_at = now + LOOK_S
-        elif now >= self._look_at:
-            self._look_at = now + LOOK_S
-            await self._look()
+            self._probe_at = now + PROBE_EVERY_S
+        elif now >= self._probe_at:
+            self._probe_at = now + PROBE_EVERY_S
+            await self._probe_unused()
 
-    async def _look(self) -> None:
+    async def _probe_unused(self) -> None:
         """Whether the broker still takes connections. What a dial has found out meanwhile is newer; raises nothing.
 
         That it does is nothing new, and less than a dial finds out: with TLS, a dial that began before may yet fail.

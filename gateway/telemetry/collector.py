@@ -159,7 +159,7 @@ def route_lines(gateway: Gateway) -> Iterator[str]:
     ports = [
         ((name, state), count)
         for name, each in brokers
-        for state, count in (("taken", len(each.assigned)), ("free", len(each.ports) - len(each.assigned)))
+        for state, count in (("taken", len(each.by_broker)), ("free", len(each.ports) - len(each.by_broker)))
     ]
     return families({
         "sluice_route_answers_total": [((name, result), count) for name, each in brokers for result, count in each.answers.items()],

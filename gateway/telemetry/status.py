@@ -121,7 +121,7 @@ def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
     known = gateway.brokers.get(listener.name)
     if known is None:
         return {}
-    ports = {"range": str(known.entry.broker_ports), "room": len(known.ports), "taken": len(known.assigned)}
+    ports = {"range": str(known.entry.broker_ports), "room": len(known.ports), "taken": len(known.by_broker)}
     return {
         "advertise": known.host,
         "broker_ports": ports,

@@ -18,10 +18,10 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"  # 2.2
-SHORTEST: Final = 8  # bytes; what a reader needs to begin: "PROXY " and 2 more, the first 8 of the signature
-LONGEST_V1: Final = 107  # bytes with the CRLF (2.1)
+MIN_BYTES: Final = 8  # bytes; what a reader needs to begin: "PROXY " and 2 more, the first 8 of the signature
+MAX_V1_BYTES: Final = 107  # bytes with the CRLF (2.1)
 FIXED_V2: Final = 16  # bytes before the addresses (2.2)
-LONGEST_V2: Final = FIXED_V2 + 4096  # the length field could say 65,535; TLVs in use take some hundred bytes (a guess)
+MAX_V2_BYTES: Final = FIXED_V2 + 4096  # the length field could say 65,535; TLVs in use take some hundred bytes (a guess)
 LOCAL: Final = 0x20  # version 2, command LOCAL: the balancer's own connection, a health check
 PROXY: Final = 0x21
 TCP4: Final = 0x11  # AF_INET, STREAM
@@ -59,24 +59,24 @@ def read(data: bytes) -> Header | int:
 
     Raises MalformedHeaderError as soon as it cannot become one.
     """
-    if len(data) < SHORTEST:
-        return SHORTEST
+    if len(data) < MIN_BYTES:
+        return MIN_BYTES
     if SIGNATURE.startswith(data[: len(SIGNATURE)]):
         return _read_v2(data)
     if data.startswith(b"PROXY "):
         return _read_v1(data)
     raise MalformedHeaderError(
-        f"the connection begins with {data[:SHORTEST]!r}, not with a PROXY header; let the balancer send one, or set "
+        f"the connection begins with {data[:MIN_BYTES]!r}, not with a PROXY header; let the balancer send one, or set "
         "`accept_proxy_protocol: false` on the listener if clients connect directly"
     )
 
 
 def _read_v1(data: bytes) -> Header | int:
     """2.1."""
-    end = data.find(b"\r\n", 0, LONGEST_V1)
+    end = data.find(b"\r\n", 0, MAX_V1_BYTES)
     if end < 0:
-        if len(data) >= LONGEST_V1:
-            raise MalformedHeaderError(f"a PROXY line without an end within {LONGEST_V1} bytes")
+        if len(data) >= MAX_V1_BYTES:
+            raise MalformedHeaderError(f"a PROXY line without an end within {MAX_V1_BYTES} bytes")
         return len(data) + 1
     try:
         fields = data[:end].decode("ascii").split(" ")
@@ -101,8 +101,8 @@ def _read_v2(data: bytes) -> Header | int:
         raise MalformedHeaderError(f"a PROXY header of unknown version or command 0x{command:02x}")
     if family >> 4 not in FAMILIES or family & 15 not in TRANSPORTS:
         raise MalformedHeaderError(f"a PROXY header of unknown family 0x{family:02x}")
-    if size > LONGEST_V2:
-        raise MalformedHeaderError(f"a PROXY header of {size} bytes; at most {LONGEST_V2} are taken")
+    if size > MAX_V2_BYTES:
+        raise MalformedHeaderError(f"a PROXY header of {size} bytes; at most {MAX_V2_BYTES} are taken")
     if command == PROXY and size - FIXED_V2 < ADDRESS_SIZES[family >> 4]:
         raise MalformedHeaderError("a PROXY header shorter than its addresses")
     if len(data) < size:

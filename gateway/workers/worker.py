@@ -25,7 +25,7 @@ from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
-from gateway.listeners.factory import put_tls, read_tls
+from gateway.listeners.factory import apply_tls, read_tls
 from gateway.settings import ConfigError, Settings
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, status
@@ -211,7 +211,7 @@ class Worker:
         """Let new connections begin with the files of TLS as they are now. Returns why that failed, or ""."""
         try:
             settings = self.gateway.settings.with_tls(settings_of(text))
-            put_tls(self.gateway.listening, read_tls(settings, self.gateway.brokers))
+            apply_tls(self.gateway.listening, read_tls(settings, self.gateway.brokers))
             self.gateway.settings = settings
         except (ConfigError, TlsFileError) as error:
             log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good files of TLS stay in use")

@@ -266,12 +266,12 @@ def proxy_header(data: bytes) -> None:
     except proxy_protocol.MalformedHeaderError:
         return
     if isinstance(found, int):
-        assert len(data) < found <= proxy_protocol.LONGEST_V2
+        assert len(data) < found <= proxy_protocol.MAX_V2_BYTES
         return
     assert found.size <= len(data)
     assert proxy_protocol.read(data[: found.size]) == found
     assert proxy_protocol.read(data + b"\x00") == found
-    for size in range(proxy_protocol.SHORTEST, found.size):
+    for size in range(proxy_protocol.MIN_BYTES, found.size):
         assert not isinstance(proxy_protocol.read(data[:size]), proxy_protocol.Header), "read before it was whole"
     if found.ends is not None:
         again = proxy_protocol.read(proxy_protocol.write(found.ends))

@@ -31,7 +31,7 @@ from gateway.lifecycle.periodic_tasks import (
     watch_lag,
 )  # fmt: skip
 from gateway.lifecycle.scheduling import TICK_S, SupervisedLoop, next_tick, tick_time
-from gateway.listeners.upstream import LOOK_S, Upstream
+from gateway.listeners.upstream import PROBE_EVERY_S, Upstream
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.settings import load
 from gateway.standalone import Standalone
@@ -259,14 +259,14 @@ async def test_a_broker_that_goes_makes_an_idle_gateway_unready_but_an_open_conn
             standalone.gateway.listening[broker.listener].upstream = broker
         standalone.gateway.listening["two"].active = 1
         async with task(probe_brokers, standalone.gateway.configured()):
-            await trio.sleep(4 * LOOK_S - 1)
+            await trio.sleep(4 * PROBE_EVERY_S - 1)
             assert [broker.looked for broker in brokers] == [3, 0]
             for broker in brokers:
                 broker.answers = False
-            await trio.sleep(LOOK_S + 0.5)
+            await trio.sleep(PROBE_EVERY_S + 0.5)
             assert standalone.ready() == ["listener one: broker 192.0.2.1:5672 is unreachable"]
             standalone.gateway.listening["two"].active = 0
-            await trio.sleep(LOOK_S + 0.5)
+            await trio.sleep(PROBE_EVERY_S + 0.5)
             assert len(standalone.ready()) == 2
 
 

@@ -15,9 +15,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway.listeners.broker_listeners import RESTING_S, BrokerListeners, brokers_of, put_entries
-from gateway.listeners.broker_ports import Assignment, AssignmentFile
-from gateway.listeners.factory import listeners_of, put_tls, read_tls
+from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, apply_entries, brokers_of
+from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
+from gateway.listeners.factory import apply_tls, listeners_of, read_tls
 from gateway.listeners.listener import Listener
 from gateway.pipeline.conversation import RouteError
 from gateway.settings import load
@@ -168,7 +168,7 @@ def test_systemds_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_
     first, last = port_range(4)
     held = [socket.create_server((LOOPBACK, port)) for port in (first, first + 1)]
     before = House(tmp_path, f"{first}-{last}")
-    AssignmentFile(before.file.parent, "names").write([Assignment(("broker-a", 0), first + 1, ONE, before.now)])
+    BrokerPortsFile(before.file.parent, "names").write([BrokerPort(("broker-a", 0), first + 1, ONE, before.now)])
     inheritance = Inheritance([("sluice.socket", sock.dup()) for sock in held])
     try:
         before.brokers.restore(inheritance)
@@ -263,7 +263,7 @@ def test_when_no_port_is_free_the_error_says_what_to_do(house: Callable[..., Hou
 def test_the_broker_longest_unseen_gives_up_its_port_and_clients_never_find_it_closed(house: Callable[..., House]) -> None:
     one = house(4)
     found = fill(one)
-    one.now += RESTING_S
+    one.now += UNNAMED_S
     one.brokers.find("old", 0, "10.0.1.1:1")
     assert one.brokers.find("new", 0, ONE) == found[1]
     assert one.dismissed == ["names/old/1"]
@@ -278,7 +278,7 @@ def test_the_broker_longest_unseen_gives_up_its_port_and_clients_never_find_it_c
 def test_without_a_descriptor_for_it_the_client_is_told_and_nobody_loses_a_port(house: Callable[..., House]) -> None:
     one = house(4)
     fill(one)
-    one.now += RESTING_S + 10
+    one.now += UNNAMED_S + 10
     listener = one.listening["names/old/0"]
     sock = listener.sock
     full = OSError(errno.EMFILE, "Too many open files")
@@ -295,10 +295,10 @@ def test_a_broker_seen_in_the_future_rests_as_any_other_after_a_restart(house: C
     """The clock was set back: its port would not be anybody else's for so long."""
     first, last = port_range(2)
     one = House(tmp_path, f"{first}-{last}")
-    AssignmentFile(one.file.parent, "names").write([Assignment(("old", n), first + n, ONE, one.now + 1e6) for n in (0, 1)])
+    BrokerPortsFile(one.file.parent, "names").write([BrokerPort(("old", n), first + n, ONE, one.now + 1e6) for n in (0, 1)])
     one.begin()
     try:
-        one.now += RESTING_S
+        one.now += UNNAMED_S
         assert one.brokers.find("new", 0, TWO) == f"127.0.0.1:{first}"
     finally:
         one.close()
@@ -307,7 +307,7 @@ def test_a_broker_seen_in_the_future_rests_as_any_other_after_a_restart(house: C
 def test_one_that_has_connections_never_does(house: Callable[..., House]) -> None:
     one = house(4)
     fill(one)
-    one.now += 10 * RESTING_S
+    one.now += 10 * UNNAMED_S
     one.listening["names/old/0"].active = 1
     one.listening["names/old/1"].arriving = 1
     with pytest.raises(RouteError, match="widen"):
@@ -412,12 +412,12 @@ def test_a_reload_reaches_listeners_of_brokers_and_those_opened_after_it(house: 
     one = house(more=", tls: {certificate: a.pem, key: a.key}")
     one.brokers.find("broker-a", 0, ONE)
     authority.issue("a", NAME)
-    changed = put_tls(one.listening, read_tls(one.settings, {"names": one.brokers}))
+    changed = apply_tls(one.listening, read_tls(one.settings, {"names": one.brokers}))
     assert changed == ["listeners.names.tls: the files have changed", "listeners.names/broker-a/0.tls: the files have changed"]
     (tmp_path / "b.pem").write_bytes((tmp_path / "a.pem").read_bytes())
     (tmp_path / "b.key").write_bytes((tmp_path / "a.key").read_bytes())
     renewed = replace(one.settings.listeners[0], tls=ListenerTls(tmp_path / "b.pem", tmp_path / "b.key"))
-    put_entries({"names": one.brokers}, replace(one.settings, listeners=(renewed,)))
+    apply_entries({"names": one.brokers}, replace(one.settings, listeners=(renewed,)))
     (tmp_path / "a.pem").unlink()
     one.brokers.find("broker-b", 0, TWO)
     assert one.listening["names/broker-b/0"].tls is not None
@@ -472,7 +472,7 @@ def test_brokers_that_no_route_names_any_more_are_not_probed_and_count_for_nothi
     assert one.brokers.named() == []
     one.brokers.find("broker-a", 0, ONE)
     one.brokers.find("broker-b", 0, TWO)
-    one.now += RESTING_S - 1
+    one.now += UNNAMED_S - 1
     one.brokers.find("broker-b", 0, TWO)
     assert [listener.name for listener in one.brokers.named()] == ["names/broker-a/0", "names/broker-b/0"]
     one.now += 1

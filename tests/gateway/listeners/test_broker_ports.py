@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from gateway.listeners.broker_ports import Assignment, AssignmentFile
+from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
 
-MASTER = Assignment(("broker-a", 0), 20911, "10.0.0.1:10911", 1795247411.0)
-SLAVE = Assignment(("broker-a", 1), 20912, "[fe80::1]:10911", 1795247412.0)
+MASTER = BrokerPort(("broker-a", 0), 20911, "10.0.0.1:10911", 1795247411.0)
+SLAVE = BrokerPort(("broker-a", 1), 20912, "[fe80::1]:10911", 1795247412.0)
 GOOD = {"broker": "b", "id": 0, "port": 20911, "address": "10.0.0.1:10911", "seen": 5}
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    file = AssignmentFile(tmp_path, "names")
+    file = BrokerPortsFile(tmp_path, "names")
     file.write([MASTER, SLAVE])
-    assert AssignmentFile(tmp_path, "names").read() == [MASTER, SLAVE]
+    assert BrokerPortsFile(tmp_path, "names").read() == [MASTER, SLAVE]
     assert [path.name for path in tmp_path.iterdir()] == ["broker-ports.names.json"]
 
 
 def test_each_listener_has_a_file_of_its_own(tmp_path: Path) -> None:
-    AssignmentFile(tmp_path, "names").write([MASTER])
+    BrokerPortsFile(tmp_path, "names").write([MASTER])
     with pytest.raises(FileNotFoundError):
-        AssignmentFile(tmp_path, "others").read()
+        BrokerPortsFile(tmp_path, "others").read()
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    file = AssignmentFile(tmp_path, "names")
+    file = BrokerPortsFile(tmp_path, "names")
     file.write([MASTER])
     (tmp_path / "broker-ports.names.new").mkdir()
     with pytest.raises(OSError, match="directory"):
@@ -60,7 +60,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
 def test_anything_else_is_a_value_error(tmp_path: Path, data: bytes) -> None:
-    file = AssignmentFile(tmp_path, "names")
+    file = BrokerPortsFile(tmp_path, "names")
     file.path.write_bytes(data)
     with pytest.raises(ValueError):  # noqa: PT011  -- json's, UTF-8's and ours
         file.read()

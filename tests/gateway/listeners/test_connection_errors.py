@@ -1,4 +1,4 @@
-"""Refusals: every error on the way in has a cause, and a flood of them is a few log lines that add up."""
+"""RefusalLog: every error on the way in has a cause, and a flood of them is a few log lines that add up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gateway.admission import BY_ALL, RefusedError
-from gateway.listeners.connection_errors import Refusal, Refusals, refusal_of
+from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of
 from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.upstream import UnreachableError
 from gateway.pipeline.errors import ProtocolError
@@ -48,7 +48,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object, object]]:
 
 def test_the_first_of_a_cause_is_said_at_once_then_one_line_a_second_and_the_sum_is_exact(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sluice")
-    refusals = Refusals("rabbit", "amqp")
+    refusals = RefusalLog("rabbit", "amqp")
     full, down = Refusal("max_connections", "full", 320), Refusal("upstream_unreachable", "down", 320)
     refusals.add(full, ("10.0.0.1", 1), 0)
     refusals.add(down, ("10.0.0.1", 1), 0)
@@ -67,13 +67,13 @@ def test_the_first_of_a_cause_is_said_at_once_then_one_line_a_second_and_the_sum
 
 def test_a_probe_of_the_port_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sluice")
-    Refusals("rabbit", "amqp").add(Refusal("client", "gone"), ("10.0.0.1", 1), 0)
+    RefusalLog("rabbit", "amqp").add(Refusal("client", "gone"), ("10.0.0.1", 1), 0)
     assert lines(caplog) == []
 
 
 def test_a_broker_that_stays_away_is_said_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sluice")
-    refusals = Refusals("rabbit", "amqp")
+    refusals = RefusalLog("rabbit", "amqp")
     for second in range(150):
         refusals.add(Refusal("upstream_unreachable", "down", 320), ("10.0.0.1", 1), second * S)
         refusals.tick(second * S)
@@ -82,7 +82,7 @@ def test_a_broker_that_stays_away_is_said_at_once_and_then_once_a_minute(caplog:
 
 def test_connections_that_a_broker_took_with_it_are_summed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sluice")
-    refusals = Refusals("rabbit", "amqp")
+    refusals = RefusalLog("rabbit", "amqp")
     for number in range(1000):
         refusals.add(Refusal("broker_lost", "", user="ann"), ("10.0.0.1", number), number)
     assert caplog.records[0].fields["user"] == "ann"  # type: ignore[attr-defined]

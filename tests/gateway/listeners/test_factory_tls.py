@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.listeners.factory import changed_tls, listeners_of, put_tls, read_tls
+from gateway.listeners.factory import apply_tls, changed_tls, listeners_of, read_tls
 from gateway.settings import Settings, load
 from gateway.transport.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
@@ -39,12 +39,12 @@ def test_changed_files_are_said_and_begun_with_and_failures_are_not_forgotten(ca
     described = {"certificate_expires": "2040-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}, "mode": "enforcing"}
     assert before.describe() == described
     before.failures["expired"] = 3
-    assert put_tls(listening, read_tls(configured)) == []
+    assert apply_tls(listening, read_tls(configured)) == []
     ca.issue("a", NAME, not_after=datetime(2041, 1, 1))  # noqa: DTZ001
     told = changed_tls(listening, read_tls(configured))
     assert rabbit.tls is not None
     assert rabbit.tls.describe()["certificate_expires"] == "2040-01-01T00:00:00Z", "saying so puts nothing in force"
-    changed = put_tls(listening, read_tls(configured))
+    changed = apply_tls(listening, read_tls(configured))
     assert changed == told
     assert changed == ["listeners.rabbit.tls: the files have changed", "listeners.rabbit.upstream_tls: the files have changed"]
     assert rabbit.tls is not None
@@ -74,11 +74,11 @@ def test_tls_can_be_switched_on_and_off(ca: Authority, tmp_path: Path) -> None:
     listening = listeners_of(settings(tmp_path, "max_frame: 1MiB"))
     rabbit = listening["rabbit"]
     assert [rabbit.tls, rabbit.upstream.tls] == [None, None]
-    assert put_tls(listening, read_tls(settings(tmp_path, BOTH))) == []
+    assert apply_tls(listening, read_tls(settings(tmp_path, BOTH))) == []
     assert rabbit.tls is not None
     assert rabbit.upstream.tls is not None
     assert rabbit.upstream.tls.server_name == "127.0.0.1"
-    put_tls(listening, read_tls(settings(tmp_path, "tls: off")))
+    apply_tls(listening, read_tls(settings(tmp_path, "tls: off")))
     assert [rabbit.tls, rabbit.upstream.tls] == [None, None]
 
 
@@ -94,6 +94,6 @@ def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, 
     before, after = mode("enforcing"), mode("permissive")
     assert before.diff(after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
     listening = listeners_of(before)
-    put_tls(listening, read_tls(before.with_tls(after)))
+    apply_tls(listening, read_tls(before.with_tls(after)))
     assert listening["rocket"].tls is not None
     assert listening["rocket"].tls.describe()["mode"] == "permissive"

@@ -75,7 +75,7 @@ def broker() -> Iterator[Broker]:
     one.close()
 
 
-class Door:
+class RunningListener:
     """An open listener and those it has let in."""
 
     def __init__(self, listener: Listener) -> None:
@@ -107,16 +107,16 @@ class Door:
 
 
 @asynccontextmanager
-async def door(
+async def running(
     upstream: tuple[str, int],
     protocol: str = "amqp",
     handshake_s: float = 5.0,
     others_pass: bool = False,
     send_proxy: bool = False,
     **more: object,
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[RunningListener]:
     config = ListenerConfig("rabbit", protocol, 1 << 20, int(handshake_s * S), 0, others_pass)
-    one = Door(Listener(config, (LOOPBACK, 0), Upstream("rabbit", upstream, send_proxy=send_proxy), **more))  # type: ignore[arg-type]
+    one = RunningListener(Listener(config, (LOOPBACK, 0), Upstream("rabbit", upstream, send_proxy=send_proxy), **more))  # type: ignore[arg-type]
     one.listener.open()
     try:
         async with trio.open_nursery() as nursery:
@@ -153,7 +153,7 @@ def reason(data: bytes) -> tuple[int | None, str]:
 
 
 async def test_a_client_that_speaks_is_dialled_for_and_its_bytes_are_all_there(broker: Broker) -> None:
-    async with door(broker.address) as one, await one.client() as client:
+    async with running(broker.address) as one, await one.client() as client:
         await client.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         assert one.arrived[0].client.sock.recv(1 << 16) == GREETING
@@ -177,7 +177,7 @@ async def test_a_client_that_speaks_is_dialled_for_and_its_bytes_are_all_there(b
 async def test_a_stranger_is_answered_and_closed_without_a_dial(
     broker: Broker, protocol: str, data: bytes, answer: bytes, cause: str
 ) -> None:
-    async with door(broker.address, protocol) as one, await one.client() as client:
+    async with running(broker.address, protocol) as one, await one.client() as client:
         assert await said(client, data) == answer
         assert one.listener.closed == {cause: 1}
     assert broker.dialled() == []
@@ -189,7 +189,7 @@ async def test_one_line_says_what_speaks_on_a_rocketmq_port_by_its_first_four_by
     broker: Broker, protocol: str, data: bytes, cause: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "sluice")
-    async with door(broker.address, protocol) as one, await one.client() as client:
+    async with running(broker.address, protocol) as one, await one.client() as client:
         assert await said(client, data[:4]) == b""
         assert one.listener.closed == {cause: 1}
     assert broker.dialled() == []
@@ -199,7 +199,7 @@ async def test_one_line_says_what_speaks_on_a_rocketmq_port_by_its_first_four_by
 
 
 async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(broker: Broker) -> None:
-    async with door(broker.address, others_pass=True) as one, await one.client() as client, await one.client() as stranger:
+    async with running(broker.address, others_pass=True) as one, await one.client() as client, await one.client() as stranger:
         await client.send_all(b"AMQP\x03\x01\x00\x00")
         await one.until(lambda: len(one.arrived) == 1)
         assert await said(stranger, b"GET / HTTP/1.1\r\n\r\n") == amqp.PROTOCOL_HEADER
@@ -207,7 +207,7 @@ async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(brok
 
 async def test_hundreds_that_say_a_byte_at_a_time_cost_no_dial_keep_nobody_out_and_are_gone_at_their_deadline(broker: Broker) -> None:
     """docs/design/reliability.md F01."""
-    async with door(broker.address, handshake_s=1.5) as one:
+    async with running(broker.address, handshake_s=1.5) as one:
         slow = [await one.client() for _ in range(300)]
         for client in slow:
             await client.send_all(b"A")
@@ -225,7 +225,7 @@ async def test_hundreds_that_say_a_byte_at_a_time_cost_no_dial_keep_nobody_out_a
 
 
 async def test_a_client_that_goes_without_a_word_is_no_dial_and_no_fault(broker: Broker) -> None:
-    async with door(broker.address) as one:
+    async with running(broker.address) as one:
         await (await one.client()).aclose()
         half = await one.client()
         await half.send_all(b"AMQ")
@@ -239,7 +239,7 @@ async def test_a_client_that_goes_without_a_word_is_no_dial_and_no_fault(broker:
 
 
 async def test_beyond_the_cap_a_client_is_told_and_existing_ones_stay(broker: Broker) -> None:
-    async with door(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
+    async with running(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         async with await one.client() as second:
@@ -257,7 +257,7 @@ async def test_beyond_the_cap_a_client_is_told_and_existing_ones_stay(broker: Br
 
 
 async def test_rocketmq_has_no_words_and_is_closed_at_once(broker: Broker) -> None:
-    async with door(broker.address, "rocketmq", limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
+    async with running(broker.address, "rocketmq", limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
         assert await said(client, heartbeat()) == b""
         assert one.listener.closed == {"max_connections": 1}
         assert one.listener.rejecter.rejected_silently == 1
@@ -266,7 +266,7 @@ async def test_rocketmq_has_no_words_and_is_closed_at_once(broker: Broker) -> No
 async def test_a_seat_is_given_back_when_the_dial_fails_when_the_client_goes_and_when_the_gateway_stops() -> None:
     with socket.create_server((LOOPBACK, 0)) as gone:
         address = gone.getsockname()
-    async with door(address) as one:
+    async with running(address) as one:
         for _ in range(3):
             async with await one.client() as client:
                 assert reason(await said(client, ALL))[0] == 320
@@ -285,7 +285,7 @@ async def test_a_fault_of_the_gateways_own_ends_that_client_only(broker: Broker,
     async def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    async with door(broker.address) as one:
+    async with running(broker.address) as one:
         with monkeypatch.context() as broken:
             broken.setattr(one.listener.upstream, "dial", fail)
             async with await one.client() as client:
@@ -297,7 +297,7 @@ async def test_a_fault_of_the_gateways_own_ends_that_client_only(broker: Broker,
 
 
 async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with door(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
+    async with running(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         with monkeypatch.context() as broken:
@@ -311,7 +311,7 @@ async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: 
 
 async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_long(broker: Broker) -> None:
     """docs/design/reliability.md F02: clients that say nothing do not keep the others from being told."""
-    async with door(broker.address, limits=ConnectionLimits(connections=0)) as one:
+    async with running(broker.address, limits=ConnectionLimits(connections=0)) as one:
         silent = [await one.client() for _ in range(MAX_REJECTING + 20)]
         await one.until(lambda: one.listener.rejecter.rejected_silently == 20)
         assert one.listener.rejecter.rejecting == MAX_REJECTING
@@ -327,8 +327,8 @@ async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_lo
 async def test_descriptors_are_shared_and_running_out_is_told(broker: Broker) -> None:
     slots = ConnectionSlots(1, 1024)
     async with (
-        door(broker.address, slots=slots) as one,
-        door(broker.address, slots=slots) as other,
+        running(broker.address, slots=slots) as one,
+        running(broker.address, slots=slots) as other,
         await one.client() as first,
         await other.client() as second,
     ):
@@ -346,7 +346,7 @@ ORIGINAL = Ends(("192.0.2.7", 50112), ("198.51.100.1", 5672))
 
 
 async def test_the_clients_own_address_is_the_headers_and_goes_on_to_the_broker(broker: Broker) -> None:
-    async with door(broker.address, accept_proxy=True, send_proxy=True) as one, await one.client() as client:
+    async with running(broker.address, accept_proxy=True, send_proxy=True) as one, await one.client() as client:
         for byte in proxy_protocol.write(ORIGINAL):
             await client.send_all(bytes([byte]))
             await trio.sleep(0)
@@ -360,7 +360,7 @@ async def test_the_clients_own_address_is_the_headers_and_goes_on_to_the_broker(
 
 
 async def test_a_balancers_health_check_keeps_its_own_address(broker: Broker) -> None:
-    async with door(broker.address, accept_proxy=True, send_proxy=True) as one, await one.client("127.0.0.9") as client:
+    async with running(broker.address, accept_proxy=True, send_proxy=True) as one, await one.client("127.0.0.9") as client:
         await client.send_all(proxy_protocol.write(None) + GREETING)
         await one.until(lambda: len(one.arrived) == 1)
         assert one.arrived[0].address == client.socket.getsockname()
@@ -370,7 +370,7 @@ async def test_a_balancers_health_check_keeps_its_own_address(broker: Broker) ->
 
 async def test_the_cap_per_address_counts_the_original_addresses(broker: Broker) -> None:
     async with (
-        door(broker.address, accept_proxy=True, limits=ConnectionLimits(per_address=1)) as one,
+        running(broker.address, accept_proxy=True, limits=ConnectionLimits(per_address=1)) as one,
         await one.client() as first,
         await one.client() as second,
     ):
@@ -385,7 +385,7 @@ async def test_the_cap_per_address_counts_the_original_addresses(broker: Broker)
 
 @pytest.mark.parametrize("data", [GREETING, b"PROXY TCP4 192.0.2.7 198.51.100.1 50113 99999\r\n", b"\r\n\r\n\0\r\nQUIT\n\x51\x11\0\0"])
 async def test_without_a_good_header_nobody_gets_in(broker: Broker, data: bytes) -> None:
-    async with door(broker.address, accept_proxy=True) as one, await one.client() as client:
+    async with running(broker.address, accept_proxy=True) as one, await one.client() as client:
         assert await said(client, data) == b""
         assert one.listener.closed == {"proxy_protocol": 1}
         assert one.listener.admission.admitted == 0
@@ -393,13 +393,13 @@ async def test_without_a_good_header_nobody_gets_in(broker: Broker, data: bytes)
 
 
 async def test_a_header_that_does_not_come_is_not_waited_for(broker: Broker) -> None:
-    async with door(broker.address, accept_proxy=True, handshake_s=0.2) as one, await one.client() as client:
+    async with running(broker.address, accept_proxy=True, handshake_s=0.2) as one, await one.client() as client:
         assert await said(client, b"PROXY TCP4 ") == b""
         assert one.listener.closed == {"handshake_timeout": 1}
 
 
 async def test_refused_before_its_header_was_read_a_client_behind_a_balancer_is_told_all_the_same(broker: Broker) -> None:
-    async with door(broker.address, accept_proxy=True, limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
+    async with running(broker.address, accept_proxy=True, limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
         assert reason(await said(client, proxy_protocol.write(ORIGINAL) + ALL))[0] == 320
 
 
@@ -427,7 +427,7 @@ async def test_who_is_turned_away_from_a_tls_listener_is_told_within_tls(broker:
     authority = Authority(tmp_path)
     hop = client_hop(*authority.issue("server", "localhost"), None)
     async with (
-        door(broker.address, tls=hop, accept_proxy=behind_balancer, limits=ConnectionLimits(connections=0)) as one,
+        running(broker.address, tls=hop, accept_proxy=behind_balancer, limits=ConnectionLimits(connections=0)) as one,
         await one.client() as plain,
     ):
         if behind_balancer:
@@ -470,7 +470,7 @@ async def test_a_permissive_listener_takes_clients_with_tls_and_without_on_one_p
     authority = Authority(tmp_path)
     hop = client_hop(*authority.issue("server", "localhost"), None, permissive=True)
     async with (
-        door(broker.address, "rocketmq", tls=hop, accept_proxy=True) as one,
+        running(broker.address, "rocketmq", tls=hop, accept_proxy=True) as one,
         await one.client() as plain,
         await one.client() as beneath,
     ):
@@ -498,7 +498,7 @@ async def test_a_permissive_listener_takes_clients_with_tls_and_without_on_one_p
 )
 async def test_strangers_at_a_permissive_listener_cost_no_dial(broker: Broker, tmp_path: Path, data: bytes, cause: str) -> None:
     hop = client_hop(*Authority(tmp_path).issue("server", "localhost"), None, permissive=True)
-    async with door(broker.address, "rocketmq", tls=hop) as one, await one.client() as client:
+    async with running(broker.address, "rocketmq", tls=hop) as one, await one.client() as client:
         await said(client, data)
         await one.until(lambda: one.listener.closed == {cause: 1})
     assert broker.dialled() == []
@@ -506,7 +506,7 @@ async def test_strangers_at_a_permissive_listener_cost_no_dial(broker: Broker, t
 
 async def test_an_enforcing_listener_closes_a_client_without_tls_and_counts_it(broker: Broker, tmp_path: Path) -> None:
     hop = client_hop(*Authority(tmp_path).issue("server", "localhost"), None)
-    async with door(broker.address, "rocketmq", tls=hop) as one, await one.client() as client:
+    async with running(broker.address, "rocketmq", tls=hop) as one, await one.client() as client:
         await said(client, heartbeat())
         await one.until(lambda: one.listener.closed == {"tls_handshake_failed": 1})
         assert hop.failures == {"not_tls": 1}
@@ -525,7 +525,7 @@ async def test_a_listener_that_is_opened_with_the_last_descriptor_serves_all_the
         return opened(path, flags, *more)
 
     monkeypatch.setattr(os, "open", open_)
-    async with door(broker.address, "rocketmq") as one, await one.client() as client:
+    async with running(broker.address, "rocketmq") as one, await one.client() as client:
         await client.send_all(heartbeat())
         await one.until(lambda: len(one.arrived) == 1)
 
@@ -548,7 +548,7 @@ async def test_a_client_that_comes_after_the_end_waits_for_the_next_process_wher
         following.setblocking(False)
         listeners[1].open(following)
         async with waiting, trio.open_nursery() as nursery:
-            one = Door(listeners[1])
+            one = RunningListener(listeners[1])
             nursery.start_soon(one.listener.accept_forever, one.split_into)
             await one.until(lambda: len(one.arrived) == 1)
             assert one.arrived[0].client.sock.recv(1 << 16) == heartbeat()
@@ -569,7 +569,7 @@ async def test_who_is_being_dialled_for_when_accepting_ends_still_gets_in(broker
     monkeypatch.setattr(Upstream, "dial", dial)
     listener = Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), Upstream("rocket", broker.address))
     listener.open()
-    one = Door(listener)
+    one = RunningListener(listener)
     async with trio.open_nursery() as accepting, await one.client() as client, await one.client() as silent:
         accepting.start_soon(listener.accept_forever, one.split_into)
         await client.send_all(heartbeat())

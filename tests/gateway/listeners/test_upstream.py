@@ -14,10 +14,10 @@ import trio.testing
 
 from gateway.listeners.upstream import (
     CONNECT_TIMEOUT_S,
-    DIALS_AT_ONCE,
-    LEAST_BACKOFF_S,
-    LOOK_S,
-    MOST_BACKOFF_S,
+    MAX_BACKOFF_S,
+    MAX_DIALS,
+    MIN_BACKOFF_S,
+    PROBE_EVERY_S,
     UnreachableError,
     Upstream,
     reason,
@@ -39,10 +39,10 @@ class FakeUpstream(Upstream):
         self.under_way = 0
         self.most_under_way = 0
         self.dialled_at: list[float] = []
-        self.looked_at: list[float] = []
+        self.probed_at: list[float] = []
 
     async def _connect(self) -> socket.socket:
-        self.looked_at.append(trio.current_time())
+        self.probed_at.append(trio.current_time())
         await trio.sleep(self.takes_s)
         error = self.answer()
         if error is not None:
@@ -79,17 +79,17 @@ async def test_while_the_broker_is_down_thousands_of_clients_are_a_few_dials(aut
             with pytest.raises(UnreachableError):
                 await upstream.dial(None)
         await trio.sleep(0.05)
-    assert 30 / MOST_BACKOFF_S <= len(upstream.dialled_at) < 60
+    assert 30 / MAX_BACKOFF_S <= len(upstream.dialled_at) < 60
     assert upstream.dials == {"ok": 0, "failed": len(upstream.dialled_at), "spared": 60_000 - len(upstream.dialled_at)}
     gaps = [later - earlier for earlier, later in zip(upstream.dialled_at, upstream.dialled_at[1:], strict=False)]
-    assert max(gaps) <= MOST_BACKOFF_S + 0.051
+    assert max(gaps) <= MAX_BACKOFF_S + 0.051
     assert trio.current_time() - began == pytest.approx(30)
 
 
 async def test_while_one_probes_nobody_waits_for_it(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: REFUSED)
     await fails(upstream)
-    await trio.sleep(MOST_BACKOFF_S)
+    await trio.sleep(MAX_BACKOFF_S)
     upstream.takes_s = 5.0
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fails, upstream)
@@ -111,7 +111,7 @@ async def test_dials_of_a_broker_that_is_up_are_bounded_and_nobody_is_lost(autoj
     async with trio.open_nursery() as nursery:
         for _ in range(1000):
             nursery.start_soon(dial)
-    assert (reached, upstream.most_under_way) == (1000, DIALS_AT_ONCE)
+    assert (reached, upstream.most_under_way) == (1000, MAX_DIALS)
 
 
 async def test_those_who_wait_for_a_place_hear_of_the_failure_of_those_before_them(autojump_clock: trio.testing.MockClock) -> None:
@@ -120,20 +120,20 @@ async def test_those_who_wait_for_a_place_hear_of_the_failure_of_those_before_th
         for _ in range(1000):
             nursery.start_soon(fails, upstream)
     assert trio.current_time() <= CONNECT_TIMEOUT_S + 0.1
-    assert len(upstream.dialled_at) == DIALS_AT_ONCE
+    assert len(upstream.dialled_at) == MAX_DIALS
 
 
 async def test_dials_that_fail_together_have_failed_once(autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture) -> None:
     upstream = FakeUpstream(lambda: REFUSED, takes_s=0.01)
     upstream.ok = True
     async with trio.open_nursery() as nursery:
-        for _ in range(DIALS_AT_ONCE):
+        for _ in range(MAX_DIALS):
             nursery.start_soon(fails, upstream)
-    assert upstream.dials["failed"] == DIALS_AT_ONCE
+    assert upstream.dials["failed"] == MAX_DIALS
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
-    await trio.sleep(LEAST_BACKOFF_S)
+    await trio.sleep(MIN_BACKOFF_S)
     await upstream.probe(in_use=False)
-    assert upstream.dials["failed"] == DIALS_AT_ONCE + 1, "the next probe is as near as after one failure"
+    assert upstream.dials["failed"] == MAX_DIALS + 1, "the next probe is as near as after one failure"
 
 
 async def test_a_dial_from_before_says_nothing_about_a_broker_that_was_reached_since(autojump_clock: trio.testing.MockClock) -> None:
@@ -225,10 +225,10 @@ async def test_a_broker_that_stays_away_is_a_line_a_minute_and_so_is_its_return(
         await trio.sleep(0.25)
     assert upstream.dials["failed"] > 30
     there = True
-    await trio.sleep(MOST_BACKOFF_S)
+    await trio.sleep(MAX_BACKOFF_S)
     await upstream.probe(in_use=False)
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"] * 3 + ["upstream_reachable"]
-    assert caplog.records[3].fields["unreachable_s"] == pytest.approx(150 + MOST_BACKOFF_S)  # type: ignore[attr-defined]
+    assert caplog.records[3].fields["unreachable_s"] == pytest.approx(150 + MAX_BACKOFF_S)  # type: ignore[attr-defined]
 
 
 # ---- looks: a broker that was there, and that nobody dials ------------------------------------------------------------------
@@ -248,18 +248,18 @@ async def test_a_broker_that_goes_while_nobody_dials_is_missed(
     upstream = FakeUpstream(lambda: None if there else REFUSED)
     await probed(upstream, 0.25)
     there = False
-    await probed(upstream, LOOK_S + 0.5)
+    await probed(upstream, PROBE_EVERY_S + 0.5)
     assert (upstream.ok, upstream.why) == (False, "Connection refused")
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
     there = True
-    await probed(upstream, MOST_BACKOFF_S + 0.5)
+    await probed(upstream, MAX_BACKOFF_S + 0.5)
     assert upstream.ok is True
 
 
 async def test_a_broker_that_nobody_uses_is_looked_for_every_few_seconds_and_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: None)
-    await probed(upstream, 12 * LOOK_S)
-    assert (len(upstream.dialled_at), len(upstream.looked_at)) == (1, 11)
+    await probed(upstream, 12 * PROBE_EVERY_S)
+    assert (len(upstream.dialled_at), len(upstream.probed_at)) == (1, 11)
     assert upstream.dials == {"ok": 1, "failed": 0, "spared": 0}
 
 
@@ -275,46 +275,46 @@ async def test_looks_that_succeed_do_not_hide_dials_that_fail(autojump_clock: tr
         upstream.takes_s = 0.0
         for _ in range(3):
             await trio.sleep(1)
-            await upstream._look()
+            await upstream._probe_unused()
         upstream.takes_s = 5.0
     assert (upstream.ok, upstream.dials["failed"]) == (False, 1)
 
 
 async def test_a_broker_to_which_a_connection_is_open_is_not_looked_for(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: None)
-    await probed(upstream, 4 * LOOK_S, in_use=True)
-    assert upstream.looked_at == []
+    await probed(upstream, 4 * PROBE_EVERY_S, in_use=True)
+    assert upstream.probed_at == []
     closed = trio.current_time()
-    await probed(upstream, 4 * LOOK_S)
-    assert upstream.looked_at[0] == pytest.approx(closed + LOOK_S, abs=0.3)
+    await probed(upstream, 4 * PROBE_EVERY_S)
+    assert upstream.probed_at[0] == pytest.approx(closed + PROBE_EVERY_S, abs=0.3)
 
 
 async def test_clients_that_come_and_go_are_as_good_as_looks(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: None)
     for _ in range(20):
         (await upstream.dial(None)).close()
-        await probed(upstream, LOOK_S - 1)
-    assert upstream.looked_at == []
+        await probed(upstream, PROBE_EVERY_S - 1)
+    assert upstream.probed_at == []
 
 
 async def test_a_look_that_began_before_a_dial_says_nothing_against_it(autojump_clock: trio.testing.MockClock) -> None:
     answers: list[Exception | None] = [None, None, TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")]
     upstream = FakeUpstream(lambda: answers.pop(0))
     await upstream.probe(in_use=False)
-    await trio.sleep(LOOK_S)
+    await trio.sleep(PROBE_EVERY_S)
     async with trio.open_nursery() as nursery:
         upstream.takes_s = 5.0
         nursery.start_soon(partial(upstream.probe, in_use=False))
         await trio.sleep(1)
         upstream.takes_s = 0.1
         (await upstream.dial(None)).close()
-    assert (upstream.ok, len(upstream.looked_at)) == (True, 1)
+    assert (upstream.ok, len(upstream.probed_at)) == (True, 1)
 
 
 async def test_a_look_without_a_descriptor_says_nothing_about_the_broker(autojump_clock: trio.testing.MockClock) -> None:
     answers: list[Exception | None] = [None, OSError(errno.EMFILE, "Too many open files")]
     upstream = FakeUpstream(lambda: answers.pop(0))
-    await probed(upstream, LOOK_S + 1)
+    await probed(upstream, PROBE_EVERY_S + 1)
     assert (upstream.ok, upstream.dials["failed"], answers) == (True, 0, [])
 
 

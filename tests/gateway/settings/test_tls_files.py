@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.listeners.factory import say_ending
+from gateway.listeners.factory import log_ending_certificates
 from gateway.settings import ConfigProblem, diff, hops, load
 from support.tls import NAME, Authority
 
@@ -157,9 +157,9 @@ def test_the_gateway_logs_what_check_says_of_certificates_at_their_end(
     here: Write, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("sluice"), "propagate", True)
-    say_ending(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES)))
+    log_ending_certificates(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES)))
     assert not caplog.records
-    say_ending(load(here(listener(tls("soon.pem", "soon.key")) + RULES)))
+    log_ending_certificates(load(here(listener(tls("soon.pem", "soon.key")) + RULES)))
     (record,) = caplog.records
     assert (record.levelname, record.getMessage()) == ("WARNING", "certificate_ending")
     assert "soon.pem expires on 20" in record.fields["err"]  # type: ignore[attr-defined]

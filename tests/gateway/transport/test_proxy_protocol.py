@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transport.proxy_protocol import LONGEST_V1, LONGEST_V2, SIGNATURE, Ends, Header, MalformedHeaderError, plain, read, write
+from gateway.transport.proxy_protocol import MAX_V1_BYTES, MAX_V2_BYTES, SIGNATURE, Ends, Header, MalformedHeaderError, plain, read, write
 
 V4 = Ends(("192.0.2.7", 50112), ("198.51.100.1", 5672))
 V6 = Ends(("2001:db8::7", 50112), ("2001:db8::1", 5672))
@@ -49,7 +49,7 @@ def test_a_header_is_read_whole_byte_by_byte_and_with_what_follows(data: bytes, 
 
 
 def test_the_longest_line_of_version_1_is_taken_and_a_longer_one_is_not() -> None:
-    longest = b"PROXY UNKNOWN ".ljust(LONGEST_V1 - 2, b"x") + b"\r\n"
+    longest = b"PROXY UNKNOWN ".ljust(MAX_V1_BYTES - 2, b"x") + b"\r\n"
     assert read(longest) == Header(107, None)
     with pytest.raises(MalformedHeaderError, match="without an end within 107 bytes"):
         read(longest[:-2] + b"x\r\n")
@@ -79,7 +79,7 @@ def test_the_longest_line_of_version_1_is_taken_and_a_longer_one_is_not() -> Non
         (v2(0x21, 0x13, bytes(12)), "unknown family 0x13"),
         (v2(0x21, 0x11, bytes(11)), "shorter than its addresses"),
         (v2(0x21, 0x21, bytes(35)), "shorter than its addresses"),
-        (SIGNATURE + b"\x21\x11\xff\xff", f"65551 bytes; at most {LONGEST_V2}"),
+        (SIGNATURE + b"\x21\x11\xff\xff", f"65551 bytes; at most {MAX_V2_BYTES}"),
     ],
 )
 def test_what_is_no_header_is_refused_with_the_reason(data: bytes, said: str) -> None:
@@ -142,7 +142,7 @@ def test_garbage_is_a_header_or_needs_more_or_is_refused_and_nothing_else(data: 
     except MalformedHeaderError:
         return
     if isinstance(found, int):
-        assert len(data) < found <= LONGEST_V2
+        assert len(data) < found <= MAX_V2_BYTES
     else:
         assert found.size <= len(data)
 
