@@ -42,7 +42,7 @@ def quiet(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("confirms", [(), (1,)])
-def test_what_is_over_the_limit_waits_as_long_as_it_takes(confirms: tuple[int, ...]) -> None:
+def test_publishes_over_the_limit_wait_as_long_as_it_takes(confirms: tuple[int, ...]) -> None:
     talk = talking(rule("block", messages=1, burst=1), confirms=confirms, capabilities=None)
     said = b"".join(amqp.publish(1, "orders", b"%06d" % number) for number in range(30)) + amqp.ack(1, 1)
     talk.client(said)
@@ -74,7 +74,7 @@ def test_it_blocks_until_the_last_of_several_has_passed() -> None:
     assert talk.conversation.budget.blocking == 0
 
 
-def test_it_has_no_breaker_that_would_refuse_what_waits() -> None:
+def test_it_has_no_breaker_that_would_refuse_publishes_that_wait() -> None:
 
     assert Rule("r", limit=Limit(messages=Rate(1)), action="block").breaker_ns() == 0
 

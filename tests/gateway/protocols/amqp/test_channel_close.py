@@ -78,7 +78,7 @@ def test_a_limit_of_nothing_names_no_wait() -> None:
     assert close.reply_text.endswith("is over its limit of 0/s of rule all, nothing passes")
 
 
-def test_the_nacks_said_before_come_before_the_close() -> None:
+def test_earlier_nacks_come_before_the_close() -> None:
     talk = talking(rule("reject", messages=1, burst=1), confirms=(1,))
     talk.client(amqp.publish(1, "orders") * 3)
     talk.judge.replace(RuleSet((rule("close", messages=1, burst=1),)))
@@ -99,7 +99,7 @@ def test_the_other_channels_live_on() -> None:
 # ---- what is not said any more ---------------------------------------------------------------------------------------------
 
 
-def test_what_the_client_still_says_on_the_channel_goes_nowhere() -> None:
+def test_frames_the_client_still_sends_on_the_channel_go_nowhere() -> None:
     talk = cut()
     large = amqp.publish(1, "bills", b"x" * 30_000, cut=4000)
     talk.client(b"", [*bytewise(amqp.publish(1, "bills")), amqp.ack(1, 1), large])
@@ -107,7 +107,7 @@ def test_what_the_client_still_says_on_the_channel_goes_nowhere() -> None:
     assert talk.holds_nothing()
 
 
-def test_what_was_decoded_behind_the_refused_one_is_counted_as_abandoned_and_the_refused_as_refused() -> None:
+def test_publishes_decoded_behind_the_refused_one_count_as_abandoned_and_that_one_as_refused() -> None:
     talk = talking(rule("close", messages=1, burst=1))
     talk.client(amqp.publish(1, "orders") * 3 + amqp.publish(1, "bills") * 4)
     refused = {part.key.text: part.key.tally.refused for part in talk.parts if part.key is not None}
@@ -140,7 +140,7 @@ def test_a_frame_that_flows_through_is_thrown_away_too() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_the_broker_still_says_on_the_channel_goes_nowhere(seed: int) -> None:
+def test_frames_the_broker_still_sends_on_the_channel_go_nowhere(seed: int) -> None:
     talk = cut(confirms=(1,))
     late = amqp.ack(1, 1) + amqp.deliver(1, b"y" * 9000, cut=4000) + amqp.method(1, commands.Basic.Cancel("c"))
     other = amqp.deliver(2, b"z" * 5000, cut=1000)
@@ -386,7 +386,7 @@ def test_whole_deliveries_the_broker_has_forgotten_pass_before_half_of_another(c
 
 
 @pytest.mark.parametrize("action", ["reject", "delay"])
-def test_the_fallback_closes_only_channels_to_which_no_refusal_can_be_said(action: str) -> None:
+def test_the_fallback_closes_only_channels_that_cannot_be_refused(action: str) -> None:
     talk = talking(rule(action, messages=1, burst=1, fallback="close", max_delay_ns=SECOND // 2), confirms=(2,))
     talk.client(amqp.publish(2, "orders") * 2 + amqp.publish(1, "orders"))
     talk.wait(SECOND // 2)

@@ -44,7 +44,7 @@ def test_each_confirm_ends_just_what_it_confirms(runs: list[tuple[int, bool]], c
     assert {ending.outcome for ending in endings} <= {GIVEN_UP}
 
 
-def test_a_blocked_broker_is_told_once_for_each_flight_and_ends_none() -> None:
+def test_a_blocked_broker_is_reported_once_for_each_flight_and_ends_none() -> None:
     endings: list[Ending] = []
     slots = ConfirmSlots(endings)
     for first, flight in ((1, Flight([], 3)), (4, Flight([], 2))):

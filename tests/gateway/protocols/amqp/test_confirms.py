@@ -76,7 +76,7 @@ def test_a_multiple_does_not_name_what_was_confirmed_before() -> None:
     assert confirm(confirms, 4, True) == [(4, True)]
 
 
-def test_nothing_is_said_twice() -> None:
+def test_no_confirm_is_sent_twice() -> None:
     confirms = Confirms()
     confirms.forward(3)
     assert confirm(confirms, 2, False) is None

@@ -87,7 +87,7 @@ def test_decoding_stops_when_there_is_no_more_room() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 254, 255])
-def test_names_of_any_length_are_told_apart(length: int) -> None:
+def test_names_of_any_length_are_distinguished(length: int) -> None:
     talk = talking()
     names = b"\x00\x00" + bytes([length]) + b"x" * length + bytes([length]) + b"k" * length
     message = amqp.raw_frame(1, 1, b"\x00\x3c\x00\x28" + names + b"\x00") + amqp.content(1, b"hello")
@@ -173,7 +173,7 @@ def test_a_method_waits_for_its_header_while_other_channels_go_on() -> None:
     assert [key for key, *_ in talk.requests] == ["%2F/amq.default/bills", "%2F/amq.default/orders"]
 
 
-def test_what_comes_after_the_brokers_channel_close_is_not_judged() -> None:
+def test_publishes_after_the_brokers_channel_close_are_not_judged() -> None:
     talk = talking(rule(messages=1))
     talk.client(amqp.publish(1, "orders"))
     talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND - no exchange", 60, 40)))

@@ -54,7 +54,7 @@ def test_everything_is_overheard_and_nothing_is_changed(chunked: bool) -> None:
         ("EXTERNAL", "", None),
     ],
 )
-def test_the_user_is_who_is_to_be_authenticated(mechanism: str, response: str, user: str | None) -> None:
+def test_the_user_is_the_one_to_be_authenticated(mechanism: str, response: str, user: str | None) -> None:
     talk = Talk("amqp")
     talk.client(HEADER + start_ok(mechanism, response))
     assert talk.conversation.user == user
@@ -166,7 +166,7 @@ def test_publishes_before_open_ok_are_judged_after_it_in_their_order(chunked: bo
     assert talk.holds_nothing()
 
 
-def test_whoever_is_not_let_in_has_spent_nothing_of_a_limit() -> None:
+def test_a_client_that_is_not_let_in_has_spent_nothing_of_a_limit() -> None:
     stranger = Talk("amqp", rule(messages=1, burst=1))
     stranger.client(PIPELINED + amqp.publish(1, "orders") * 100)
     stranger.broker(amqp.broker_start() + amqp.method(0, commands.Connection.Close(403, "ACCESS_REFUSED", 0, 0)))

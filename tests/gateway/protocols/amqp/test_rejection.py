@@ -14,7 +14,7 @@ GREETING = amqp.greeting()
 CLOSE_OK = amqp.method(0, commands.Connection.CloseOk())
 
 
-def test_a_client_is_led_to_open_and_told_there() -> None:
+def test_a_client_is_led_to_open_and_rejected_there() -> None:
     rejection = Rejection(320, TEXT)
     (start,) = amqp.read(rejection.receive(amqp.PROTOCOL_HEADER))
     assert isinstance(start.value, commands.Connection.Start)
@@ -52,7 +52,7 @@ def test_it_is_the_same_however_the_bytes_come(chunks: list[bytes]) -> None:
     ],
     ids=["http", "amqp 1.0", "4 GiB announced", "no end octet"],
 )
-def test_who_does_not_speak_the_protocol_is_not_waited_for(garbage: bytes) -> None:
+def test_a_client_that_does_not_speak_the_protocol_is_not_waited_for(garbage: bytes) -> None:
     rejection = Rejection(320, TEXT)
     rejection.receive(garbage)
     assert rejection.over

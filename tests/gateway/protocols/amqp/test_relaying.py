@@ -171,7 +171,7 @@ def test_channels_that_were_closed_are_forgotten() -> None:
     assert talk.conversation.channels == {}
 
 
-def test_nothing_is_said_on_a_channel_the_broker_has_closed() -> None:
+def test_nothing_is_sent_on_a_channel_the_broker_has_closed() -> None:
     talk = talking(rule(messages=1, burst=1))
     large = amqp.publish(1, "orders", b"x" * 10_000)
     talk.client(amqp.publish(1, "orders") + large[:5000])

@@ -72,7 +72,7 @@ def test_any_bytes_name_a_user_or_are_refused(noise: bytes) -> None:
         assert user is not None or refused[11:13] == (502).to_bytes(2, "big")
 
 
-def test_what_is_in_a_nested_table_is_passed_over_however_deep_it_says_it_is() -> None:
+def test_a_nested_table_is_skipped_however_deep_it_claims_to_be() -> None:
     nested = long(b"F", b"\x01aF" * 40_000)
     assert user_of(b"AMQPLAIN", field(b"x", nested) + field(b"LOGIN", long(b"S", b"ann"))) == "ann"
 
@@ -92,7 +92,7 @@ def test_what_is_in_a_nested_table_is_passed_over_however_deep_it_says_it_is() -
         (b"AMQPLAIN", field(b"LOGIN", b"S\0\0\0\x7fann"), "ends within a field"),
     ],
 )
-def test_a_name_that_cannot_be_read_is_refused_and_no_secret_is_told(mechanism: bytes, response: bytes, said: str) -> None:
+def test_a_name_that_cannot_be_read_is_refused_without_showing_a_secret(mechanism: bytes, response: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said) as caught:
         user_of(mechanism, response)
     assert b"secret" not in caught.value.last_frames

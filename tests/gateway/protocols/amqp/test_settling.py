@@ -150,7 +150,7 @@ def test_a_channel_without_confirms_is_held_and_the_others_go_on() -> None:
     assert talk.holds_nothing()
 
 
-def test_nothing_overtakes_within_a_channel_and_what_has_a_verdict_is_not_judged_again() -> None:
+def test_nothing_overtakes_within_a_channel_and_publishes_with_a_verdict_are_not_judged_again() -> None:
     talk = talking(rule(messages=1, burst=1))
     said = numbered(1, "orders", 1, 2) + numbered(1, "bills", 3) + amqp.ack(1, 5) + numbered(1, "orders", 4) + numbered(1, "more", 5)
     talk.client(said)
@@ -211,7 +211,7 @@ def test_a_large_body_is_thrown_away_with_its_publish() -> None:
     assert talk.to_broker == numbered(1, "orders", 1) + numbered(1, "bills", 3)
 
 
-def test_held_bytes_count_what_is_held_and_its_objects() -> None:
+def test_held_bytes_count_held_parts_and_their_objects() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1))
     said = numbered(1, "orders", *range(2, 12)) + amqp.ack(1, 1) * 50
@@ -232,7 +232,7 @@ def test_held_parts_do_not_keep_whole_reads_alive() -> None:
     assert len(part.data) == len(numbered(1, "orders", 2))
 
 
-def test_the_connections_close_waits_for_every_line_and_everything_waits_behind_it() -> None:
+def test_the_connections_close_waits_for_everything_held_and_everything_waits_behind_it() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2, 3) + numbered(2, "bills", 4, 5) + CLOSE + amqp.HEARTBEAT)
     assert amqp.names(talk.to_broker).count("Connection.Close") == 0
@@ -244,7 +244,7 @@ def test_the_connections_close_waits_for_every_line_and_everything_waits_behind_
     assert talk.holds_nothing()
 
 
-def test_a_channels_close_waits_in_its_line() -> None:
+def test_a_channels_close_waits_behind_its_held_publishes() -> None:
     talk = talking(rule(messages=1, burst=1))
     close = amqp.method(1, commands.Channel.Close(200, "bye", 0, 0))
     reopened = amqp.method(1, commands.Channel.Open())
@@ -254,7 +254,7 @@ def test_a_channels_close_waits_in_its_line() -> None:
     assert talk.to_broker == numbered(1, "orders", 1, 2) + close + reopened + numbered(1, "bills", 3)
 
 
-def test_lines_take_turns() -> None:
+def test_channels_with_held_parts_take_turns() -> None:
     talk = talking(rule(messages=10, burst=1))
     talk.client(numbered(1, "orders", *range(20)) + numbered(2, "orders", *range(20)) + numbered(3, "orders", *range(20)))
     talk.wait(SECOND * 5 // 2)
@@ -263,7 +263,7 @@ def test_lines_take_turns() -> None:
     assert min(passed.values()) >= 5
 
 
-def test_lines_take_turns_however_little_room_there_is() -> None:
+def test_channels_with_held_parts_take_turns_however_little_room_there_is() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2) + numbered(2, "orders", 3))
     lanes: list[int] = []
@@ -275,7 +275,7 @@ def test_lines_take_turns_however_little_room_there_is() -> None:
     assert lanes == [1, 2, 1, 2]
 
 
-def test_what_is_not_due_yet_stays_in_its_line() -> None:
+def test_a_part_that_is_not_due_yet_stays_held() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2))
     first_due = talk.conversation.budget.next_due
@@ -304,7 +304,7 @@ def test_a_refusal_does_not_overtake_what_is_delayed_before_it() -> None:
     assert talk.holds_nothing()
 
 
-def test_what_is_to_be_dropped_waits_for_its_turn_too() -> None:
+def test_a_publish_to_be_dropped_waits_for_its_turn_too() -> None:
     talk = talking(limited("slow", "delay"), limited("lossy", "drop"))
     large = amqp.publish(1, "lossy", b"x" * 20_000, cut=4000)
     talk.client(numbered(1, "lossy", 1) + numbered(1, "slow", 2, 3) + large[:9000])
@@ -316,7 +316,7 @@ def test_what_is_to_be_dropped_waits_for_its_turn_too() -> None:
     assert talk.holds_nothing()
 
 
-def test_what_is_held_is_given_up_when_the_broker_closes_the_channel() -> None:
+def test_held_parts_are_given_up_when_the_broker_closes_the_channel() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2, 3) + amqp.ack(1, 1) + numbered(2, "orders", 4))
     talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND", 60, 40)))
@@ -391,7 +391,7 @@ def test_nothing_held_is_let_go_into_the_middle_of_a_frame_that_flows_through() 
     assert talk.to_broker == numbered(1, "orders", 1) + large + numbered(1, "orders", 2)
 
 
-def test_a_held_frame_that_flows_in_is_let_go_after_all_other_lines() -> None:
+def test_a_held_frame_that_flows_in_is_let_go_after_all_other_channels() -> None:
     talk = talking(rule(messages=10, burst=1), frame_max=0)
     large = amqp.publish(1, "large", b"x" * MIB, cut=MIB)
     talk.client(numbered(1, "orders", 1, 2) + numbered(2, "bills", 3, 4) + large[:400_000])
@@ -406,7 +406,7 @@ def test_a_held_frame_that_flows_in_is_let_go_after_all_other_lines() -> None:
 # ---- dropped ---------------------------------------------------------------------------------------------------------
 
 
-def test_dropped_where_nobody_was_promised_an_answer() -> None:
+def test_dropped_where_no_answer_was_promised() -> None:
     talk = talking(rule("drop", messages=1, burst=1), confirms=(2,))
     large = amqp.publish(1, "orders", b"x" * 20_000, cut=4000)
     talk.client(numbered(1, "orders", 1) + large[:9000])

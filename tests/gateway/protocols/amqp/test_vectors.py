@@ -47,7 +47,7 @@ def test_a_recorded_session_passes_byte_for_byte_and_every_publish_is_offered(ho
     assert (talk.conversation.budget.held_bytes, talk.conversation.budget.next_due) == (0, NEVER)
 
 
-def test_what_the_conversation_knows_of_a_recorded_session() -> None:
+def test_a_recorded_session_is_described() -> None:
     talk = Talk("amqp")
     for who, data in SESSION[: len(SESSION) // 2]:
         (talk.client if who == "client" else talk.broker)(data)

@@ -193,7 +193,7 @@ def test_a_route_beyond_max_frame_is_an_honest_error_however_it_is_cut() -> None
         assert one.conversation.budget.unanswered_bytes == 0
 
 
-def test_what_is_no_route_may_be_of_any_size() -> None:
+def test_an_answer_that_is_no_route_may_be_of_any_size() -> None:
     one = talk(max_frame=4096)
     one.client(ask(7, 206))
     one.broker(answer(7, b"x" * 100_000))
@@ -205,7 +205,7 @@ def test_what_is_no_route_may_be_of_any_size() -> None:
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize("code", REGISTRATIONS)
-def test_what_only_brokers_say_is_refused_with_the_way_out(code: int, binary: bool) -> None:
+def test_requests_that_only_brokers_send_are_refused_with_the_way_out(code: int, binary: bool) -> None:
     ports = Ports()
     one = talk(routes=ports)
     registration = rocketmq.encode_request(code, {"brokerName": "b"}, b"z" * 3000, opaque=9, binary=binary)
@@ -233,7 +233,7 @@ def test_a_one_way_registration_is_not_answered_but_counted() -> None:
     assert (one.to_broker, one.to_client, ports.registrations) == (b"", b"", [103])
 
 
-def test_what_operators_write_passes() -> None:
+def test_requests_of_operators_pass() -> None:
     """mqadmin's wipeWritePerm, addWritePerm, updateKvConfig, deleteKvConfig, deleteTopic, updateNamesrvConfig."""
     one = talk()
     written = b"".join(rocketmq.encode_request(code, {"a": "b"}, opaque=code) for code in (205, 327, 100, 102, 216, 318))
@@ -269,7 +269,7 @@ def test_it_is_settled_when_everything_is_answered_and_one_way_requests_count_fo
     assert conversation.settled()
 
 
-def test_an_unfinished_request_is_known_so_that_nothing_is_said_into_it() -> None:
+def test_an_unfinished_request_is_known_so_that_nothing_is_sent_into_it() -> None:
     one = talk()
     request = rocketmq.encode_request(100, {"a": "b"}, b"x" * 100, opaque=1)
     one.client(request[:-30])
@@ -322,7 +322,7 @@ BAD_ANSWERS = {
 
 
 @pytest.mark.parametrize("data", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
-def test_a_name_server_that_breaks_the_protocol_is_told_apart(data: bytes) -> None:
+def test_a_name_server_that_breaks_the_protocol_is_named(data: bytes) -> None:
     one = talk()
     one.client(ask(1))
     with pytest.raises(ProtocolError) as caught:

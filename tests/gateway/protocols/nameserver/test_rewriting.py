@@ -60,7 +60,7 @@ def test_each_broker_and_id_has_a_port_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("body", FORMS.values(), ids=FORMS)
-def test_what_the_go_client_takes_apart_by_hand_gains_no_byte(body: bytes) -> None:
+def test_the_object_that_the_go_client_splits_by_hand_gains_no_byte(body: bytes) -> None:
     """It splits the text of brokerAddrs at commas and the first colon (route.go): no blank, no new key."""
     rewritten = rewrite(body, Ports())
     for text in rewritten.split(b'"brokerAddrs":{')[1:]:
@@ -142,7 +142,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_read_for_certain_is_an_error(body: bytes) -> None:
+def test_a_route_that_cannot_be_read_for_certain_is_an_error(body: bytes) -> None:
     with pytest.raises(RouteError):
         rewrite(body, Ports())
 

@@ -58,7 +58,7 @@ def test_an_access_key_that_a_broker_could_read_differently_ends_the_connection(
 
 @pytest.mark.parametrize("code", SHORT + LONG)
 @BOTH
-def test_what_is_sent_to_a_retry_topic_is_its_consumer_groups(code: int, binary: bool) -> None:
+def test_a_send_to_a_retry_topic_belongs_to_its_consumer_group(code: int, binary: bool) -> None:
     """Java falls back from a send-back to a send under CLIENT_INNER_PRODUCER: limits per group must not see another group then."""
     names = rocketmq.SHORT if code in SHORT else rocketmq.LONG
     header = read(code, {names["group"]: "CLIENT_INNER_PRODUCER", names["topic"]: "%RETRY%workers"}, binary)
@@ -114,7 +114,7 @@ def test_a_rule_names_an_access_key_and_the_addresses_it_may_be_claimed_from() -
     assert talk.forwarded == 2
 
 
-def test_who_makes_up_access_keys_costs_little_and_gets_no_second_bucket_of_its_connection() -> None:
+def test_a_client_that_makes_up_access_keys_costs_little_and_gets_no_second_bucket_of_its_connection() -> None:
     with Wires(PER_CONNECTION) as wires:
         client, broker = wires.connect("rocketmq")
         for first in range(0, 3 * MAX_USERS, MAX_USERS // 2):

@@ -34,7 +34,7 @@ def test_the_error_says_what_it_was(data: bytes, cause: str, words: str) -> None
 
 
 @pytest.mark.parametrize(("data", "cause", "words"), BAD.values(), ids=BAD)
-def test_what_came_before_goes_its_way_and_nothing_after(data: bytes, cause: str, words: str) -> None:
+def test_requests_before_the_fault_pass_and_none_after_it(data: bytes, cause: str, words: str) -> None:
     before = heartbeat(opaque=1) + send(opaque=2) + send(opaque=3)
     after = send(opaque=4)
     for chunks in ([before + data + after], [*bytewise(before), data, after], [*randomly(before + data[:100], 1), data[100:], after]):
@@ -47,7 +47,7 @@ def test_what_came_before_goes_its_way_and_nothing_after(data: bytes, cause: str
 
 
 @pytest.mark.parametrize(("data", "cause", "words"), OTHER_PROTOCOLS.values(), ids=OTHER_PROTOCOLS)
-def test_strangers_are_known_by_four_bytes(data: bytes, cause: str, words: str) -> None:
+def test_other_protocols_are_detected_by_four_bytes(data: bytes, cause: str, words: str) -> None:
     with pytest.raises(ProtocolError, match=words) as caught:
         Talk("rocketmq").client(b"", bytewise(data[:4]))
     assert caught.value.cause == cause

@@ -14,7 +14,7 @@ def sends(*opaques: int, topic: str = "orders") -> bytes:
 # ---- block -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_may_pass_in_time_passes_and_the_client_is_read_again() -> None:
+def test_sends_that_may_pass_in_time_pass_and_the_client_is_read_again() -> None:
     talk = Talk("rocketmq", rule("block", messages=1, burst=1))
     talk.client(sends(1, 2, 3))
     assert (talk.conversation.budget.blocking, talk.to_broker) == (1, sends(1))
@@ -26,7 +26,7 @@ def test_what_may_pass_in_time_passes_and_the_client_is_read_again() -> None:
     assert talk.holds_nothing()
 
 
-def test_what_may_not_pass_before_clients_give_up_is_refused() -> None:
+def test_sends_that_may_not_pass_before_clients_give_up_are_refused() -> None:
     talk = Talk("rocketmq", rule("block", messages=0))
     talk.client(sends(1, 2))
     talk.wait(5 * SECOND // 2 - 1)

@@ -83,7 +83,7 @@ def test_a_poll_is_answered_by_its_opaque_and_its_body_is_shown(pieces: int, ans
     assert (dict(outstanding.polls), outstanding.unanswered) == ({}, 0)
 
 
-def test_polls_that_cannot_be_told_apart_or_remembered_are_counted() -> None:
+def test_polls_with_the_same_opaque_or_beyond_the_bound_are_counted() -> None:
     """Else their answers would be taken for those of other requests, and a client told to go before it has got them."""
     outstanding = Outstanding()
     stream = BrokerStream(outstanding)
@@ -137,7 +137,7 @@ def test_other_words_of_an_overloaded_broker_and_what_is_none() -> None:
 
 @pytest.mark.parametrize("data", [b"\0\0\0\3\0\0\0\0", b"\xff\0\0\0", b"\0\0\0\x10\0\0\0\x20" + bytes(40)])
 @pytest.mark.parametrize("pieces", [1, 64])
-def test_what_cannot_be_a_frame_is_the_brokers_fault(data: bytes, pieces: int) -> None:
+def test_bytes_that_cannot_be_a_frame_are_the_brokers_fault(data: bytes, pieces: int) -> None:
     with pytest.raises(ProtocolError) as caught:
         pass_through(BrokerStream(Outstanding()), data, pieces)
     assert (caught.value.whose, caught.value.cause) == ("broker", "broker_protocol_error")

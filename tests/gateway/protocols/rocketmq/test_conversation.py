@@ -86,7 +86,7 @@ def test_topics_that_are_not_utf8_are_named_as_java_names_them() -> None:
     assert [(key, group) for key, group, *_ in talk.requests] == [("a\ufffdb", "c"), ("a", "b\ufffdc"), ("a", "b")]
 
 
-def test_what_is_not_a_send_passes_within_the_stream_though_all_topics_are_shut() -> None:
+def test_other_requests_pass_within_the_stream_though_all_topics_are_shut() -> None:
     passing = [
         heartbeat(opaque=1),
         encode_request(11, {"topic": "orders", "consumerGroup": "g", "queueId": 0}, opaque=2),
@@ -234,7 +234,7 @@ def test_one_way_requests_are_dropped_without_an_answer() -> None:
     assert talk.conversation.refuse(parts[0]) == DROPPED
 
 
-def test_drop_swallows_without_a_word() -> None:
+def test_drop_swallows_without_an_answer() -> None:
     talk = Talk("rocketmq", rule("drop", messages=1))
     talk.client(b"".join(send(opaque=opaque) for opaque in range(5)))
     assert (talk.to_broker, talk.to_client) == (send(opaque=0), b"")
@@ -327,7 +327,7 @@ def test_large_frames_in_any_chunks_have_the_same_outcome(action: str) -> None:
         assert outcome(randomly(data, seed)) == whole
 
 
-def test_a_batch_larger_than_what_is_streamed_is_still_counted() -> None:
+def test_a_batch_larger_than_a_whole_frame_is_still_counted() -> None:
     body = batch_body(*[b"x" * 100] * 100)
     talk = Talk("rocketmq", hold_bytes=4096)
     data = send(body=body, batch=True)

@@ -83,7 +83,7 @@ def header_of(whole: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("version", JARS)
-def test_what_java_writes_needs_no_second_look(version: str) -> None:
+def test_headers_that_java_writes_need_no_second_look(version: str) -> None:
     lines = gzip.decompress(frames_file(version).read_bytes()).decode().splitlines()
     frames = [bytes.fromhex(line["frame"]) for line in map(json.loads, lines) if line["type"] == "JSON"]
     assert len(frames) > 200
@@ -99,7 +99,7 @@ def test_what_java_writes_needs_no_second_look(version: str) -> None:
         b'{"code":310,"language":"CPP","opaque":4,"flag":0,"version":63,"extFields":{"queueId":0,"b":"t","batch":"0"}}\n',
     ],
 )
-def test_nor_does_what_others_write(text: bytes) -> None:
+def test_headers_that_others_write_need_none_either(text: bytes) -> None:
     assert is_plain(text)
 
 
@@ -114,7 +114,7 @@ def test_nor_does_what_others_write(text: bytes) -> None:
         " {}",
     ],
 )
-def test_whatever_is_spelled_otherwise_gets_one(text: str) -> None:
+def test_headers_spelled_otherwise_get_a_second_look(text: str) -> None:
     assert not is_plain(text.encode())
 
 

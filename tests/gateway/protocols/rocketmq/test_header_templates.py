@@ -75,7 +75,7 @@ def filled(template: bytes, topic: bytes, opaque: int) -> bytes:
     ],
     ids=repr,
 )
-def test_what_is_not_beyond_doubt_the_topic_does_not_vary(template: bytes) -> None:
+def test_a_value_that_is_not_beyond_doubt_the_topic_does_not_vary(template: bytes) -> None:
     """Said twice, spelled with an escape, elsewhere than in extFields, of another request; choosily parsed; a group as well."""
     texts = [filled(template, topic, opaque) for topic, opaque in ((b"one", 1), (b"two", 2), (b"one", 3), (b"two", 4))]
     templates = learned(*texts)
@@ -89,7 +89,7 @@ def test_a_topic_that_is_no_text_does_not_vary() -> None:
     assert match(learned(*texts), texts[0].replace(b'"b":1', b'"b":3')) is None
 
 
-def test_what_was_said_of_an_earlier_header_stays_as_it_was() -> None:
+def test_the_meaning_of_an_earlier_header_stays_as_it_was() -> None:
     templates = learned(header_of(1, topic="mail"), header_of(2))
     first, second = header_of(3, topic="one"), header_of(4, topic="two")
     said = templates.match(first, 0, len(first))

@@ -72,7 +72,7 @@ FAULTS: list[tuple[dict[str, rocketmq.Value] | None, str]] = [
 
 @pytest.mark.parametrize(("extra", "said"), FAULTS, ids=[case[1] for case in FAULTS])
 @BOTH
-def test_what_cannot_be_done_is_said(extra: dict[str, rocketmq.Value] | None, said: str, binary: bool) -> None:
+def test_a_change_that_cannot_be_made_is_a_fault(extra: dict[str, rocketmq.Value] | None, said: str, binary: bool) -> None:
     assert said in request(extra, binary=binary).fault
 
 

@@ -19,7 +19,7 @@ def test_what_a_broker_never_answers_is_bounded() -> None:
     assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(3, GIVEN_UP)]
 
 
-def test_only_what_is_late_is_given_up() -> None:
+def test_only_late_sends_are_given_up() -> None:
     outstanding = Outstanding()
     outstanding.track_sends(flying(2, 1000), [1, 2])
     outstanding.track_sends(flying(1, 2000), [3])

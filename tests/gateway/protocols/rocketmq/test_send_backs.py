@@ -27,7 +27,7 @@ def fates(talk: Talk) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("language", "version"), HEEDING)
-def test_who_heeds_a_refusal_is_told(language: str, version: int) -> None:
+def test_clients_that_heed_a_refusal_get_one(language: str, version: int) -> None:
     talk = Talk("rocketmq", rule(messages=1))
     talk.client(send_backs(1, 2, 3, language=language, version=version))
     assert told(talk) == [2, 3]
@@ -64,7 +64,7 @@ def test_early_cpp_is_cut_off_where_the_rule_says_so() -> None:
 
 
 @pytest.mark.parametrize(("language", "version"), [("GO", 317), ("CPP", 63)])
-def test_what_is_not_a_send_back_is_refused_as_ever(language: str, version: int) -> None:
+def test_other_sends_are_refused_as_ever(language: str, version: int) -> None:
     talk = Talk("rocketmq", rule(messages=1))
     talk.client(send_backs(1, language=language, version=version))
     talk.client(send("%RETRY%workers", b"", opaque=2))

@@ -28,7 +28,7 @@ USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, bo
 
 
 @pytest.mark.parametrize("opaque", [0, 1, 9, 123, 99_999, 2_147_483_647])
-def test_headers_of_one_producer_are_alike_once_it_showed_what_varies(opaque: int) -> None:
+def test_headers_of_one_producer_match_once_it_showed_what_varies(opaque: int) -> None:
     text = header_of(opaque, born=1795247400000 + opaque)
     assert match(USUAL, text) == parsed(text)
 
@@ -77,14 +77,14 @@ def test_numbers_may_vary_as_numbers_and_as_text() -> None:
     ],
     ids=repr,
 )
-def test_what_could_mean_something_else_is_not_alike(old: bytes, new: bytes) -> None:
+def test_a_header_that_could_mean_something_else_does_not_match(old: bytes, new: bytes) -> None:
     text = header_of(5)
     assert match(USUAL, text) == parsed(text)
     assert text.count(old) == 1
     assert match(USUAL, text.replace(old, new)) is None
 
 
-def test_a_cut_header_is_not_alike_whatever_follows_it_in_the_read() -> None:
+def test_a_cut_header_does_not_match_whatever_follows_it_in_the_read() -> None:
     text = header_of(5)
     for end in range(len(text)):
         assert USUAL.match(text, 0, end) is None
@@ -143,7 +143,7 @@ def test_so_many_groups_in_turn_are_remembered_at_once(count: int) -> None:
         assert match(templates, text) == parsed(text)
 
 
-def test_learning_is_rationed_and_shapes_are_few() -> None:
+def test_learning_is_rationed_and_templates_are_few() -> None:
     templates = TemplateCache()
     total = LEARN_FIRST + 3 * LEARN_EVERY
     for number in range(total):
@@ -152,7 +152,7 @@ def test_learning_is_rationed_and_shapes_are_few() -> None:
     assert (len(templates.templates), templates.learned) == (MAX_TEMPLATES, LEARN_FIRST + 3)
 
 
-def test_a_shape_shows_what_varies() -> None:
+def test_a_template_shows_what_varies() -> None:
     first, second = (b'{"code":310,"extFields":{"b":"t","e":"%d"},"opaque":%d}' % (number, number) for number in (1, 2))
     shown = "<Header code=310 opaque=2 flag=0 topic=b't' group=b'' batch=False user=b'' source=b''>"
     like = b'{"code":310,"extFields":{"b":"t","e":""},"opaque":0}'
@@ -198,7 +198,7 @@ def hostile(number: int, members: int, filler: int) -> bytes:
 
 @pytest.mark.parametrize("filler", [0, 10, 20, 300])
 @pytest.mark.parametrize("members", [1, MAX_VARYING_FIELDS - 1, MAX_VARYING_FIELDS, 300])
-def test_what_is_kept_for_a_connection_is_bounded(members: int, filler: int) -> None:
+def test_the_templates_of_a_connection_are_bounded(members: int, filler: int) -> None:
     templates = TemplateCache()
     for number in range(LEARN_FIRST):
         text = hostile(number, members, filler)

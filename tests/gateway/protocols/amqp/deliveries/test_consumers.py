@@ -109,7 +109,7 @@ def test_an_empty_name_is_the_queue_declared_last_on_that_channel(made: str) -> 
     assert delivered(talk) == jobs()
 
 
-def test_an_empty_name_without_any_declared_queue_is_nobodys() -> None:
+def test_an_empty_name_without_any_declared_queue_has_no_consumer() -> None:
     talk = talking()
     asks(talk, CONSUME(queue="", consumer_tag="c"))
     answers(talk, CONSUMED("c"))
@@ -189,7 +189,7 @@ def test_names_need_not_be_utf_8() -> None:
 
 @pytest.mark.parametrize("method", [b"\x00\x3c\x00\x14", b"\x00\x3c\x00\x46", b"\x00\x3c\x00\x1e", b"\x00\x32\x00\x0a"])
 @pytest.mark.parametrize("arguments", [b"", b"\0\0", b"\0\0\xff", b"\0\0\x05ab", b"\0\0\x01a\xff"])
-def test_what_does_not_parse_is_the_brokers_to_judge(method: bytes, arguments: bytes) -> None:
+def test_arguments_that_do_not_parse_are_the_brokers_to_judge(method: bytes, arguments: bytes) -> None:
     talk = talking()
     asked = amqp.raw_frame(1, 1, method + arguments)
     talk.client(asked)

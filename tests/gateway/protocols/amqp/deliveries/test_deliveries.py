@@ -126,7 +126,7 @@ def test_other_channels_and_the_connection_go_on() -> None:
         said(commands.Basic.GetOk(9, exchange="x", routing_key="y", message_count=0)) + amqp.content(1, b"whose?"),
     ],
 )
-def test_what_its_channel_says_behind_it_keeps_its_place(behind: bytes) -> None:
+def test_methods_of_its_channel_keep_their_place_behind_it(behind: bytes) -> None:
     talk = consuming()
     talk.broker(jobs(1, 1, 2) + behind + jobs(1, 3))
     assert heard(talk) == jobs(1, 1)
@@ -147,7 +147,7 @@ def test_confirms_and_returned_messages_overtake() -> None:
     assert heard(talk) == jobs(1, 2, 3)
 
 
-def test_what_is_due_waits_until_a_returned_message_is_complete() -> None:
+def test_a_due_delivery_waits_until_a_returned_message_is_complete() -> None:
     talk = consuming()
     returned = said(commands.Basic.Return(312, "NO_ROUTE", "", "orders")) + amqp.content(1, b"hello" * 2000, cut=4088)
     talk.broker(jobs(1, 1, 2))
@@ -158,7 +158,7 @@ def test_what_is_due_waits_until_a_returned_message_is_complete() -> None:
     assert heard(talk) == returned[-20:] + jobs(1, 2)
 
 
-def test_the_gateways_own_words_do_not_fall_into_a_delivery_the_client_is_getting() -> None:
+def test_the_gateways_replies_do_not_fall_into_a_delivery_the_client_is_getting() -> None:
     publishes = Rule("publishes", Match(protocol="amqp", routing_key="orders"), limit=Limit(messages=Rate(1), messages_burst=1))
     talk = consuming(limit(), publishes)
     large = jobs(1, 1, size=LARGE)
@@ -170,7 +170,7 @@ def test_the_gateways_own_words_do_not_fall_into_a_delivery_the_client_is_gettin
     assert heard(talk) == large[-20:] + amqp.nack(1, 2)
 
 
-def test_the_gateways_own_words_need_not_wait_for_a_delivery_that_waits() -> None:
+def test_the_gateways_replies_need_not_wait_for_a_delivery_that_waits() -> None:
     publishes = Rule("publishes", Match(protocol="amqp", routing_key="orders"), limit=Limit(messages=Rate(1), messages_burst=1))
     talk = consuming(limit(), publishes)
     large = jobs(1, 2, size=LARGE)
@@ -184,7 +184,7 @@ def test_the_gateways_own_words_need_not_wait_for_a_delivery_that_waits() -> Non
     assert nothing_parked(talk)
 
 
-def test_what_is_due_waits_for_the_end_of_another_channels_frame() -> None:
+def test_a_due_delivery_waits_for_the_end_of_another_channels_frame() -> None:
     talk = consuming()
     other = mail(2, 1, size=4000)
     talk.broker(jobs(1, 1, 2))
@@ -226,7 +226,7 @@ def test_the_limit_is_one_for_all_channels_of_the_queue() -> None:
     assert heard(talk) == jobs(2, 2)
 
 
-def test_what_passes_behind_something_that_waits_is_judged_once() -> None:
+def test_a_delivery_that_passes_behind_one_that_waits_is_judged_once() -> None:
     talk = consuming(limit(), limit("mail", messages=1))
     talk.broker(jobs(1, 1, 2) + mail(1, 3) + mail(2, 1))
     assert heard(talk) == jobs(1, 1)
@@ -244,7 +244,7 @@ def test_shadow_counts_and_holds_nothing() -> None:
     assert (key.tally.shadow_refused, key.tally.delayed) == (2, 0)
 
 
-def test_a_rule_that_is_gone_frees_what_waits() -> None:
+def test_deliveries_that_wait_pass_when_their_rule_is_gone() -> None:
     talk = consuming(limit(messages=0))
     talk.broker(jobs(1, 1, 2, 3))
     assert heard(talk) == b""
@@ -277,7 +277,7 @@ def test_a_get_waits_too() -> None:
     assert heard(talk) == got
 
 
-def test_a_consumer_that_is_cancelled_gets_what_is_on_its_way_before_cancel_ok() -> None:
+def test_a_cancelled_consumer_gets_the_deliveries_on_their_way_before_cancel_ok() -> None:
     talk = consuming(limit(), limit("mail"))
     talk.broker(jobs(1, 1, 2, 3) + mail(2, 1, 2))
     talk.client(said(commands.Basic.Cancel("j")))
@@ -338,7 +338,7 @@ def test_small_ones_that_wait_do_not_keep_the_large_reads_they_came_in() -> None
 # ---- ends --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_broker_delivers_again_is_given_up_when_it_closes_the_channel() -> None:
+def test_deliveries_that_the_broker_repeats_are_given_up_when_it_closes_the_channel() -> None:
     talk = consuming()
     closed = said(commands.Channel.Close(406, "PRECONDITION_FAILED", 60, 80))
     talk.broker(jobs(1, 1, 2, 3) + said(commands.Basic.QosOk()))
@@ -349,7 +349,7 @@ def test_what_the_broker_delivers_again_is_given_up_when_it_closes_the_channel()
 
 
 @pytest.mark.parametrize("end", ["channel", "connection", "farewell", "lost"])
-def test_what_the_broker_has_forgotten_passes_before_the_end(end: str) -> None:
+def test_deliveries_that_the_broker_has_forgotten_pass_before_the_end(end: str) -> None:
     talk = consuming(no_ack=True)
     talk.broker(jobs(1, 1, 2, 3))
     assert heard(talk) == jobs(1, 1)
@@ -440,7 +440,7 @@ def test_a_verdict_for_a_channel_closed_meanwhile_changes_nothing() -> None:
     assert nothing_parked(talk)
 
 
-def test_what_is_parked_when_the_client_is_gone_is_counted() -> None:
+def test_deliveries_parked_when_the_client_is_gone_are_counted() -> None:
     talk = consuming()
     talk.broker(jobs(1, 1, 2, 3))
     assert sum(part.count for part in talk.conversation.abandon()) == 2

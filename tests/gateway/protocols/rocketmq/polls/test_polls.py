@@ -97,9 +97,7 @@ def test_bytes_that_come_in_pieces_make_no_difference(cut: str) -> None:
         (notification(opaque=3, poll_ms=5000), 4, 0, ["false"]),
     ],
 )
-def test_one_that_cannot_be_kept_longer_is_told_that_there_is_nothing(
-    request_frame: bytes, seconds: int, code: int, fields: list[str]
-) -> None:
+def test_a_poll_that_cannot_be_held_longer_gets_an_empty_answer(request_frame: bytes, seconds: int, code: int, fields: list[str]) -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(request_frame)
     talk.wait(seconds * SECOND - 100 * MS)
@@ -173,7 +171,7 @@ def test_the_rest_of_a_large_send_is_never_torn() -> None:
     assert talk.to_broker == large + pull(queue=0, opaque=1)
 
 
-def test_whoever_asks_again_keeps_its_place() -> None:
+def test_a_poll_that_is_repeated_keeps_its_place() -> None:
     """Queue 0 waited 9 s and was answered empty-handed; queue 1 came 5 s later."""
     talk = Talk("rocketmq", limit(2))
     dry(talk)
@@ -200,7 +198,7 @@ def test_a_client_that_goes_away_takes_its_polls_along() -> None:
     assert talk.holds_nothing()
 
 
-def test_other_rules_free_what_is_held() -> None:
+def test_held_polls_pass_under_other_rules() -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(pull(opaque=1))
     talk.judge.replace(talk.judge.rules.__class__(()), talk.now)
@@ -227,7 +225,7 @@ def test_messages_are_counted_per_topic_and_group_whether_limited_or_not(rules: 
 
 
 @pytest.mark.parametrize("code", [19, 20, 21, 1, 2])
-def test_only_what_was_found_counts(code: int) -> None:
+def test_only_messages_that_were_found_count(code: int) -> None:
     talk = Talk("rocketmq", limit(5))
     talk.client(pull(opaque=1))
     talk.broker(response(1, code, stored() * 3))
@@ -236,7 +234,7 @@ def test_only_what_was_found_counts(code: int) -> None:
     assert (state.fill, state.admitted) == (1, 0), "what was reserved is given back"
 
 
-def test_what_others_ask_is_not_consumed() -> None:
+def test_requests_other_than_pulls_and_pops_are_not_consumed() -> None:
     talk = Talk("rocketmq", limit(0))
     peek = encode_request(200_052, {"topic": "orders", "consumerGroup": "a", "queueId": 0}, opaque=1)
     query = encode_request(12, {"topic": "orders", "key": "k"}, opaque=2)
@@ -254,7 +252,7 @@ def test_a_group_may_have_a_limit_of_its_own() -> None:
     assert talk.to_broker == free
 
 
-def test_a_rule_in_shadow_mode_counts_what_it_would_have_kept() -> None:
+def test_a_rule_in_shadow_mode_counts_the_polls_it_would_have_held() -> None:
     talk = Talk("rocketmq", limit(5, mode="shadow"))
     talk.client(pull(queue=0, opaque=1) + pull(queue=1, opaque=2))
     assert talk.conversation.budget.held_polls == 0
@@ -280,7 +278,7 @@ def test_messages_of_a_poll_that_was_held_count_as_delayed() -> None:
     assert talk.judge.checks() == {"ok": 32, "limited_shadow": 0, "limited_enforced": 7}
 
 
-def test_operators_see_who_waits_and_why() -> None:
+def test_operators_see_which_poll_waits_and_why() -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(pull(opaque=1) + pull(queue=1, opaque=2))
     part = talk.conversation.waits_for()
@@ -352,7 +350,7 @@ def test_terms_are_read_from_either_encoding(binary: bool) -> None:
     assert (terms.queue, terms.offset, terms.max_messages, terms.patience_ns) == (3, 1 << 40, 16, 9 * SECOND)
 
 
-def test_what_cannot_be_read_is_taken_for_its_default() -> None:
+def test_a_field_that_cannot_be_read_has_its_default() -> None:
     extra: dict[str, str | int | bool | None] = {
         "topic": "orders",
         "consumerGroup": "g",
@@ -397,7 +395,7 @@ def test_an_inner_batch_counts_with_its_bytes_wherever_its_answer_is_cut() -> No
     ] == [5, 1000]
 
 
-def test_a_poll_whose_answer_nobody_will_be_told_of_costs_what_was_expected() -> None:
+def test_a_poll_whose_answer_is_not_watched_costs_what_was_expected() -> None:
     match = Match(protocol="rocketmq", operation="consume")
     talk = Talk("rocketmq", Rule("slow", match=match, limit=Limit(messages=Rate(1), messages_burst=64)))
     talk.client(pull(queue=0, opaque=1) + pull(queue=1, opaque=1))  # the same opaque twice
@@ -416,7 +414,7 @@ def test_notifications_have_a_place_in_line_of_their_own() -> None:
     assert len({id(queue) for queue in queues}) == 3
 
 
-def test_what_comes_after_the_last_words_reaches_nobody_and_is_not_counted() -> None:
+def test_messages_after_the_goodbye_reach_nobody_and_are_not_counted() -> None:
     talk = Talk("rocketmq", limit(100))
     talk.client(pull(opaque=1))
     talk.conversation.begin_graceful_close()

@@ -105,7 +105,7 @@ def test_a_rate_of_zero_is_a_standstill_without_a_hot_loop() -> None:
     assert {queue.asked for queue in world.queues} == {7}, "the first, and one after every 9 s"
 
 
-def test_two_levels_both_hold_and_who_waits_for_one_is_in_nobodys_way_at_the_other() -> None:
+def test_two_levels_both_hold_and_a_poll_that_waits_for_one_blocks_no_other_at_the_other() -> None:
     """All clients have one address here: the topic has 100/s, its consumers together 20/s."""
     shared = Rule("shy", match=CONSUME, limit=Limit(messages=Rate(20)), per="client")
     world = Consuming(limit(100), shared, queues=4, backlog=10**9)

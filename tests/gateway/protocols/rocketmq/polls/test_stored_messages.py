@@ -65,7 +65,7 @@ def test_a_message_counts_as_soon_as_its_head_is_there() -> None:
 
 @cut
 @pytest.mark.parametrize("total", [0, 4, 87, 187])
-def test_what_does_not_look_like_a_message_ends_the_counting(cut: str, total: int) -> None:
+def test_bytes_that_do_not_look_like_a_message_end_the_counting(cut: str, total: int) -> None:
     good = stored(b"x" * 100)
     data = good + total.to_bytes(4, "big") + good[4:] + good
     assert count(*CUTS[cut](data)) == (1, 100)
