@@ -76,7 +76,7 @@ def begins(data: bytes, at: i64, text: bytes) -> bool:
 def lacks(data: bytes, start: i64, end: i64, octet: i64) -> bool:
     """Whether `octet` stands nowhere in `data[start:end]`, which is not the very end of `data`.
 
-    Seven at a time: what is left of each is zero where it is alike, and only then does adding LOW_BITS not reach its high bit.
+    Seven at a time: an octet's difference is zero where it is alike, and only then does adding LOW_BITS not reach its high bit.
     """
     if end - start > LONG:
         return octet not in data[start:end]

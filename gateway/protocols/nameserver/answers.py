@@ -98,7 +98,7 @@ class Answers:
 
     def _split(self, data: bytes, at: i64, size: i64, out: list[bytes]) -> None:
         """Frames from `data[at:]` on, the first of which begins there."""
-        sent: i64 = at  # what is from here to `at` is to be passed
+        sent: i64 = at  # bytes from here to `at` are to be passed
         while True:
             header_end: i64 = self._header_end(data, at, size)
             if header_end == INCOMPLETE:
@@ -178,7 +178,7 @@ class Answers:
         return b"%b%b%b" % (int(length).to_bytes(4, "big"), data[start + 4 : body], rewritten)
 
     def _error(self, why: str) -> bytes:
-        """The answer to a request whose route cannot be passed on: honest, so that the client does not go past this gateway unseen."""
+        """The answer to a request whose route cannot be passed on: an error, or the client would go past this gateway unseen."""
         self.routes.answered("failed", why, self.client)
         return build_refusals([self.opaque], SYSTEM_ERROR, f"sluice: {why}")
 

@@ -7,7 +7,7 @@ are opened as brokers become known (`ConversationContext.routes`), so clients ne
                           │ PendingRequests: opaque → may its answer hold a route?
     client ◄────────── Answers ◄────────────── name server's bytes
 
-Nothing is limited here: what a name server is asked costs it little, and is asked every 30 s. So no part is a request to the judge, and
+Nothing is limited here: requests cost a name server little, and clients repeat them every 30 s. So no part is a request to the judge, and
 nothing is ever held.
 """
 
@@ -57,7 +57,7 @@ class NameserverConversation(Conversation):
         except ProtocolError:
             if len(parts) == before:
                 raise
-            self.need = 1  # what came before the fault goes its way first; the next call meets the fault again
+            self.need = 1  # requests before the fault pass first; the next call meets the fault again
             return requests.at
         self.need = requests.need
         self.frame_left = requests.streaming
@@ -78,9 +78,8 @@ class NameserverConversation(Conversation):
             else:
                 self.answers.add(build_refusals([opaque], SYSTEM_BUSY, TOO_MANY))
         requests.unanswered = []
-        self.budget.held_bytes = (
-            self.answers.waiting_bytes
-        )  # while a frame of a slow name server's is passing: or a client could pile them up
+        # Replies wait while a frame of a slow name server passes, and count as held: or a client could pile them up.
+        self.budget.held_bytes = self.answers.waiting_bytes
 
     def admit(self, part: Part) -> None:
         self.outbox.append(part)
@@ -105,7 +104,7 @@ class NameserverConversation(Conversation):
     # ---- the rest --------------------------------------------------------------------------------------------------
 
     def rules_changed(self) -> None:
-        """No rule is for what is said here."""
+        """No rule is about name servers."""
 
     def settled(self) -> bool:
         return not self.pending_requests.open and self.answers.at_boundary()
@@ -114,7 +113,7 @@ class NameserverConversation(Conversation):
         return True
 
     def answers_all(self) -> bool:
-        """Not what clients send one-way without saying so (Go, C++)."""
+        """No: some clients (Go, C++) send one-way requests that do not say that they are."""
         return False
 
     def ended(self) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO, GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_BROKER_MEMBER_GROUP: what else 5.3.3's name server is
-# asked has no address of a broker in its answer
+# GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO, GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_BROKER_MEMBER_GROUP. No other answer of 5.3.3's name
+# server has the address of a broker.
 ROUTES: Final = frozenset((105, 106, 304, 901))
 MAX_PENDING_REQUESTS: Final = 4096  # clients have one or two open at a time; 100 bytes each: a guess with much room
 ROUTE: Final = 1  # bit of an entry: an answer with this number may hold a route

@@ -1,7 +1,7 @@
-"""Requests: a name server's client, its bytes cut into what passes and what the gateway answers itself.
+"""Requests: the bytes of a name server's client, cut into requests that pass and those that the gateway answers itself.
 
-Requests pass byte for byte, large ones as they come. Held back are only what brokers say (REGISTRATIONS): a broker registered through
-this listener would be known by an address that its own replicas and every other client of the name server could not use, and the
+Requests pass byte for byte, large ones as they come. Only those that brokers send (REGISTRATIONS) are held back. A broker registered
+through this listener would be known by an address that its own replicas and every other client of the name server could not use, and the
 addresses in its answers would lead it back here. Their bodies are thrown away as they come, whatever their size.
 """
 
@@ -21,8 +21,8 @@ from gateway.protocols.rocketmq.size_checks import check_header, check_length
 PREFIX: Final = 8  # bytes before the header
 FIXED: Final = 21  # bytes of a binary header without remark and extFields
 
-# What BrokerOuterAPI of 4.9.8 and 5.3.3 sends to name servers and nobody else does. It also asks for routes, as clients do; without these
-# it is no broker to anybody.
+# Sent to name servers by BrokerOuterAPI of 4.9.8 and 5.3.3 only. It also asks for routes, as clients do; without these requests no name
+# server knows it for a broker.
 REGISTRATIONS: Final[dict[int, str]] = {
     103: "REGISTER_BROKER", 104: "UNREGISTER_BROKER", 217: "REGISTER_TOPIC_IN_NAMESRV", 322: "QUERY_DATA_VERSION", 904: "BROKER_HEARTBEAT",
 }  # fmt: skip
@@ -40,8 +40,8 @@ class Requests:
         self.swallowing: i64 = 0  # the same of one that is thrown away
         self.language = ""  # of the client, as its first request says
         self.version = -1
-        self.refused: list[int] = []  # codes of registrations, for whoever counts them
-        self.unanswered: list[tuple[int, int]] = []  # what the gateway has to answer itself: (opaque, code of the request)
+        self.refused: list[int] = []  # codes of registrations; the conversation counts them
+        self.unanswered: list[tuple[int, int]] = []  # requests that the gateway has to answer itself: (opaque, code)
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
         """Append the parts in `data[start:]`, at most `room` requests; the index of the first byte not decoded. Raises ProtocolError."""

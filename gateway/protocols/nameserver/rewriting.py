@@ -27,7 +27,7 @@ NAME: Final = "brokerName"
 MAX_NUMBER_CHARACTERS: Final = 20  # characters of a broker id, a Java long
 
 
-class Level:
+class OpenValue:
     """An object or array that has begun and not ended."""
 
     __slots__ = ("addresses", "broker", "expects_value", "found", "is_object", "key")
@@ -62,7 +62,7 @@ def addresses_in(body: bytes) -> list[tuple[str, int, str, int, int]]:
     The id is NAMELESS, and the name empty, for an address without either.
     """
     found: list[tuple[str, int, str, int, int]] = []
-    levels: list[Level] = []
+    open_values: list[OpenValue] = []
     at = 0
     size = len(body)
     while at < size:
@@ -71,56 +71,56 @@ def addresses_in(body: bytes) -> list[tuple[str, int, str, int, int]]:
             raise unreadable(at)
         at = match.end()
         token = match.group(1)
-        if not levels:
+        if not open_values:
             if token != b"{":
                 raise unreadable(match.start(1))
-            levels.append(Level(is_object=True, addresses=False))
+            open_values.append(OpenValue(is_object=True, addresses=False))
             continue
-        level = levels[-1]
+        innermost = open_values[-1]
         if token in (b"{", b"["):
-            if not level.expects_value or level.addresses:
+            if not innermost.expects_value or innermost.addresses:
                 raise unreadable(match.start(1))
-            level.expects_value = False
-            named = level.is_object and level.key == ADDRESSES
+            innermost.expects_value = False
+            named = innermost.is_object and innermost.key == ADDRESSES
             if named and token == b"[":
                 raise unreadable(match.start(1))
-            levels.append(Level(is_object=token == b"{", addresses=named))
+            open_values.append(OpenValue(is_object=token == b"{", addresses=named))
         elif token in (b"}", b"]"):
-            if level.is_object != (token == b"}"):
+            if innermost.is_object != (token == b"}"):
                 raise unreadable(match.start(1))
-            levels.pop()
-            if level.addresses:
-                levels[-1].found.extend(level.found)
-            elif level.found:
-                if level.broker is None:
+            open_values.pop()
+            if innermost.addresses:
+                open_values[-1].found.extend(innermost.found)
+            elif innermost.found:
+                if innermost.broker is None:
                     raise RouteError("the name server's route has addresses of a broker without its name (brokerName)")
-                for number, address, start, end in level.found:
-                    found.append((level.broker, number, address, start, end))
-            if not levels and at != size:
+                for number, address, start, end in innermost.found:
+                    found.append((innermost.broker, number, address, start, end))
+            if not open_values and at != size:
                 raise unreadable(at)
         elif token == b",":
-            level.expects_value = not level.is_object
-            level.key = None
+            innermost.expects_value = not innermost.is_object
+            innermost.key = None
         elif token == b":":
-            if not level.is_object or level.key is None or level.expects_value:
+            if not innermost.is_object or innermost.key is None or innermost.expects_value:
                 raise unreadable(match.start(1))
-            level.expects_value = True
-        elif not level.expects_value:
-            if not level.is_object or level.key is not None:
+            innermost.expects_value = True
+        elif not innermost.expects_value:
+            if not innermost.is_object or innermost.key is not None:
                 raise unreadable(match.start(1))
-            level.key = text_of(token, match.start(1))
+            innermost.key = text_of(token, match.start(1))
         else:
-            level.expects_value = False
-            if level.addresses:
-                level.found.append(address_of(level.key, token, match.start(1)))
-            elif level.is_object and level.key == NAME and token != b"null":
-                level.broker = text_of(token, match.start(1))
-            elif level.is_object and level.key == ADDRESS and token.startswith(b'"') and len(token) > 2:
+            innermost.expects_value = False
+            if innermost.addresses:
+                innermost.found.append(address_of(innermost.key, token, match.start(1)))
+            elif innermost.is_object and innermost.key == NAME and token != b"null":
+                innermost.broker = text_of(token, match.start(1))
+            elif innermost.is_object and innermost.key == ADDRESS and token.startswith(b'"') and len(token) > 2:
                 start = match.start(1)
                 found.append(("", NAMELESS, text_of(token, start), start + 1, start + len(token) - 1))
-            elif level.is_object and level.key == ADDRESSES and token != b"null":
+            elif innermost.is_object and innermost.key == ADDRESSES and token != b"null":
                 raise unreadable(match.start(1))
-    if levels or not size:
+    if open_values or not size:
         raise unreadable(size)
     found.sort(key=by_place)
     return found

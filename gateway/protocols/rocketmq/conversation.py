@@ -55,7 +55,7 @@ class RocketmqConversation(Conversation):
         self.need = self.frames.need
         self.patience_ns = PATIENCE_NS
         self.has_close_frames = False
-        self.discarding = False  # what still comes of a large frame is thrown away
+        self.discarding = False  # the rest of a large frame is thrown away
         self.pending_reply = b""  # the reply to it, for when the last of it is in
         self.held_sends = HeldSends()
         self.broker_stream = BrokerStream(self.outstanding)
@@ -70,7 +70,7 @@ class RocketmqConversation(Conversation):
         except ProtocolError:
             if len(parts) == before:
                 raise
-            self.need = 1  # what came before the fault goes its way first; the next call meets the fault again
+            self.need = 1  # requests before the fault pass first; the next call meets the fault again
             return frames.at
         self.need = frames.need
         self.user = frames.user

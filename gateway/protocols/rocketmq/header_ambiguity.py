@@ -3,7 +3,7 @@
 A header in which a field is said twice has no meaning of its own. fastjson 1 (brokers up to 5.3) takes the first or the last, which one
 depends on where the fields stand: of ``{"extFields":{…},"code":310,"code":34}`` it takes 310, with the fields in its own order 34.
 fastjson2 (5.4) takes the last. And both know names by hashes: fastjson 1 matches `Code` and `ext_fields`, fastjson2 takes
-``"code\\u0000"`` for `code` (all measured 2026-11, `vectors/headers.json`). A client could be charged for one thing and do the other; no
+``"code\\u0000"`` for `code` (all measured 2026-11, `vectors/headers.json`). A client could be charged for one thing and do the other. No
 client writes such headers, so they are refused.
 
 The check runs for every header that is parsed, so it asks first, as fast as parsing is, whether there is anything to look at (`is_plain`).

@@ -1,8 +1,8 @@
-"""Headers: what the limiter must know of a request, out of either of the two encodings.
+"""Headers: the fields of a request that the limiter needs, out of either of the two encodings.
 
 The naive way decodes a header as the broker does: twenty fields into a map. We read seven. The danger is to read them differently from
 the broker, because a client could then be charged to one topic and send to another. RocketMQ reads JSON headers with fastjson 1.2.83,
-which forgives almost everything; what it does was measured (2026-11, `RemotingSerializable.decode` of 5.3.3):
+which forgives almost everything; its behaviour was measured (2026-11, `RemotingSerializable.decode` of 5.3.3):
 
 * The last of two equal keys in `extFields` wins, `null` included; so with msgspec. At the top it may be either: refused
   (`header_ambiguity.py`).
@@ -45,7 +45,7 @@ CONSUMES: Final = frozenset((11, 361, 200050, 200054))  # what a consumer goes o
 
 
 class Header:
-    """What one request's header says to the limiter; `topic` is that which it writes to, `source` that which it asks messages of.
+    """What one request's header means to the limiter: `topic` is the one it writes to, `source` the one it asks messages of.
 
     Either is empty where the request does not, and then nothing about it is limited.
 

@@ -36,7 +36,7 @@ SUCCESS: Final = 0  # answers' codes
 SYSTEM_ERROR: Final = 1
 NO_PERMISSION: Final = 16
 
-# A number as Double.parseDouble takes it and Double.toString writes it; its hexadecimal form nobody sends
+# A number as Double.parseDouble takes it and Double.toString writes it, but for the hexadecimal form, which no console sends
 DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
 MAX_TEXT_CHARACTERS: Final = 64  # of a number, of what a remark quotes, of an access key that is kept: a guess
 
@@ -52,7 +52,7 @@ class Permission:
         self.codes: frozenset[int] = CODES | OLD_CODES if legacy_codes else CODES
 
     def fault(self, client: str, access_key: str) -> str:
-        """Why this client may not, or "". Its address must be allowed, and where access keys are named it must claim one of them too."""
+        """Why this client may not, or "". Its address must be allowed; where access keys are named, it must claim one of them, too."""
         if not any(addresses.matches(client) for addresses in self._addresses):
             return f"{client} is not in this listener's remote_admin.allow"
         if self._access_keys and access_key not in self._access_keys:
@@ -68,7 +68,7 @@ class LimitRequest:
     def __init__(self, request: GatewayRequest) -> None:
         self.code = request.code
         self.opaque = request.opaque
-        self.one_way = request.one_way  # nobody waits for the answer
+        self.one_way = request.one_way  # the console does not wait for an answer
         self.access_key = ""
         self.topic = b""
         self.rate = 0.0  # messages a second
@@ -86,10 +86,10 @@ class LimitRequest:
         return self.code in CHANGES
 
     def _read(self, fields: dict[str, str]) -> str:
-        """What is to be changed; what is wrong with that, or ""."""
+        """Read what is to be changed. Returns what is wrong with that, or ""."""
         for name in ("disabled", "defaultLimitQps", "sendMsgBackLimitQps"):
-            said = fields.get(name)
-            if said is not None and number(said) != -1:
+            value = fields.get(name)
+            if value is not None and number(value) != -1:
                 return f"{name} is not changed by this request: change the rule instead (sluice rules set NAME)"
         topic = fields.get("topic", "")
         if not topic:

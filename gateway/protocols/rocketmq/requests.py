@@ -1,4 +1,4 @@
-"""Requests the gateway has to know one by one, as parts of a batch: what the conversation must remember of them besides."""
+"""Requests that the gateway has to know one by one: parts of a batch, with what the conversation must remember of them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Sends(HeldRequest):
         super().__init__(REQUEST, 0, data, start, end, key, len(opaques), messages, size, complete)
         self.opaques = opaques  # of the requests, in order: what a refusal is addressed to
         self.unanswered = one_way
-        self.one_way = one_way  # nobody waits for an answer
-        self.streamed = streamed  # one frame too large to be kept: its body is passed on or thrown away as it comes
-        self.send_backs = False  # what a consumer sends back, not every client of which heeds a refusal (`refusals.py`)
+        self.one_way = one_way  # no answer is expected
+        self.streamed = streamed  # one frame too large to be kept whole: its body passes, or is thrown away, as it comes
+        self.send_backs = False  # consumers' send-backs: not every client heeds their refusal (`refusals.py`)
         self.order = 0
         self.due = 0
 
@@ -40,7 +40,7 @@ class Sends(HeldRequest):
 class Poll(HeldRequest):
     """A request for messages, which the broker may keep for long: pull, pop and their kin. Always complete.
 
-    A REQUEST where it is limited. It is no message itself; what it brings is counted when it comes (`polls.py`).
+    A REQUEST where it is limited. It is no message itself; the messages it brings are counted when they come (`polls.py`).
     """
 
     __slots__ = ("code", "opaque", "queue", "terms")
