@@ -1,17 +1,20 @@
-"""Log events of limits: `limit_reached` when a bucket is over its limit, `limit_recovered` after (`docs/design/contract.md` 8).
+"""Log events of limits: `limit_reached` while a bucket is over its limit, `limit_recovered` after (`docs/design/contract.md` 8).
 
-One episode per bucket, whatever topics and clients draw from it: `per` and `thing` say whose it is, `rule`, `place` and `origin` where its
-limit comes from. `rate` is what the bucket was offered,
-in messages per second, since the tick before. `refused` counts the messages that this limit cost (told so, dropped, or their channel or
-connection closed for it), `delayed` those that it made wait; both since the line before, in `limit_recovered` since the first line.
+The naive way writes a line per refusal: a flood of messages becomes a flood of lines. Here each bucket over its limit has one episode,
+whatever topics and clients draw from it, and an episode has at most one line a second.
 
-`client` is the address that was over the limit most since the line before, `client_refused` how many messages it lost by that, and
-`clients` how many addresses were over it at all (CLIENTS at most are told apart). `topic`, `group`, `user` and `listener` are those of the
-worst client's last message over the limit: of a retry topic the consumer group, else RocketMQ's producer group. `retry_after_ms` is the
-wait of the last message over the limit.
+`per` and `thing` name the bucket; `rule`, `place` and `origin` say where its limit comes from. `rate` is what was offered to the bucket
+since the last tick, in messages per second. `refused` counts the messages that the limit cost: refused, dropped, or lost with the channel
+or connection that was closed for it. `delayed` counts those that it made wait. Both are counted since the line before; in
+`limit_recovered`, since the episode began.
 
-Whoever makes up names can have as many buckets over their limits as he likes. EPISODES at most have lines of their own at a time; how many
-messages were over the limits of others is said once a second for all of them (`limits_reached`).
+`client` is the address that was over the limit most since the line before, `client_refused` the messages that it lost by that, and
+`clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`, `user` and `listener` are those of
+that client's last message over the limit. `group` is the consumer group for a retry topic, otherwise RocketMQ's producer group.
+`retry_after_ms` is the wait of the last message over the limit.
+
+A client that makes up names can drive any number of buckets over their limits. MAX_EPISODES of them have lines of their own at a time. One
+line a second (`limits_reached`) counts the messages over the limits of all others.
 """
 
 from __future__ import annotations
@@ -28,16 +31,16 @@ from limiter.keys import Key, Tally
 from limiter.limits import SECOND
 from limiter.units import format_limit
 
-FOR_EVER_NS: Final = 3_600_000_000_000  # an hour: a limit of 0 gives no time; the field is left out
-CLIENTS: Final = 1000  # addresses told apart in one bucket and second (a guess)
-EPISODES: Final = 1000  # buckets over their limits that have lines of their own (a guess: more lines a second than anybody reads)
-RECOVERED_NS: Final = 2_000_000_000  # without a refusal for so long (a guess)
+MAX_RETRY_AFTER_NS: Final = 3_600_000_000_000  # ns; a longer wait is none (a limit of 0), and the field is left out; a guess
+MAX_CLIENTS: Final = 1000  # addresses; told apart in one bucket and second; a guess
+MAX_EPISODES: Final = 1000  # buckets; over their limits with lines of their own; a guess: more lines a second than anybody reads
+RECOVERED_NS: Final = 2_000_000_000  # ns; without a refusal, until a bucket has recovered; a guess
 
 EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
 
 
 def episode_key(bucket: Bucket, operation: str) -> EpisodeKey:
-    """Which bucket, also after a change of its rule; all that share an overflow bucket of a rule are one."""
+    """The identity of a bucket, which a change of its rule does not change. The keys that share a rule's overflow bucket are one."""
     if bucket.state == OVERFLOW:
         return bucket.effective.per, bucket.rule.name, "", "", operation
     return (*bucket.effective.identity, operation)
@@ -64,7 +67,7 @@ class Episode:
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
         self.bucket = bucket
-        self.clients: dict[str, Culprit] = {}  # by address, since the line before; CLIENTS at most
+        self.clients: dict[str, Culprit] = {}  # by address, since the line before; MAX_CLIENTS at most
         self.worst = Culprit(key)  # of the line before
         self.delayed = 0  # messages, since it began
         self.refused = 0  # messages, since it began
@@ -80,7 +83,7 @@ class Episode:
         address = key.origin.client
         culprit = self.clients.get(address)
         if culprit is None:
-            if len(self.clients) >= CLIENTS:
+            if len(self.clients) >= MAX_CLIENTS:
                 return
             culprit = self.clients[address] = Culprit(key)
         culprit.key = key
@@ -88,7 +91,7 @@ class Episode:
         culprit.over += over
 
     def take_clients(self) -> int:
-        """How many clients were over the limit since this was called before; `worst` is then who was it most."""
+        """The number of clients over the limit since the last call. `worst` becomes the one that was over it most."""
         count = len(self.clients)
         self.worst = max(self.clients.values(), key=lambda culprit: culprit.over, default=Culprit(self.worst.key))
         self.clients = {}
@@ -96,7 +99,7 @@ class Episode:
 
 
 class LimitEvents:
-    """At most one line a second and bucket."""
+    """Every bucket over its limit, with at most one line a second for each."""
 
     def __init__(self) -> None:
         self._over: dict[EpisodeKey, Episode] = {}
@@ -105,12 +108,12 @@ class LimitEvents:
         self._ticked_at = 0
 
     def add(self, key: Key, tally: Tally) -> None:
-        """An `Accounts` listener."""
+        """An observer of `Accounts`: what one key counted since it was folded last."""
         for bucket in key.buckets:
             self._offered[bucket] = self._offered.get(bucket, 0) + tally.received
             if bucket.has_unreported():
                 episode = self._note(bucket, key)
-                if tally.refused_by is None and episode is not None:  # what was over the limit earlier and waited for it in vain
+                if tally.refused_by is None and episode is not None:  # it waited for the limit and gave up
                     episode.blame(key, tally)
         if tally.refused_by is not None:
             episode = self._note(tally.refused_by, key)
@@ -121,11 +124,11 @@ class LimitEvents:
             episode.blame(key, tally)
 
     def _note(self, bucket: Bucket, key: Key) -> Episode | None:
-        """The episode of a bucket over its limit; None where there are too many."""
+        """The episode of a bucket over its limit; None where there are MAX_EPISODES already."""
         identity = episode_key(bucket, key.operation)
         episode = self._over.get(identity)
         if episode is None:
-            if len(self._over) >= EPISODES:
+            if len(self._over) >= MAX_EPISODES:
                 return None
             episode = self._over[identity] = Episode(bucket, key)
         episode.bucket = bucket  # the same, or one made anew for the same thing
@@ -133,7 +136,7 @@ class LimitEvents:
         return episode
 
     def tick(self, now: int) -> None:
-        """Once a second: what is new is said; buckets without a refusal for RECOVERED_NS have recovered."""
+        """Once a second: log what is new. Buckets without a refusal for RECOVERED_NS have recovered."""
         elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
         for identity, episode in list(self._over.items()):
             delayed, refused = episode.bucket.take_unreported()
@@ -142,31 +145,30 @@ class LimitEvents:
             wait = episode.retry_after_ns
             if delayed or refused:
                 clients = episode.take_clients()
-                say(
+                log_limit_event(
                     logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.bucket, 0) * SECOND / elapsed),
-                    refused=refused, delayed=delayed, retry_after_ms=None if wait >= FOR_EVER_NS else round(wait / 1e6, 3),
+                    refused=refused, delayed=delayed, retry_after_ms=None if wait >= MAX_RETRY_AFTER_NS else round(wait / 1e6, 3),
                     clients=clients, client_refused=episode.worst.refused,
                 )  # fmt: skip
             if now - episode.last_over_at > RECOVERED_NS:
                 del self._over[identity]
-                say(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
+                log_limit_event(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
         if self._others:
-            remedy = f"{EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
+            remedy = f"{MAX_EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
             log.event(logging.WARNING, "limits_reached", messages=self._others, remedy=remedy)
             self._others = 0
         self._offered.clear()
         self._ticked_at = now
 
 
-def say(level: int, event: str, episode: Episode, **counts: float | None) -> None:
-    """Write the line of an event: whose bucket, which limit, `counts`, and who was over it most."""
+def log_limit_event(level: int, event: str, episode: Episode, **counts: float | None) -> None:
+    """Write the line of an event: the bucket, its limit, `counts`, and the client that was over it most."""
     bucket, key = episode.bucket, episode.worst.key
     origin = key.origin
     group = consumer_group(origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
     log.event(
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
-        thing=bucket.thing(),
-        rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin, limit=format_limit(bucket.rule.limit),
-        reason="share" if is_cap(bucket) else None, **counts, client=origin.client, user=origin.user,
-        operation=key.operation,
+        thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
+        limit=format_limit(bucket.rule.limit), reason="share" if is_cap(bucket) else None, **counts, client=origin.client,
+        user=origin.user, operation=key.operation,
     )  # fmt: skip

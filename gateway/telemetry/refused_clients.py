@@ -1,11 +1,11 @@
-"""Refused clients: behind each topic that is over a limit, who sends it.
+"""The clients behind each topic that is over a limit.
 
-A storm has a topic, and the topic's name tells the consumer group; what an operator asks next is which of its consumers it comes from. Keys
-are per client address anyway, so the answer costs a look at what was folded: nothing per message.
+A retry storm has a topic, and the topic's name tells the consumer group. The next question of an operator is which of its consumers sends
+it. Keys are per client address anyway, so the answer costs a look at what was folded, and nothing per message.
 
-Bounded, because addresses come from strangers: the clients of the TOPICS topics refused last, CLIENTS_KEPT of each. A new client takes the
-place of the one that was refused least of late, so who is refused most is in the list, while the counts are of the time since a client is
-listed: at most what it was refused, never more.
+It is bounded, because strangers choose their addresses: MAX_CLIENTS_KEPT clients of each of the MAX_TOPICS topics refused last. A new
+client takes the place of the one that was refused least of late. So the worst client is always listed. Counts begin when a client is
+listed: they are at most what it was refused, never more.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from gateway.telemetry.exposition import Sample
     from limiter.keys import Key, Tally
 
-TOPICS: Final = 1000  # topics whose clients are known, those refused last (a guess; 2 MB)
-CLIENTS_KEPT: Final = 8  # of each
-CLIENTS_SHOWN: Final = 3
-GROUPS_SHOWN: Final = 50  # consumer groups with series of their own, those refused most; the rest is summed under __other__ (a guess)
+MAX_TOPICS: Final = 1000  # topics; refused last, whose clients are known; a guess: 2 MB
+MAX_CLIENTS_KEPT: Final = 8  # clients; of each topic; a guess
+MAX_CLIENTS_SHOWN: Final = 3  # clients; of each topic in `GET /v1/topics`; a guess
+MAX_GROUPS_SHOWN: Final = 50  # consumer groups; refused most, with series of their own (the rest is under __other__); a guess
 
 TopicKey = tuple[str, str, str]  # protocol, topic as text, operation
 
 
 def consumer_group(protocol: str, topic: str) -> str | None:
-    """The consumer group whose retries the topic holds; None where it holds none."""
+    """The consumer group whose retries the topic holds, or None."""
     prefix = PROTOCOLS[protocol].retry_prefix
     return topic.removeprefix(prefix) if prefix and topic.startswith(prefix) else None
 
 
 class Client:
-    """What became of one client's messages to one topic, since it is listed."""
+    """One client's messages to one topic, counted since the client is listed."""
 
     __slots__ = ("address", "forwarded", "previous", "rate", "recent", "refused")
 
@@ -65,13 +65,13 @@ class Client:
 
 
 class RefusedClients:
-    """The clients of all topics that something was refused of."""
+    """The clients of every topic with refused messages."""
 
     def __init__(self) -> None:
         self._topics: OrderedDict[TopicKey, dict[str, Client]] = OrderedDict()  # refused last at the end
 
     def add(self, key: Key, tally: Tally) -> None:
-        """An `Accounts` listener."""
+        """An observer of `Accounts`: what one key counted since it was folded last."""
         origin = key.origin
         topic = (origin.protocol, key.text, key.operation)
         refused = tally.refused + tally.dropped
@@ -80,7 +80,7 @@ class RefusedClients:
             if refused == 0:
                 return
             clients = self._topics[topic] = {}
-            if len(self._topics) > TOPICS:
+            if len(self._topics) > MAX_TOPICS:
                 self._topics.popitem(last=False)
         client = clients.get(origin.client)
         if client is None:
@@ -94,7 +94,7 @@ class RefusedClients:
             self._topics.move_to_end(topic)
 
     def tick(self, seconds: float) -> None:
-        """Once a second: the rates since the last tick."""
+        """Once a second: work out the rates since the last tick."""
         for clients in self._topics.values():
             for client in clients.values():
                 client.tick(seconds)
@@ -109,8 +109,8 @@ class RefusedClients:
 
 
 def _has_room(clients: dict[str, Client], refused: int) -> bool:
-    """Whether a client that was refused so much belongs into the list; makes room for it."""
-    if len(clients) < CLIENTS_KEPT:
+    """Whether a client with so many refused messages belongs into the list. Makes room for it."""
+    if len(clients) < MAX_CLIENTS_KEPT:
         return True
     least = min(clients.values(), key=lambda client: client.recent)
     if refused <= least.recent:
@@ -132,7 +132,7 @@ def retry_samples(accounts: Accounts, clients: RefusedClients) -> dict[str, list
         rates = [client.rate for client in clients.of(topic)]
         if sum(rates) > 0:
             ratios[group] = max(rates) / sum(rates)
-    shown = sorted(refused, key=refused.__getitem__, reverse=True)[:GROUPS_SHOWN]
+    shown = sorted(refused, key=refused.__getitem__, reverse=True)[:MAX_GROUPS_SHOWN]
     rest = sum(refused.values()) - sum(refused[group] for group in shown)
     others: list[Sample] = [((OTHER,), rest)] if rest else []
     return {

@@ -1,7 +1,7 @@
 """What operators see of the running gateway: the answers behind `admin.ports.Gateway`.
 
-Reads only; everything that changes the gateway is in `app.py`. Runs on trio's thread between two sweeps, so the numbers of one answer
-belong together; those of a slice do, where what may be thousands is told in slices.
+It only reads. It runs on trio's thread between two sweeps, so the numbers of one answer are of one moment. Long lists are told in slices;
+then the numbers of one slice are of one moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from gateway.broker_load.adaptive_caps import describe as describe_cap
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.session import description
-from gateway.telemetry.refused_clients import CLIENTS_SHOWN, consumer_group
+from gateway.settings.addresses import Address
+from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN, consumer_group
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
     from gateway.telemetry.ports import Gateway
 
-CONNECTIONS: Final = 100  # told in one go: 1 ms (measured 2026-11)
-TOPICS: Final = 250  # told in one go: 1 ms (measured 2026-11)
+MAX_CONNECTIONS_PER_SLICE: Final = 100  # connections; described between two turns of the event loop: 1 ms (measured 2026-11)
+MAX_TOPICS_PER_SLICE: Final = 250  # topics; the same: 1 ms (measured 2026-11)
 
 
 def status(gateway: Gateway) -> dict[str, object]:
@@ -67,7 +68,7 @@ def status(gateway: Gateway) -> dict[str, object]:
 
 
 def warnings(gateway: Gateway) -> list[str]:
-    """What to look at although traffic is served."""
+    """What operators should look at although traffic is served."""
     found = []
     memory, access_log = gateway.memory, gateway.access_log
     if memory.full:
@@ -92,7 +93,7 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
         {
             "name": listener.name,
             "protocol": listener.protocol,
-            "bind": address(*listener.address),
+            "bind": str(Address(*listener.address)),
             "upstream": listener.upstream.text,
             "upstream_reachable": listener.upstream.ok,
             "upstream_error": listener.upstream.why or None,
@@ -117,7 +118,7 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
 
 
 def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
-    """Of a name server's listener: the ports of its brokers, whose listeners are named after it."""
+    """For a name server's listener: the ports of its brokers. The brokers' own listeners are named after it."""
     known = gateway.brokers.get(listener.name)
     if known is None:
         return {}
@@ -131,7 +132,7 @@ def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
 
 
 def connection_limits(allowed: ConnectionLimits) -> dict[str, object]:
-    """A listener's caps under their settings' names; None: no cap."""
+    """A listener's limits on connections, under their settings' names; None: no limit."""
     return {
         "max_connections": allowed.connections,
         "max_connections_per_address": allowed.per_address,
@@ -141,11 +142,11 @@ def connection_limits(allowed: ConnectionLimits) -> dict[str, object]:
 
 
 def listening(listener: Listener) -> dict[str, object]:
-    """A listener that opens, as the log has it: where, and whom it lets in."""
+    """A listener that opens, as the log has it (`listening`)."""
     return {
         "listener": listener.name,
         "protocol": listener.protocol,
-        "bind": address(*listener.address),
+        "bind": str(Address(*listener.address)),
         "inherited": listener.inherited,
         "upstream": listener.upstream.text,
         "tls": listener.tls is not None,
@@ -157,23 +158,23 @@ def listening(listener: Listener) -> dict[str, object]:
     }
 
 
-def address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[dict[str, object]]]:
-    """`GET /v1/connections`, in slices: of the connections of these numbers those that there still are when it is their slice's turn."""
+    """`GET /v1/connections`, in slices. A connection that ends before its slice's turn is left out."""
     sessions = gateway.sweeper.sessions
-    for first in range(0, len(numbers), CONNECTIONS):
+    for first in range(0, len(numbers), MAX_CONNECTIONS_PER_SLICE):
         now = now_ns()
-        yield [description.describe(sessions[number], now) for number in numbers[first : first + CONNECTIONS] if number in sessions]
+        wanted = numbers[first : first + MAX_CONNECTIONS_PER_SLICE]
+        yield [description.describe(sessions[number], now) for number in wanted if number in sessions]
 
 
 def topics(gateway: Gateway) -> Iterator[list[dict[str, object]]]:
-    """`GET /v1/topics`, in slices. `group`: whose retries it holds; `clients`: those refused most, counted since they are listed."""
+    """`GET /v1/topics`, in slices.
+
+    `group` is the consumer group whose retries the topic holds. `clients` are those refused most, each counted since it is listed.
+    """
     gateway.accounts.fold(now_ns())
     known = list(gateway.accounts.topics.items())
-    for first in range(0, len(known), TOPICS):
+    for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
         now = now_ns()
         yield [
             {
@@ -196,7 +197,7 @@ def topics(gateway: Gateway) -> Iterator[list[dict[str, object]]]:
                 "refused_per_second": round(totals.rates[2], 3),
                 "bytes_per_second": round(totals.rates[3], 3),
                 "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
-                "clients": [client.describe() for client in gateway.refused_clients.of(place)[:CLIENTS_SHOWN]],
+                "clients": [client.describe() for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
             }
-            for place, totals in known[first : first + TOPICS]
+            for place, totals in known[first : first + MAX_TOPICS_PER_SLICE]
         ]

@@ -102,9 +102,11 @@ async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[d
     async def ask(child: Child) -> None:
         known = child.connections()
         asked = [number for number in numbers if number in known]
-        for first in range(0, len(asked), status.CONNECTIONS):
+        for first in range(0, len(asked), status.MAX_CONNECTIONS_PER_SLICE):
             with trio.move_on_after(DESCRIBE_S) as late:
-                described = await child.describe_connections(next(parent.request_numbers), asked[first : first + status.CONNECTIONS])
+                described = await child.describe_connections(
+                    next(parent.request_numbers), asked[first : first + status.MAX_CONNECTIONS_PER_SLICE]
+                )
                 found.update((each["id"], each) for each in described)
             if late.cancelled_caught:
                 found.update((number, {"id": number, "protocol": known[number], "worker": child.worker}) for number in asked[first:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.telemetry.refused_clients import CLIENTS_SHOWN
+from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN
 
 JSONObject = dict[str, Any]
 
@@ -45,7 +45,7 @@ def topic(one: JSONObject, other: JSONObject) -> JSONObject:
         **add(one, other),
         **{name: one[name] for name in ("protocol", "topic", "operation", "group")},
         "idle_seconds": min(one["idle_seconds"], other["idle_seconds"]),
-        "clients": worst[:CLIENTS_SHOWN],
+        "clients": worst[:MAX_CLIENTS_SHOWN],
     }
 
 

@@ -10,7 +10,7 @@ from gateway.clock import now_ns
 from gateway.pipeline.actions.counting import count_held, counted
 from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.telemetry.limit_events import EPISODES, RECOVERED_NS, LimitEvents
+from gateway.telemetry.limit_events import MAX_EPISODES, RECOVERED_NS, LimitEvents
 from limiter.judge import Judge
 from limiter.keys import Key, Tally
 from limiter.limits import SECOND, Limit, Rate
@@ -201,11 +201,11 @@ def test_recovery_is_said_once_with_what_was_refused_in_all(caplog: pytest.LogCa
 
 def test_made_up_names_do_not_fill_the_log_or_the_memory(caplog: pytest.LogCaptureFixture) -> None:
     over = Over(Rule("few", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), open_for_ns=0), caplog)
-    keys = [over.key(b"made-up-%d" % number) for number in range(EPISODES + 20)]
+    keys = [over.key(b"made-up-%d" % number) for number in range(MAX_EPISODES + 20)]
     for key in keys:
         over.ask(3, key=key)
     over.fold(*keys)
     caplog.clear()
     over.events.tick(over.now)
-    assert [name for name, _ in over.said()] == ["limit_reached"] * EPISODES + ["limits_reached"]
+    assert [name for name, _ in over.said()] == ["limit_reached"] * MAX_EPISODES + ["limits_reached"]
     assert over.said()[-1][1]["messages"] == 20 * 2

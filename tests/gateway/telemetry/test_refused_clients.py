@@ -6,7 +6,7 @@ import pytest
 
 from gateway.counting.accounts import OTHER, Accounts
 from gateway.telemetry import exposition
-from gateway.telemetry.refused_clients import CLIENTS_KEPT, GROUPS_SHOWN, TOPICS, RefusedClients, consumer_group, retry_samples
+from gateway.telemetry.refused_clients import MAX_CLIENTS_KEPT, MAX_GROUPS_SHOWN, MAX_TOPICS, RefusedClients, consumer_group, retry_samples
 from limiter.keys import Key, Origin
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.expositions import series
@@ -88,13 +88,13 @@ def test_a_crowd_cannot_push_out_the_worst_and_nobody_is_blamed_for_more_than_it
         counted.clients.tick(1.0)
     listed = counted.listed()
     assert listed[0] == ("10.0.0.7", 25_000, 0)
-    assert len(listed) == CLIENTS_KEPT
+    assert len(listed) == MAX_CLIENTS_KEPT
     assert all(refused <= 2 for _, refused, _ in listed[1:])
 
 
 def test_a_new_storm_takes_the_places_of_one_that_is_over() -> None:
     counted = Counted()
-    for number in range(CLIENTS_KEPT):
+    for number in range(MAX_CLIENTS_KEPT):
         counted.add(f"10.0.0.{number}", 1000)
     for _ in range(10):
         counted.clients.tick(1.0)
@@ -105,10 +105,10 @@ def test_a_new_storm_takes_the_places_of_one_that_is_over() -> None:
 def test_topics_are_bounded_and_those_refused_last_are_kept() -> None:
     counted = Counted()
     counted.add("10.0.0.7", 1)
-    for number in range(TOPICS):
+    for number in range(MAX_TOPICS):
         counted.add("10.0.0.7", 1, topic=b"made-up-%d" % number)
     assert counted.listed() == []
-    assert len(counted.clients.of(("rocketmq", f"made-up-{TOPICS - 1}", "produce"))) == 1
+    assert len(counted.clients.of(("rocketmq", f"made-up-{MAX_TOPICS - 1}", "produce"))) == 1
     assert "1000 topics" in repr(counted.clients)
 
 
@@ -142,9 +142,9 @@ def test_metrics_name_the_group_and_never_a_client() -> None:
 
 def test_groups_beyond_the_cap_are_summed_under_other() -> None:
     counted = Counted()
-    for number in range(GROUPS_SHOWN + 10):
+    for number in range(MAX_GROUPS_SHOWN + 10):
         counted.add("10.0.0.7", 1000 - number, topic=b"%%RETRY%%g%d" % number)
     found = counted.metric("sluice_retries_refused_total")
-    assert len(found) == GROUPS_SHOWN + 1
-    assert sum(found.values()) == sum(1000 - number for number in range(GROUPS_SHOWN + 10))
-    assert found[OTHER] == sum(1000 - number for number in range(GROUPS_SHOWN, GROUPS_SHOWN + 10))
+    assert len(found) == MAX_GROUPS_SHOWN + 1
+    assert sum(found.values()) == sum(1000 - number for number in range(MAX_GROUPS_SHOWN + 10))
+    assert found[OTHER] == sum(1000 - number for number in range(MAX_GROUPS_SHOWN, MAX_GROUPS_SHOWN + 10))

@@ -78,7 +78,7 @@ async def test_those_that_are_asked_for_are_described_in_their_order(standalone:
 
 
 def test_one_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     slices = status.connections(gateway, [1, 2, 3, 4, 5])
     items = next(slices)
     gateway.sweeper.sessions[3].abort("client", "")
@@ -88,8 +88,8 @@ def test_one_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypa
 
 
 def test_no_slice_is_longer_than_that(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CONNECTIONS", 2)
-    monkeypatch.setattr(status, "TOPICS", 3)
+    monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
+    monkeypatch.setattr(status, "MAX_TOPICS_PER_SLICE", 3)
     for number in range(7):
         gateway.accounts.totals("amqp", f"key{number}")
     assert [len(part) for part in status.connections(gateway, [1, 2, 3, 4, 5])] == [2, 2, 1]
@@ -97,7 +97,7 @@ def test_no_slice_is_longer_than_that(gateway: Gateway, monkeypatch: pytest.Monk
 
 
 def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "TOPICS", 1)
+    monkeypatch.setattr(status, "MAX_TOPICS_PER_SLICE", 1)
     for name in "abc":
         gateway.accounts.totals("amqp", name)
     slices = status.topics(gateway)
@@ -108,7 +108,7 @@ def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway,
 
 
 async def test_the_loop_has_a_turn_after_each_slice(standalone: Standalone, described: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     steps: list[list[int]] = []
 
     class Steps(trio.abc.Instrument):

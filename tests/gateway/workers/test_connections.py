@@ -103,7 +103,7 @@ async def test_each_worker_describes_those_of_its_own_that_are_asked_for(several
 
 
 async def test_a_worker_is_asked_slice_by_slice(several: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     async with several.talking():
         items = await several.parent.describe_connections([1, 2, 3, 11])
     assert [item["id"] for item in items] == [1, 2, 3, 11]
@@ -122,7 +122,7 @@ async def test_of_a_worker_that_does_not_answer_is_shown_what_is_known(
     several: Gateways, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del autojump_clock
-    monkeypatch.setattr(status, "CONNECTIONS", 2)
+    monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     several.hung.add(2)
     async with several.talking():
         began = trio.current_time()
