@@ -132,7 +132,7 @@ def tried(candidate: str | StoredCandidate) -> LimitChange:
         )
     except ValueError as error:
         raise RuleError("candidate", str(error)) from None
-    if change.says_nothing():
+    if change.is_empty():
         raise RuleError("candidate", f"is empty; give messages, bytes or burst, or {NO_CANDIDATE!r} in its place to have none")
     return change
 

@@ -1,10 +1,10 @@
-"""Keys: what a message is for, said once and remembered.
+"""Keys: the topic of a message as seen from its sender, matched with rules once and remembered.
 
 A session decodes the same few topics over and over. The first time it meets one it asks the judge for a `Key`; from then on the raw
 bytes found on the wire (`Origin.keys`, one dictionary look-up) lead straight to it, with the rules already matched (`buckets`) and the
 counters at hand (`tally`).
 
-A `TopicName` names a topic for everybody; a `Key` is one topic as seen from one `Origin` (listener, client address, user, virtual
+A `TopicName` names a topic for all senders; a `Key` is one topic as seen from one `Origin` (listener, client address, user, virtual
 host), because the access log counts per topic *and* client. Buckets are not kept here: all keys of a topic draw from the same bucket in
 the ledger.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Tally:
     """Counters of one key since they were last folded into the access log and the metrics.
 
-    Only the loop's thread touches them until then, and after that nobody changes them.
+    Only the loop's thread changes them until then, and after that they never change.
     """
 
     __slots__ = (

@@ -62,7 +62,7 @@ def per_second(number: float) -> Rate:
 
 @dataclass(frozen=True)
 class Adapt:
-    """How a cap follows what its broker says of its load (`limiter.fair_share.adaptive_cap`). Parts are thousandths of the cap."""
+    """How a cap follows the load of its broker (`limiter.fair_share.adaptive_cap`). Parts are thousandths of the cap."""
 
     floor: int = 200  # never below this much of the cap
     tighten: int = 200  # of what it is, each time
@@ -76,8 +76,7 @@ class Adapt:
 
 @dataclass(frozen=True)
 class Lag:
-    """What a limit follows that follows its consumers (`limiter.algorithms.lag_controller`): the backlog of a RocketMQ `group`, or of an
-    AMQP `queue`."""
+    """The backlog that a limit follows (`limiter.algorithms.lag_controller`): a RocketMQ `group`'s, or an AMQP `queue`'s."""
 
     target: int  # messages waiting, about which it settles
     slowest: Rate  # never below this
@@ -87,10 +86,10 @@ class Lag:
 
 @dataclass(frozen=True)
 class Limit:
-    """What may pass: messages and bytes, each with a rate (None: unlimited) and a burst.
+    """A limit on messages and bytes, each with a rate (None: unlimited) and a burst.
 
     The burst of a dimension is its number of tokens where one is given, else `burst_ns` of its rate (default one second).
-    Raises ValueError for a burst that would never let anything pass: who wants that says a rate of 0.
+    Raises ValueError for a burst that would never let anything pass; a rate of 0 says that.
     """
 
     messages: Rate | None = None
@@ -99,11 +98,11 @@ class Limit:
     bytes_burst: int | None = None
     burst_ns: int | None = None
     concurrent: int | None = None  # requests in flight (`limiter.in_flight`), at least 1; of `adaptive` the most it may find
-    at_least: int | None = None  # of `adaptive`: the fewest it may find
-    start: int | None = None  # and where it begins
-    adapt: Adapt | None = None  # of a listener's cap: how it follows its broker; None: it stays as it is
-    lag: Lag | None = None  # of `lag`: what it follows; `messages` is then the fastest
-    warm_up_ns: int = 0  # of `warm_up`: how long the rate takes to rise; 0: as the algorithm has it
+    at_least: int | None = None  # of `adaptive`: the lower bound
+    start: int | None = None  # of `adaptive`: the number at the start
+    adapt: Adapt | None = None  # of a listener's cap: how it follows its broker; None: it is constant
+    lag: Lag | None = None  # of `lag`: its backlog; `messages` is then the highest rate
+    warm_up_ns: int = 0  # of `warm_up`: ns in which the rate rises; 0: the algorithm's default
 
     def __post_init__(self) -> None:
         for burst in (self.messages_burst, self.bytes_burst):
@@ -129,7 +128,7 @@ UNLIMITED: Final = Limit()
 
 @dataclass(frozen=True)
 class LimitChange:
-    """A change of a limit's rates and bursts; what is None stays as it is. One that says nothing changes nothing.
+    """A change of a limit's rates and bursts; a field that is None stays as it is, and an empty change changes nothing.
 
     Raises ValueError for bursts that no `Limit` may have.
     """
@@ -155,7 +154,7 @@ class LimitChange:
             burst_ns=base.burst_ns if keeps else self.burst_ns,
         )
 
-    def says_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return self == NO_CHANGE
 
 
@@ -163,7 +162,7 @@ NO_CHANGE: Final = LimitChange()
 
 
 def as_change(limit: Limit) -> LimitChange:
-    """What makes `limit` of any limit that differs from it in rates and bursts alone."""
+    """The change that makes `limit` of any limit that differs from it only in rates and bursts."""
     return LimitChange(limit.messages, limit.bytes, limit.messages_burst, limit.bytes_burst, limit.burst_ns)
 
 

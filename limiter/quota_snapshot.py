@@ -1,7 +1,7 @@
 """The quota snapshot: the file in which the nightly job tells the gateway what every topic may send (`docs/design/contract.md` 9).
 
 One canonical form (sorted keys, no spaces, whole numbers as integers), so that equal quotas are equal bytes and a SHA-256 names a
-snapshot. Reading is strict and bounded: whatever is wrong is a `SnapshotError` that names its JSON path, and nothing is half read.
+snapshot. Reading is strict and bounded: every fault is a `SnapshotError` with its JSON path, and nothing is read in part.
 
 This module and `limiter.protocols` are all that `spark_jobs` and the gateway share: standard library only, plain values, no rate or rule.
 """
@@ -20,15 +20,13 @@ from limiter.protocols import PROTOCOL_NAMES
 VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 2**20  # bytes; a snapshot; 1,000,000 quotas with their evidence are about 250 MB
 MAX_PER_SECOND: Final = 10**15  # tokens; a rate; as limiter.limits
-MAX_TEXT_CHARS: Final = (
-    4096  # characters; any text, above all a topic's; AMQP's longest: three names of 255 bytes, each byte as %XX, are 2297
-)
+MAX_TEXT_CHARS: Final = 4096  # characters; one text; AMQP's longest topic: three names of 255 bytes, each byte as %XX, are 2297
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
 
 class SnapshotError(ValueError):
-    """What is wrong with a snapshot, and where: `path` as in `quotas[3].messages.rate`."""
+    """A fault of a snapshot: `path` as in `quotas[3].messages.rate`."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path or 'snapshot'}: {message}")
@@ -55,7 +53,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All published quotas, and what they were computed from. `quotas` is in order of (protocol, topic), no topic twice."""
+    """All published quotas, and their inputs. `quotas` is in order of (protocol, topic), no topic twice."""
 
     computed_at: str  # RFC 3339, UTC
     code: str  # version of the program that computed it
@@ -97,7 +95,7 @@ def dump(snapshot: Snapshot) -> bytes:
     Raises SnapshotError where a value is not representable (NaN in the evidence, a negative rate).
     """
     document = snapshot.to_json()
-    read_snapshot(document)  # never write what could not be read again
+    read_snapshot(document)  # never write a snapshot that could not be read again
     text = json.dumps(normal(document, ""), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode() + b"\n"
 
@@ -116,7 +114,7 @@ def normal(value: JSON, path: str) -> JSON:
 
 
 def load(data: bytes) -> Snapshot:
-    """Read a snapshot. Raises SnapshotError naming the JSON path; never anything else, whatever the bytes."""
+    """Read a snapshot. Raises SnapshotError naming the JSON path; never anything else, for any bytes."""
     if len(data) > MAX_SNAPSHOT_BYTES:
         raise SnapshotError("", f"{len(data)} bytes, more than the {MAX_SNAPSHOT_BYTES} a snapshot may have")
     try:

@@ -1,4 +1,4 @@
-"""Topics: the names by which everybody knows a topic, as bytes on the wire and as text."""
+"""Topics: the name of a topic, as bytes on the wire and as text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def topic_of_parts(protocol: str, parts: list[bytes]) -> TopicName:
 
 
 def parse_topic(protocol: str, text: str) -> TopicName:
-    """The inverse of `TopicName.text`; raises ValueError for a text that has not the parts of that protocol's topics."""
+    """The inverse of `TopicName.text`; raises ValueError for a text without the parts of that protocol's topics."""
     if protocol not in SEVERAL_PARTS:
         return TopicName(protocol, b"", b"", text.encode())
     parts = text.split("/")

@@ -22,7 +22,7 @@ COUNTS: Final = {"": 1, "k": 10**3, "M": 10**6}
 SIZES: Final = {"B": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30}
 RATE_PERIODS: Final = ("s", "min", "h", "ms", "d")  # in the order in which a rate is tried for writing
 
-# What people write instead, and what they mean.
+# Other spellings, and the unit they mean.
 SPELLINGS: Final = {
     "sec": "s", "secs": "s", "second": "s", "seconds": "s", "m": "min", "mins": "min", "minute": "min", "minutes": "min", "hr": "h",
     "hour": "h", "hours": "h", "day": "d", "days": "d", "µs": "us", "msec": "ms", "millis": "ms",
@@ -82,21 +82,21 @@ def parse_duration(text: str) -> int:
 
 
 def parse_from_now(text: str) -> int:
-    """Nanoseconds until something ends: a duration in which `30m` are minutes too, as nobody means months by it here. Raises ValueError."""
+    """Nanoseconds until something ends: a duration in which `m` means minutes too. Raises ValueError."""
     return parse_duration(re.sub(r"(?<=\d)\s*m$", "min", text))
 
 
 def parse_share(text: str) -> BypassBound:
-    """A part of what came within a window: `10%/10s`, `0.5%/1min`. Raises ValueError with a hint."""
+    """A share of the messages within a window: `10%/10s`, `0.5%/1min`. Raises ValueError with a hint."""
     found = SHARE.fullmatch(text) if len(text) <= MAX_TEXT_CHARS else None
     if found is None:
         raise ValueError(f"{shorten(text)} is no share of a time; write it like 10%/10s")
     parts = Fraction(found["number"]) * PARTS / 100
     window = parse_duration(found["window"])
     if parts > PARTS:
-        raise ValueError(f"{shorten(text)}: more than all of it; the most is 100%")
+        raise ValueError(f"{shorten(text)}: more than all messages; the most is 100%")
     if parts.denominator != 1:
-        raise ValueError(f"{shorten(text)} has too many decimal places; four are the most")
+        raise ValueError(f"{shorten(text)} has more than four decimal places; write it like 10%/10s")
     if not MIN_WINDOW_NS <= window <= MAX_WINDOW_NS or window % (SECOND // 1000):
         raise ValueError(f"{shorten(text)}: a window is 1s to 10min long, in whole milliseconds; write it like 10%/10s")
     return BypassBound(parts.numerator, window)
@@ -120,7 +120,7 @@ def read_quantity(text: str, units: dict[str, int], spellings: dict[str, str], w
 
 
 def not_text(value: object, what: str, unit: str, example: str) -> str:
-    """What YAML makes of a value that was not written with its unit."""
+    """The message for a value that YAML read as a number, because it has no unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return bare_number(value, f"{value}{unit}")
     return f"{value!r} is no {what}; write it like {example}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from limiter.rules.patterns import Pattern
 
-Anchor = tuple[str, str, str]  # field of the subject, kind, what is literal
+Anchor = tuple[str, str, str]  # field of the subject, kind, literal text
 
 EXACT: Final = "exact"
 PREFIX: Final = "prefix"
@@ -15,11 +15,11 @@ SUFFIX: Final = "suffix"
 WORD: Final = "word"
 GRAM: Final = "gram"
 NETWORK: Final = "network"
-GRAM_LENGTH: Final = 3  # a name of 255 characters has 253: few look-ups, and few names share one by chance
+GRAM_LENGTH: Final = 3  # characters; a name of 255 has 253 grams: few look-ups, and few names share a gram by chance
 
 
 def anchors_of(field: str, pattern: Pattern) -> list[Anchor]:
-    """All that a name must have to match `pattern`."""
+    """All anchors that a name must have to match `pattern`."""
     exact = pattern.exact()
     if exact is not None:
         return [(field, EXACT, exact)]

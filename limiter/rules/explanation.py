@@ -1,15 +1,15 @@
-"""The explanation of a limit: per level, which rule holds for a message, what it lost against and what it won over.
+"""The explanation of a limit: per level, the rule that holds for a message, and the rules that do not, with the reasons.
 
-`RuleSet` answers "what holds", fast, by look-ups that are made for that. An operator asks why, and why not the rule they had in mind. So
-here the rules of each level are walked one by one, in the words of `docs/design/contract.md` 3, and each that matches gets a standing:
+`RuleSet` finds the rule that holds, fast, by look-ups made for that. An operator asks why, and why not another rule. So
+here the rules of each level are walked one by one, by the order of `docs/design/contract.md` 3, and each that matches gets a standing:
 
     override of the key > of its group > rule that names the key exactly > quota (of the key, of its group) > pattern > bare rule
 
-and in the file's order where two are alike. What comes first is what holds (that both agree is tested); each of the others **lost**, to
-what came before it, with the reason. A rule that would match but for the sender (listener, client, user, group) is a near **miss**: it
-names what it asks for. Rules that are for other topics, operations or protocols are not spoken of.
+and in the file's order where two are alike. The first is the one that holds (a test compares it with `RuleSet`); each of the others is a
+**loss**, with the one that precedes it as the reason. A rule that would match another sender (listener, client, user, group) is a **miss**,
+with that sender as the reason. Rules for other topics, operations or protocols are left out.
 
-Slow: some microseconds a rule, more for a pattern. Nothing here is asked while messages flow.
+Slow: some microseconds a rule, more for a pattern. It is called for operators only, never per message.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ APART: Final = 3  # does not match
 
 
 class Loss:
-    """Something that matches and does not hold: an override, a quota, or a rule (`origin` file or default), and why."""
+    """An override, quota or rule (`origin` file or default) that matches and does not hold, and why."""
 
     __slots__ = ("limit", "origin", "place", "reason", "rule")
 
     def __init__(self, origin: str, rule: str, place: str, limit: Limit, reason: str) -> None:
         self.origin = origin
-        self.rule = rule  # its name; of an override or a quota the topic or group it is of
+        self.rule = rule  # its name; of an override or a quota its topic or group
         self.place = place
         self.limit = limit
         self.reason = reason
@@ -57,7 +57,7 @@ class Loss:
 
 
 class Miss:
-    """A rule that would match but for the sender, and what it asks for."""
+    """A rule that would match another sender, and which."""
 
     __slots__ = ("place", "reason", "rule")
 
@@ -71,13 +71,13 @@ class Miss:
 
 
 class Explanation:
-    """One level. `rules` counts those that are for the message's protocol and operation, `more` what is left out of the lists."""
+    """One level. `rules` counts those for the message's protocol and operation, `more` those left out of the lists."""
 
     __slots__ = ("effective", "losses", "misses", "more", "per", "rules")
 
     def __init__(self, per: str, effective: Effective | None) -> None:
         self.per = per
-        self.effective = effective  # what holds; None: nothing does
+        self.effective = effective  # the rule that holds; None: no rule does
         self.losses: list[Loss] = []
         self.misses: list[Miss] = []
         self.more = 0
@@ -100,7 +100,7 @@ class Explanation:
 
 
 def explain(rules: RuleSet, subject: Subject) -> list[Explanation]:
-    """All levels that have a rule for the protocol and operation of `subject`, those that hold something first, in the file's order."""
+    """All levels that have a rule for the protocol and operation of `subject`, those with a rule that holds first, in the file's order."""
     holding = {effective.per: effective for effective in rules.matched(subject)}
     levels: dict[str, list[Rule]] = {}
     for rule in rules.rules:
@@ -113,7 +113,7 @@ def explain(rules: RuleSet, subject: Subject) -> list[Explanation]:
 
 
 def is_for(rule: Rule, subject: Subject) -> bool:
-    """Whether `rule` speaks of the protocol and operation of `subject` at all."""
+    """Whether `rule` is for the protocol and operation of `subject`."""
     protocol = protocol_of_level(rule.per) or rule.match.spoken()
     return protocol in {None, subject.name.protocol} and (rule.match.operation or "produce") == subject.operation
 
@@ -167,7 +167,7 @@ def standing_of(rule: Rule, subject: Subject) -> int:
     match = rule.match
     named = match.topic if match.topic is not None else match.queue
     if named is not None and not subject.topic.startswith(literal(named)):
-        return APART  # as most do where there are thousands: not worth compiling
+        return APART  # most rules, where there are thousands: compiling them would be a waste
     matcher = Matcher(match, rule.per)
     if not matcher.matches(subject):
         return APART
@@ -182,7 +182,7 @@ def standing_of(rule: Rule, subject: Subject) -> int:
 
 
 def asks_for(rule: Rule, subject: Subject) -> str:
-    """What a rule that does not match asks of the sender, where it would match otherwise; "" where it would not."""
+    """The sender that a rule asks for, where it would match but for that; "" where it would not match anyway."""
     match = rule.match
     asked = unmet(match, subject, rule.per)
     if not asked:
@@ -192,10 +192,10 @@ def asks_for(rule: Rule, subject: Subject) -> str:
 
 
 def unmet(match: Match, subject: Subject, per: str) -> list[str]:
-    """What `match` says of the sender that `subject` is not, or is not known to be."""
+    """The conditions of `match` on the sender that `subject` does not meet, or is not known to meet."""
     found: list[str] = []
     listener = subject.listener
-    any_counts = listener is None and per != "listener"  # where it is not known
+    any_counts = listener is None and per != "listener"  # an unknown listener may be any
     if match.listener is not None and not any_counts and (listener is None or not name_pattern(match.listener).matches(listener)):
         found.append(asking("listener", match.listener, listener))
     if match.client is not None and (subject.client is None or not Addresses(match.client).matches(subject.client)):
@@ -222,7 +222,7 @@ def lose_file_limit(found: Explanation, rules: RuleSet, base: Rule) -> None:
 
 
 def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base: Rule | None, standing: int, subject: Subject) -> None:
-    """What stands beside the rules of a topic: live changes and quotas of it and of its group, where they, or the rule, do not hold."""
+    """Add the live changes and quotas of a topic and its group that do not hold, and the rule beneath those that do."""
     name = subject.name
     group = None if base is None or base.routing_key_words is None else subject.group_of_topics(base.routing_key_words)
     own = rules.overrides.get(name)
@@ -237,7 +237,7 @@ def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base:
     if base is not None and effective.origin in {"override", "quota"}:
         first = "the live change of this key" if own is not None else "the live change of its group"
         first = "the published quota" if effective.origin == "quota" else first
-        found.lose(Loss(origin_of(standing), base.name, base.place, base.limit, f"{first} comes first; what it does not say is as here"))
+        found.lose(Loss(origin_of(standing), base.name, base.place, base.limit, f"{first} comes first; the rest is as here"))
 
 
 def quota_of(rules: RuleSet, name: TopicName, group: TopicName | None) -> Quota | None:

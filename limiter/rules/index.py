@@ -1,7 +1,7 @@
-"""The rule index: which rules may be for a name, without asking them all.
+"""The rule index: finds the rules that may match a name without comparing all of them.
 
-A new key is compared with patterns until one matches. Compared one after the other, a thousand patterns cost a new name a millisecond, and
-whoever makes up names buys one with each. But nearly every pattern holds something literal, and a name that lacks it cannot match: a
+A new key is compared with patterns until one matches. Compared one after the other, a thousand patterns cost a millisecond for each new
+name, and a client can make up names without end. But nearly every pattern holds something literal, and a name without it cannot match: a
 topic that does not begin with `order.` is not for `order.*.created`. So each pattern is filed under one such **anchor**:
 
 =========  =============================================  ==================================================
@@ -13,9 +13,9 @@ GRAM       three characters somewhere in it (globs)       `foo` of `*foobar*`
 NETWORK    the network an address is in                   10.1.0.0/16
 =========  =============================================  ==================================================
 
-of all that it has the one that fewest others have. A name has few anchors itself (a prefix for each length that some rule has, its
-words, ...); the rules filed under those, and those with no anchor at all, are its `candidates`: the only ones that can match, in file
-order. They are compared as ever, so the index may only err by naming too many, and it says the same as a scan.
+the one of its anchors that the fewest other patterns have. A name has few anchors (a prefix for each length that some rule has, its
+words, ...). The rules filed under those, and rules without any anchor, are its `candidates`: the only ones that can match, in file order.
+They are then compared in full, so the index can only err by naming too many, and its answer is that of a scan.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FieldIndex:
             lengths.append(length)
 
     def find(self, name: str, found: list[int]) -> None:
-        """Add the rules to `found` that are filed under an anchor of `name`."""
+        """Add to `found` the rules that are filed under an anchor of `name`."""
         for kind, filed in self.by_kind.items():
             for literal in self._literals(kind, name):
                 rules = filed.get(literal)
@@ -84,13 +84,13 @@ class FieldIndex:
 
 
 class RuleIndex:
-    """Rules filed by what a subject must have to match them. `numbers` are places in `matchers`, ascending."""
+    """Rules filed under an anchor that a subject must have to match them. `numbers` are positions in `matchers`, ascending."""
 
     __slots__ = ("_always", "_fields")
 
     def __init__(self, numbers: list[int], matchers: list[Matcher]) -> None:
         self._fields: dict[str, FieldIndex] = {}
-        self._always: list[int] = []  # nothing literal about them
+        self._always: list[int] = []  # rules without an anchor
         shared: dict[Anchor, int] = {}
         for at in numbers:
             for anchor in matchers[at].anchors():

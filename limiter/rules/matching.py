@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Match
     from limiter.topics import TopicName
 
-# What a level's bucket is for, in terms of `match`: a rule that looks at nothing else gives every one of these things one limit.
+# The match fields that a level's thing determines: a rule with no other field gives each thing one limit.
 SETTLED_BY: Final[dict[str, tuple[str, ...]]] = {
     "topic": ("protocol", *(field for names in PROTOCOL_NAMES.values() for field in names.topic_fields)),
     "listener": ("protocol", "listener"),
@@ -55,9 +55,9 @@ class Matcher:
         if match.routing_key is not None:
             self._topic = routing_key_pattern(match.routing_key)
         given = match.given()
-        # Says nothing but the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
+        # Names only the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
         self.bare = all(name in {"protocol", "operation"} or (name == "listener" and per != "listener") for name in given)
-        # One thing can meet this rule and another one of the same level, depending on who asks: the rule then has buckets of its own.
+        # One thing can meet this rule or another of the same level, depending on the sender: the rule then has buckets of its own.
         self.narrows = any(name not in SETTLED_BY[per] for name in given)
         self.exact_topic = self._exact_topic()
         self.exact_thing = self._exact_thing(per)
@@ -90,7 +90,7 @@ class Matcher:
         return encoded(pattern.text) if per == "vhost" else pattern.text
 
     def client_network(self, client: str, length: int) -> str:
-        """Whose bucket `client` draws from, which this rule is for: its IPv6 network's of that `length`, unless the rule names it alone."""
+        """The client that `client` counts as: its IPv6 network of that `length`, unless the rule names the address alone."""
         return client if self._client is not None and self._client.single else client_network(client, length)
 
     def cuts(self, length: int) -> bool:
@@ -101,7 +101,7 @@ class Matcher:
         return version == 6 and own > length
 
     def anchors(self) -> list[Anchor]:
-        """What a subject must have to match. Not the listener: while it is not known it meets every rule."""
+        """The anchors that a subject must have to match. Not the listener: while it is unknown it meets every rule."""
         found: list[Anchor] = []
         if self._client is not None:
             version, length, bits = self._client.network()
@@ -119,7 +119,7 @@ class Matcher:
         return found
 
     def matches(self, subject: Subject) -> bool:
-        """Whether the rule is for `subject`. What is not known of it (None) meets only rules that do not ask, the listener excepted."""
+        """Whether the rule is for `subject`. A field unknown of it (None) meets only rules that do not name it, the listener excepted."""
         if self._protocol is not None and self._protocol != subject.name.protocol:
             return False
         if self._operation != subject.operation:

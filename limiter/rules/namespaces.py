@@ -1,10 +1,10 @@
-"""Namespaces: the first part of a RocketMQ name, where its client was given one.
+"""Namespaces: the first part of a RocketMQ name, where its client is configured with one.
 
 A client with a namespace writes it before every name, with `%` between (`orders` of namespace `shop` is `shop%orders` on the wire); in the
 names of retry and dead-letter topics it stands behind their prefix: `%RETRY%shop%billing`. Source: NamespaceUtil.getNamespaceFromResource
 of Apache RocketMQ, whose 5.3.3 gives the same answers for the names in the tests (measured 2026-11).
 
-The later kind of namespace (`namespaceV2` of clients since 5.1), which is sent beside an unchanged topic, is not looked at.
+The later kind of namespace (`namespaceV2` of clients since 5.1), which is sent beside an unchanged topic, is ignored.
 """
 
 from __future__ import annotations

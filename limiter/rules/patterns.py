@@ -7,8 +7,8 @@ Three kinds, told apart by how they are written:
 * **words** (AMQP routing keys only): words are split at dots; `*` is exactly one word, which may be empty; `#` is any number of words,
   none included. The empty key has no words, so `*` does not match it and `#` does (measured against RabbitMQ, `docs/design/amqp.md` 3).
 
-Names are bytes on the wire. They are compared as text, with bytes that are not UTF-8 kept apart (`surrogateescape`), so that `?` is one
-character in every alphabet and garbage can still be named by a glob.
+Names are bytes on the wire. They are compared as text, with bytes that are not UTF-8 kept distinct (`surrogateescape`), so that `?` is one
+character in every alphabet and a glob can match bytes that are not text.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ class Pattern:
             return self._expression.match(name) is not None
         return words_match(self._words, split_words(name))
 
-    # What every name that matches has in it (`limiter.rules.index`).
+    # The literal parts of every name that matches (`limiter.rules.anchors`).
 
     def exact(self) -> str | None:
         """The one name that matches."""
         return self.text if self.kind == EXACT else None
 
     def prefix(self) -> str:
-        """How every name begins that matches."""
+        """The beginning of every name that matches."""
         if self.kind == WORDS:
             return ".".join(self._words[: first_wild(self._words)])
         return self.text[: min((at for at in (self.text.find(sign) for sign in "*?[") if at >= 0), default=len(self.text))]
 
     def suffix(self) -> str:
-        """How every name ends that matches."""
+        """The end of every name that matches."""
         if self.kind == WORDS:
             words = self._words[::-1]
             return ".".join(words[: first_wild(words)][::-1])
         return self.text[max(self.text.rfind(sign) for sign in "*?]") + 1 :]
 
     def literal_words(self) -> list[str]:
-        """Words that every name has that matches; empty ones say little and are left out."""
+        """Words that every matching name has; empty ones are too common to be of use."""
         return [word for word in self._words if word not in {"*", "#", ""}]
 
     def chunks(self) -> list[str]:
-        """Of a glob: stretches of literal text. What may be inside of brackets is left out."""
+        """The literal stretches of a glob, without any text that may be inside brackets."""
         if self.kind != GLOB:
             return []
         opening = self.text.find("[")
@@ -106,7 +106,7 @@ def split_words(key: str) -> list[str]:
 
 
 def first_wild(words: list[str]) -> int:
-    """How many words come before the first wildcard."""
+    """The number of words before the first wildcard."""
     return next((at for at, word in enumerate(words) if word in {"*", "#"}), len(words))
 
 
@@ -154,7 +154,7 @@ class Addresses:
         return str(self._network.network_address)
 
     def matches(self, client: str) -> bool:
-        """Whether `client` (an address without port) is one of them; what is no IP address (a Unix socket) never is."""
+        """Whether `client` (an address without port) is one of them; a text that is no IP address (a Unix socket) never is."""
         try:
             address = ip_address(client.partition("%")[0])
         except ValueError:
@@ -169,9 +169,9 @@ class Addresses:
 
 @lru_cache(4096)
 def client_network(client: str, length: int) -> str:
-    """Whose bucket an address draws from: an IPv6 address's network of that `length`, else the address itself.
+    """The client that an address counts as: an IPv6 address's network of that `length`, else the address itself.
 
-    Who has one IPv6 address mostly has 2^64 of them (RFC 7934), so one of each network would be a client without end.
+    A host with one IPv6 address mostly has 2^64 of them (RFC 7934), and with a bucket for each it would have no limit.
     """
     if ":" not in client or length == IPV6_BITS:
         return client

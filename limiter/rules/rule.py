@@ -1,7 +1,7 @@
-"""What a rule says. Which rule holds for a message is `limiter.rules.rule_set`.
+"""One rule: its match, limit and action. `limiter.rules.rule_set` finds the rule that holds for a message.
 
-Everything a person can get wrong is found when the value is made, as a `RuleError` that names the field and the way out; the settings
-add file, line and column. Nothing here is looked up while messages flow, except `Rule`'s fields when one was refused.
+Mistakes are found when the value is made, as a `RuleError` with the field and the way out; the settings add file, line and column. Nothing
+here is used per message, except `Rule`'s fields when a message was refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
 OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
-NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # what the contract names and this version cannot do yet: refused, never ignored
+NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # words of the contract that this version does not support: refused, never ignored
 
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # ns; an open breaker; docs/design/limiter.md 3
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # ns; docs/design/limiter.md 4
@@ -45,7 +45,7 @@ TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
 
 
 class RuleError(ValueError):
-    """What is wrong with a rule: `field` as in `match.topic`, the message with the remedy."""
+    """A fault of a rule: `field` as in `match.topic`, the message with the remedy."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -69,7 +69,7 @@ class Match:
     """Which messages a rule is for; a field left out (None) matches every message. Patterns: `limiter.rules.patterns`.
 
     `topic`, `group` and `namespace` are RocketMQ's; `vhost`, `exchange`, `routing_key` and `queue` (a routing key on the default exchange)
-    are AMQP's; they say the protocol by themselves. `user` is AMQP's as authenticated, RocketMQ's the access key that the request claims,
+    are AMQP's; each implies its protocol. `user` is AMQP's as authenticated, RocketMQ's the access key that the request claims,
     which the gateway cannot verify. `client` is an address or a network (CIDR). No `operation` means produce.
     """
 
@@ -121,7 +121,7 @@ class Match:
         return [name for name in self.given() if any(name in names.match_fields for names in PROTOCOL_NAMES.values())]
 
     def given(self) -> list[str]:
-        """The names of the fields that say something."""
+        """The names of the fields that are given."""
         pairs = {
             "protocol": self.protocol, "listener": self.listener, "vhost": self.vhost, "exchange": self.exchange, "topic": self.topic,
             "routing_key": self.routing_key, "queue": self.queue, "group": self.group, "user": self.user, "client": self.client,
@@ -130,7 +130,7 @@ class Match:
         return [name for name, value in pairs.items() if value is not None]
 
     def spoken(self) -> str | None:
-        """The protocol this match is for, said or implied; None: any."""
+        """The protocol this match is for, named or implied; None: any."""
         if self.protocol is not None:
             return self.protocol
         fields = self._fields_of_protocols()
@@ -145,7 +145,7 @@ def protocols_having(fields: list[str]) -> list[ProtocolNames]:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: what it is for, what it keeps a bucket for (`per`), the limit, and what happens to what is over it.
+    """One rule: its match, the thing it keeps a bucket for (`per`), its limit, and the action for messages over it.
 
     `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay` or `block`, because a
     breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
@@ -179,7 +179,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise RuleError("name", "a rule needs a name; it is how metrics, refusals and live changes call it")
+            raise RuleError("name", "a rule needs a name; metrics, refusals and live changes call it by that")
         check_choice("per", self.per, PER)
         check_choice("algorithm", self.algorithm, tuple(ALGORITHMS))
         check_choice("action", self.action, ACTIONS)
@@ -197,9 +197,9 @@ class Rule:
         if self.routing_key_words is not None:
             check_words(self.routing_key_words, self.per, spoken)
         check_reply(self.reply, self.match.spoken())
-        nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # what these need, `misfit_in_flight` says
+        nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # `misfit_in_flight` checks those
         if nothing and self.mode != "off" and self.weight == 1 and not self.protected:
-            raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt what it matches")
+            raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt the messages it matches")
         if self.candidate is not None:
             check_candidate(self.candidate, self.algorithm)
         unfit = misfit(self.algorithm, self.limit, self.open_for_ns, self.candidate)
@@ -249,42 +249,42 @@ class Rule:
 
 
 def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
-    """Raise RuleError for what cannot be said of what consumers get."""
+    """Raise RuleError for settings that do not apply to consumers."""
     if match.exchange not in {None, "", "amq.default"}:
         raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; say queue: NAME")
     if per == "exchange":
         raise RuleError("per", "a delivery is known by its queue, wherever it was published; say per: topic")
     for field, value in (("action", action), ("fallback", fallback)):
         if value in {"drop", "close"}:
-            raise RuleError(field, f"{value!r} is not for deliveries: they are only ever held until the limit lets them pass; leave it out")
+            raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 
 
 def check_candidate(candidate: LimitChange, algorithm: str) -> None:
     """Raise RuleError for a candidate that cannot be judged."""
-    if candidate.says_nothing():
-        raise RuleError("candidate", "says nothing; give messages, bytes or burst, e.g. {messages: 300/s}")
+    if candidate.is_empty():
+        raise RuleError("candidate", "is empty; give messages, bytes or burst, e.g. {messages: 300/s}")
     if algorithm not in TRIED_BY:
         raise RuleError("candidate", f"is for limits that are rates, not for algorithm: {algorithm}; leave it out")
 
 
 def check_sharing(rule: Rule) -> None:
-    """Raise RuleError for what cannot be said of a cap, or of a topic's part in one."""
+    """Raise RuleError for settings that do not apply to a cap, or to a topic's share of one."""
     for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
         if given and (rule.per != "topic" or rule.match.operation == "consume"):
-            raise RuleError(field, "says what part of a listener's cap a topic gets of what is published; set it on a rule with per: topic")
+            raise RuleError(field, "is a topic's share of a listener's cap on publishing; set it on a rule with per: topic")
     if not 0 < rule.weight <= MAX_WEIGHT:
-        raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MAX_WEIGHT}; 1 is what every topic has, 3 gets three times that")
+        raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MAX_WEIGHT}; 1 is the default, 3 gets three times that")
     if rule.is_cap() and rule.open_for_ns is not None and rule.open_for_ns > 0:
-        raise RuleError("breaker.open_for", "would refuse all topics of the listener at once, who share its cap by weight; leave it out")
+        raise RuleError("breaker.open_for", "would refuse all topics of the listener at once, which share its cap by weight; leave it out")
     if rule.limit.adapt is not None and not rule.is_cap():
-        raise RuleError("adapt", "is for a listener's cap on what is published: per: listener, algorithm: token_bucket; leave it out")
+        raise RuleError("adapt", "is for a listener's cap on publishing (per: listener, algorithm: token_bucket); leave it out")
 
 
 def check_prefix(prefix: int, per: str) -> None:
     if per != "client":
-        raise RuleError("ipv6_prefix", f"says which addresses are one client, and this rule's buckets are per {per}; say per: client")
+        raise RuleError("ipv6_prefix", f"is for rules with per: client, and this rule's is {per}; say per: client")
     if not 1 <= prefix <= IPV6_BITS:
-        raise RuleError("ipv6_prefix", f"{prefix} is outside 1 to {IPV6_BITS}; say 128 for a bucket of each address")
+        raise RuleError("ipv6_prefix", f"{prefix} is outside 1 to {IPV6_BITS}; say 128 for one bucket per address")
 
 
 def check_reply(reply: str | None, protocol: str | None) -> None:
@@ -302,7 +302,7 @@ def reply_of(protocol: str, reply: str) -> str:
 
 def check_words(words: int, per: str, names: ProtocolNames | None) -> None:
     if per != "topic":
-        raise RuleError("routing_key_words", f"says which topics share a bucket, and this rule's are per {per}; say per: topic")
+        raise RuleError("routing_key_words", f"is for rules with per: topic, and this rule's is {per}; say per: topic")
     if names is None or "routing_key" not in names.match_fields:
         having = protocols_having(["routing_key"])[0]
         raise RuleError("routing_key_words", f"only {having.title} has routing keys; say match: {{protocol: {having.name}}}")
@@ -344,7 +344,7 @@ class Override:
     max_delay_ns: int | None = None
     mode: str | None = None
     fallback: str | None = None
-    candidate: LimitChange | None = None  # one that says nothing: none, whatever the rule says
+    candidate: LimitChange | None = None  # an empty one: no candidate, even if the rule has one
     expires_at: float | None = None
     by: str = ""
     at: float = 0.0
@@ -392,10 +392,10 @@ class Override:
         )
 
     def candidate_over(self, rule: Rule) -> LimitChange | None:
-        """The candidate of `rule` with this change: what this says, else what the rule says."""
+        """The candidate of `rule` with this change: this one's, else the rule's."""
         if self.candidate is None:
             return rule.candidate
-        return None if self.candidate.says_nothing() else self.candidate
+        return None if self.candidate.is_empty() else self.candidate
 
 
 def with_concurrent(limit: Limit, concurrent: int) -> Limit:
@@ -406,7 +406,7 @@ def with_concurrent(limit: Limit, concurrent: int) -> Limit:
 
 
 def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
-    """Algorithm and limit of a rule whose limit was changed: below the slowest rate of its `lag` it follows nothing, and holds as it is."""
+    """Algorithm and limit of a rule whose limit was changed: below the slowest rate of its `lag` the limit holds as it is."""
     lag = limit.lag
     if lag is None or limit.messages is None or lag.slowest.per_second <= limit.messages.per_second:
         return algorithm, limit
@@ -414,15 +414,15 @@ def following(algorithm: str, limit: Limit) -> tuple[str, Limit]:
 
 
 def fitting(change: Override, rule: Rule) -> Override:
-    """`change` without what the rule's algorithm has no use for: the file may have changed since it was made."""
+    """`change` without settings that the rule's algorithm does not use: the file may have changed since it was made."""
     if change.concurrent is not None and rule.algorithm not in COUNTING:
         change = replace(change, concurrent=None)
     if has_burst(rule.algorithm):
         return change
     candidate = change.candidate
-    if candidate is not None and not candidate.says_nothing():
+    if candidate is not None and not candidate.is_empty():
         candidate = replace(candidate, messages_burst=None, bytes_burst=None, burst_ns=None)
-        candidate = None if candidate.says_nothing() else candidate
+        candidate = None if candidate.is_empty() else candidate
     return replace(change, messages_burst=None, bytes_burst=None, burst_ns=None, open_for_ns=None, candidate=candidate)
 
 

@@ -1,7 +1,7 @@
-"""Rules: which limit holds for a message, at each level.
+"""Rules: the limit that holds for a message at each level.
 
-A level is what a rule keeps a bucket for (`per:`). Levels add up: a message must pass one rule of each. Within a level the first of
-these that exists holds (`docs/design/contract.md` 3):
+A level is the kind of thing that a rule keeps a bucket for (`per:`). A message must pass one rule of each level. Within a level the first
+of these that exists holds (`docs/design/contract.md` 3):
 
 1. the live override of that exact topic, or else of   (level `topic` only; origin "override")
    the group it is in (`routing_key_words`)
@@ -10,14 +10,14 @@ these that exists holds (`docs/design/contract.md` 3):
    group
 4. the first rule whose pattern matches, in file order (origin "default")
 
-Overrides and quotas change the limit of what would hold otherwise and keep the rest of it (action, breaker, mode, ...); they are for
-`operation: produce` only. A rule changed live stays at its place, so a default changed live leaves overrides alone. One of a topic takes it
-out of its group. A group is called by the words its topics share and a last word `#`; a key that is spelt like that itself
+Overrides and quotas change the limit of the rule that would hold otherwise, and keep the rest of it (action, breaker, mode, ...). They are
+for `operation: produce` only. A rule changed live keeps its place, so a default changed live leaves overrides alone. An override of a topic
+takes it out of its group. A group has the words that its topics share and a last word `#` as its name; a key that is spelt like that itself
 (`order.eu.#` of routing_key_words: 2) is in the group and cannot be changed alone.
 
 In file order a rule for everything would hide each rule after it, as `{protocol: rocketmq}` hides `topic: '%RETRY%*'` in the contract's own
-example. Hence a **bare** rule, whose match says nothing but protocol, listener and operation, is what holds when no pattern of the level
-matches, wherever it stands in the file; several bare ones are in file order again.
+example. Hence a **bare** rule, whose match names only protocol, listener and operation, holds when no pattern of the level matches,
+wherever it stands in the file; several bare ones are in file order again.
 
 A rule "names the key exactly" where it names the topic (AMQP: exchange and routing key, or the queue; the virtual host may be left out), or
 exactly the listener, client, user, virtual host, exchange, group or namespace that its level is for.
@@ -62,22 +62,22 @@ __all__ = ["Effective", "Identity", "Match", "Override", "Rule", "RuleError", "R
 # limit, so that a change of the limit finds the bucket again; independent of the listener, so that RocketMQ's ordinary and VIP port share.
 Identity = tuple[str, str, str, str]
 
-UNRULED: Final = Rule("unruled", mode="off")  # what overrides and quotas stand on where no rule matches
+UNRULED: Final = Rule("unruled", mode="off")  # overrides and quotas change this where no rule matches
 GENERATIONS: Final = count(1)
 
 
 class Effective:
-    """What holds for a message at one level. `rule` carries the limit as it is now; `place` says where its rule stands."""
+    """The rule that holds for a message at one level, with the limit as it is now."""
 
     __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "rule", "thing")
 
     def __init__(self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, change: Override | None) -> None:
         self.per = per
-        self.thing = thing  # what the level keeps a bucket for, as text
+        self.thing = thing  # the thing that its bucket is for, as text
         self.identity = identity
         self.origin = origin  # override | file | quota | default
         self.rule = rule
-        self.by = "" if change is None else change.by  # who changed it live: this topic's limit, or the rule's
+        self.by = "" if change is None else change.by  # the author of the live change, of this topic's limit or the rule's
         self.at = 0.0 if change is None else change.at  # when, seconds since 1970
         self.reason = "" if change is None else change.reason
         self.expires_at = None if change is None else change.expires_at
@@ -118,11 +118,11 @@ def with_override(rule: Rule, override: Override, protocol: str) -> Rule:
     return replace(changed, mode="enforce") if enforceable else changed
 
 
-def said_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName, T]) -> tuple[T | None, bool]:
-    """What `changes` says of a topic or else of the group it is in, and whether it says it of the topic alone."""
-    found = changes.get(name)
-    if group is None or (found is not None and name != group):
-        return found, True
+def change_of(name: TopicName, group: TopicName | None, changes: Mapping[TopicName, T]) -> tuple[T | None, bool]:
+    """The change of a topic, or else of its group; and whether it is the topic's own."""
+    own = changes.get(name)
+    if group is None or (own is not None and name != group):
+        return own, True
     return changes.get(group), False
 
 
@@ -273,14 +273,14 @@ class RuleSet:
         operation: str = "produce",
         connection: int = 0,
     ) -> list[Effective]:
-        """What holds for a topic, per level; works for topics never seen.
+        """The rules that hold for a topic, one per level; works for topics never seen.
 
-        Without `listener`, rules of any listener count; without `client`, `user` or `group`, rules that ask for one do not.
+        Without `listener`, rules of any listener count; without `client`, `user` or `group`, rules that name one do not.
         """
         return self.matched(Subject(name, name.text(), listener, client, user, group, operation, connection))
 
     def group_of(self, subject: Subject) -> str | None:
-        """The group of topics that `subject` draws from its bucket with (`routing_key_words`); None: its topic has one of its own."""
+        """The group of topics that `subject` shares a bucket with (`routing_key_words`); None: its topic has a bucket of its own."""
         if self.groups_topics:
             for effective in self.matched(subject):
                 if effective.per == "topic" and effective.thing != subject.text:
@@ -288,7 +288,7 @@ class RuleSet:
         return None
 
     def matched(self, subject: Subject) -> list[Effective]:
-        """What holds for `subject`, one per level at most, levels in the order in which the file names them first."""
+        """The rules that hold for `subject`, at most one per level, levels in the order in which the file names them first."""
         found = []
         for level in self._levels.values():
             effective = self._holding(level, subject)
@@ -314,10 +314,10 @@ class RuleSet:
         alone = False  # a change of this very topic holds
         if per == "topic" and subject.operation == "produce":
             if origin == "default":
-                quota, of_topic = said_of(subject.name, group, self.quotas)
+                quota, of_topic = change_of(subject.name, group, self.quotas)
                 if quota is not None:
                     rule, origin, change, alone = with_quota(rule, quota), "quota", None, of_topic
-            override, of_topic = said_of(subject.name, group, self.overrides)
+            override, of_topic = change_of(subject.name, group, self.overrides)
             if override is not None:
                 rule, origin, change, alone = with_override(rule, override, subject.name.protocol), "override", override, of_topic
         if per == "client" and at >= 0:

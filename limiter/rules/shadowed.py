@@ -1,7 +1,7 @@
-"""Covering: whether one match is for everything that another is for, and matches that are for nothing.
+"""Shadowed rules: whether one match covers all messages of another; and matches that fit no message.
 
-For warnings, so it is careful: True only where that is certain, whatever topics and senders there are. What is left out of a match is any;
-a field that may be unknown of a message (user, group, namespace) covers only what asks for it too.
+It serves warnings, so it is careful: True only where that is certain for all topics and senders. A field left out of a match fits any
+value. A field that may be unknown of a message (user, group, namespace) covers only a match that names it too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def matches_all(pattern: Pattern) -> bool:
 
 
 def literal(glob: str) -> str:
-    """What every name that a glob matches begins with."""
+    """The beginning of every name that a glob matches."""
     ends = [at for at in map(glob.find, "*?[") if at >= 0]
     return glob[: min(ends)] if ends else glob
 
@@ -108,7 +108,7 @@ def within(narrow: str, wide: str) -> bool:
 
 
 def contradiction(match: Match) -> tuple[str, str, str] | None:
-    """Why a match is for nothing: the field, what is wrong, the way out. None: it may be for something."""
+    """Why a match fits no message: the field, the fault, the way out. None: it may fit one."""
     if match.client is not None:
         first = ip_network(match.client)[0]
         mapped = first.ipv4_mapped if isinstance(first, IPv6Address) else None
@@ -124,8 +124,8 @@ def contradiction(match: Match) -> tuple[str, str, str] | None:
     if match.namespace is not None:
         found = namespace_of(topic) if begins == topic else namespace_of(begins) if has_namespace(begins) else None
         if (begins == topic or found is not None) and (found is None or not name_pattern(match.namespace).matches(found)):
-            told = f"is in namespace {found}" if found is not None else "is in no namespace"
-            return "namespace", f"{topic} {told}, not in {match.namespace}", "remove namespace, or name topics of it"
+            actual = f"is in namespace {found}" if found is not None else "is in no namespace"
+            return "namespace", f"{topic} {actual}, not in {match.namespace}", "remove namespace, or name topics of it"
     return None
 
 

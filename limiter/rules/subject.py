@@ -1,4 +1,4 @@
-"""The subject: everything a rule may look at. It is built once per key and never per message."""
+"""The subject: everything that a rule's match is compared with. It is built once per key and never per message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMESPACED: Final = frozenset(names.name for names in PROTOCOL_NAMES.values() if
 
 
 class Subject:
-    """Whose message it is and what for. `listener` None: any, as for a topic that nobody has used yet."""
+    """A message's topic, sender and operation. `listener` None: any, as for a topic that was never used."""
 
     __slots__ = (
         "client", "connection", "exchange", "group", "listener", "name", "namespace", "operation", "system", "text", "topic", "user",
@@ -51,8 +51,8 @@ class Subject:
         self.system = is_system_topic(name.protocol, self.topic)
 
     def thing(self, per: str) -> str:
-        """What a level keeps a bucket for, as text: the topic, the exchange, the client ... All without a user are one user;
-        so are all without a group or a namespace.
+        """The thing that a level keeps a bucket for, as text: the topic, the exchange, the client ... Messages without a user share one
+        bucket; so do messages without a group or a namespace.
         """
         if per == "topic":
             return self.text
@@ -73,7 +73,7 @@ class Subject:
         return self.user or "" if per == "user" else ""
 
     def field(self, name: str) -> str | None:
-        """What is known of it, by the field of `Match` that is compared with it; the topic is also the routing key and the queue."""
+        """The text that a field of `Match` is compared with, or None where unknown; the topic is also the routing key and the queue."""
         if name == "topic":
             return self.topic
         if name == "exchange":
@@ -89,9 +89,9 @@ class Subject:
         return self.client if name == "client" else None
 
     def group_of_topics(self, words: int) -> TopicName | None:
-        """The name of all topics that agree in exchange and the first `words` words of the routing key: those, and a last word `#`.
+        """The name of all topics with the same exchange and first `words` words of the routing key: those words, and a last word `#`.
 
-        A shorter key is in no group (None). A key whose own last word is `#` may bear the name of its group.
+        A shorter key is in no group (None). A key whose own last word is `#` may have the name of its group.
         """
         first = split_words(self.topic)
         if len(first) < words:

@@ -90,7 +90,7 @@ def test_a_live_change_is_told_with_what_it_stands_on_and_the_quota_it_hides() -
     assert (found.effective.origin, found.effective.limit) == ("override", Limit(messages=Rate(5), messages_burst=90))
     assert told(found)[1] == [
         ("orders", "a live change comes before the published quota"),
-        ("all", "the live change of this key comes first; what it does not say is as here"),
+        ("all", "the live change of this key comes first; the rest is as here"),
     ]
     assert [(loss.origin, loss.limit.messages) for loss in found.losses] == [("quota", Rate(70)), ("default", Rate(1))]
 
@@ -107,7 +107,7 @@ def test_a_quota_comes_before_patterns_and_after_exact_names() -> None:
     )
     (found,) = explained(RuleSet((rule("all", 1), rule("globs", 2, topic="o*")), quotas=quotas))
     assert told(found)[1] == [
-        ("globs", "the published quota comes first; what it does not say is as here"),
+        ("globs", "the published quota comes first; the rest is as here"),
         ("all", "a rule for everything only holds where no pattern does, and globs (limits.yaml:2) does"),
     ]
 
@@ -135,11 +135,11 @@ def test_a_key_of_a_group_is_told_of_both_live_changes() -> None:
         "words",
         [
             ("%2F/e/order.#", "a live change of the key itself comes before one of its group"),
-            ("words", "the live change of this key comes first; what it does not say is as here"),
+            ("words", "the live change of this key comes first; the rest is as here"),
         ],
     )
     (found,) = explained(RuleSet((words,), overrides={group: Override(messages=Rate(6))}), name)
-    assert told(found)[1] == [("words", "the live change of its group comes first; what it does not say is as here")]
+    assert told(found)[1] == [("words", "the live change of its group comes first; the rest is as here")]
 
 
 def test_levels_on_which_nothing_holds_come_last_and_name_what_they_ask_for() -> None:

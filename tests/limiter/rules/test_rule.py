@@ -32,7 +32,7 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Match(client="10.0.0.1/8"), "match.client", "write an address or a network like 10.0.0.0/8"),
         (lambda: Match(client="host"), "match.client", "write an address or a network like 10.0.0.0/8"),
         (lambda: Match(operation="publish"), "match.operation", "known: produce, consume"),
-        (lambda: Rule("r", limit=FIVE, match=Match(topic="a", operation="consume"), action="drop"), "action", "only ever held"),
+        (lambda: Rule("r", limit=FIVE, match=Match(topic="a", operation="consume"), action="drop"), "action", "only held"),
         (lambda: Rule("r", limit=FIVE, match=Match(vhost="/", exchange="x", operation="consume")), "match.exchange", "say queue: NAME"),
         (lambda: Match(queue="q", exchange="x", operation="consume"), "match.exchange", "leave exchange out"),
         (
@@ -41,9 +41,9 @@ FIVE = Limit(messages=Rate(5))
             "known by its queue",
         ),
         (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), per="exchange"), "per", "say per: topic"),
-        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="drop"), "action", "only ever held"),
+        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="drop"), "action", "only held"),
         (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), action="close"), "action", "leave it out"),
-        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), fallback="drop"), "fallback", "only ever held"),
+        (lambda: Rule("r", limit=FIVE, match=Match(queue="q", operation="consume"), fallback="drop"), "fallback", "only held"),
         (lambda: Rule("", limit=FIVE), "name", "needs a name"),
         (lambda: Rule("r", limit=FIVE, routing_key_words=2), "routing_key_words", "say match: {protocol: amqp}"),
         (lambda: Rule("r", limit=FIVE, routing_key_words=2, match=Match(topic="a")), "routing_key_words", "only AMQP has routing keys"),
@@ -74,10 +74,10 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, open_for_ns=-1), "breaker.open_for", "outside"),
         (lambda: Rule("r"), "limit", "mode: off"),
         (lambda: Rule("r", limit=FIVE, candidate=LimitChange()), "candidate", "give messages, bytes or burst"),
-        (lambda: Rule("r", limit=FIVE, weight=0), "weight", "1 is what every topic has"),
+        (lambda: Rule("r", limit=FIVE, weight=0), "weight", "1 is the default"),
         (lambda: Rule("r", limit=FIVE, weight=2, per="client"), "weight", "set it on a rule with per: topic"),
         (lambda: Rule("r", limit=FIVE, protected=True, match=Match(operation="consume")), "protected", "set it on a rule with per: topic"),
-        (lambda: Rule("r", limit=FIVE, per="listener", open_for_ns=SECOND), "breaker.open_for", "who share its cap by weight"),
+        (lambda: Rule("r", limit=FIVE, per="listener", open_for_ns=SECOND), "breaker.open_for", "which share its cap by weight"),
         (lambda: Rule("r", limit=Limit(messages=Rate(5), adapt=Adapt())), "adapt", "per: listener"),
         (lambda: Override(action="hold"), "action", "known: reject, delay, block, drop, close"),
         (lambda: Override(messages=Rate(5), messages_burst=0), "burst", "say a rate of 0"),
@@ -149,5 +149,5 @@ def test_deliveries_are_held_without_a_breaker_whatever_the_action(action: str) 
 
 
 def test_a_live_change_cannot_make_deliveries_be_dropped() -> None:
-    with pytest.raises(RuleError, match="only ever held"):
+    with pytest.raises(RuleError, match="only held"):
         Override(action="drop").over(Rule("r", match=Match(queue="q", operation="consume"), limit=FIVE))
