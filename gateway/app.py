@@ -7,9 +7,8 @@
                 │ enforce                ▼
             Gateway (this) ─────────► Accounts ──► access log, metrics, log events
 
-Nothing is decided here but the order of things: how to start, how to hand a client over to a session, and how to stop. Around it stands a
-host, which says who governs it: `standalone.py` (a process of its own, with its store and its admin API) or `workers/worker.py` (one of
-several, under a parent).
+Only the order of things is decided here: how to start, how a client becomes a session, and how to stop. A host governs the gateway:
+`standalone.py` (a process of its own, with its store and its admin API) or `workers/worker.py` (one of several, under a parent).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from gateway.event_loop.batch_routing import split_by_session
 from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
-from gateway.lifecycle.drain import begin, drain
+from gateway.lifecycle.drain import begin_drain, drain
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
@@ -164,7 +163,8 @@ class Gateway:
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
-    def _handover(self, listener: Listener, arrival: Arrival) -> None:
+    def _begin_session(self, listener: Listener, arrival: Arrival) -> None:
+        """Take over a client whose broker was dialled."""
         client, address, upstream, permit = arrival.client, arrival.address, arrival.upstream, arrival.permit
         assert upstream is not None
         assert permit is not None
@@ -180,11 +180,12 @@ class Gateway:
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
         if self.draining:
-            begin(session, now_ns())
+            begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
 
     def wake(self, session: Session) -> None:
+        """Let the session take a turn."""
         self.sweeper.wake(session)
         self.event_loop.wake()
 
@@ -250,7 +251,7 @@ class Gateway:
         return {number: session.listener_config.protocol for number, session in self.sweeper.sessions.items()}
 
     def reloaded(self) -> None:
-        """The settings are those of a reload."""
+        """Called when `settings` are those of a reload: later listeners of brokers are made after them."""
         apply_entries(self.brokers, self.settings)
 
     def close_connection(self, connection: int, reason: str) -> bool:
@@ -294,9 +295,9 @@ class Gateway:
                     nursery.start_soon(task)
                 await nursery.start(host.watch_signals)
                 for listener in self.configured():
-                    accepting.start_soon(listener.accept_forever, self._handover)
+                    accepting.start_soon(listener.accept_forever, self._begin_session)
                 for brokers in self.brokers.values():
-                    brokers.begin(partial(self._attend, accepting))
+                    brokers.begin(partial(self._serve_broker, accepting))
                 host.started()
                 systemd.notify("READY=1")
                 await self.drain_requested.wait()
@@ -318,15 +319,15 @@ class Gateway:
         ]  # fmt: skip
         return tasks if self.remote_admin is None else [*tasks, self.remote_admin.run]
 
-    def _attend(self, accepting: trio.Nursery, listener: Listener, wanted: Callable[[], bool]) -> Callable[[], None]:
-        """Serve a listener of a name server's broker, which is probed while `wanted`; what is returned ends that."""
+    def _serve_broker(self, accepting: trio.Nursery, listener: Listener, wanted: Callable[[], bool]) -> Callable[[], None]:
+        """Serve a listener of a name server's broker, which is probed while `wanted`. Calling what is returned ends that."""
         scope = trio.CancelScope()
 
         async def serve() -> None:
             with scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(probe_broker, listener, wanted)
-                    nursery.start_soon(listener.accept_forever, self._handover)
+                    nursery.start_soon(listener.accept_forever, self._begin_session)
             listener.close()
 
         accepting.start_soon(serve)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.session.session import Session
 
-# Seconds; with FAREWELL_S and the executor's second within 30 s: after that systemd kills (docs/design/reliability.md 4).
+# Seconds; with CLOSE_S and the executor's second within 30 s: after that systemd kills (docs/design/reliability.md 4).
 DRAIN_S: Final = 27.0
 RELEASE_S: Final = 2.0  # seconds; before the deadline, from when on what is held passes
-FAREWELL_S: Final = 2.0  # seconds; for clients to close after they were told
-FAREWELL: Final = "the gateway is stopping"
+CLOSE_S: Final = 2.0  # seconds; for clients to close after the gateway has sent its close
+CLOSE_REASON: Final = "the gateway is stopping"
 QUIET_NS: Final = 1_000_000_000  # ns; where answers cannot be counted, a broker silent for so long has answered everything; a guess
 
 
@@ -55,7 +55,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
     sessions = gateway.sweeper.sessions
     for session in list(sessions.values()):
-        gateway.sweeper.attempt(session, partial(begin, session, started))
+        gateway.sweeper.attempt(session, partial(begin_drain, session, started))
     released = False
     while sessions and now_ns() < deadline:
         now = now_ns()
@@ -63,10 +63,10 @@ async def drain(gateway: Gateway, asked: int) -> None:
             released = True
             release_held(gateway)
         for session in list(sessions.values()):
-            gateway.sweeper.attempt(session, partial(tell_drained, session, now))
+            gateway.sweeper.attempt(session, partial(close_when_drained, session, now))
             gateway.sweeper.end(session)
         gateway.event_loop.wake()
-        if all(is_told(session) for session in sessions.values()):
+        if all(is_close_sent(session) for session in sessions.values()):
             break
         await trio.sleep(0.02)
     await send_closes(gateway)
@@ -84,37 +84,37 @@ async def drain(gateway: Gateway, asked: int) -> None:
     log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)
 
 
-def begin(session: Session, now: int) -> None:
+def begin_drain(session: Session, now: int) -> None:
     """Take nothing new from the client; what is in flight goes its way."""
     if session.conversation.has_close_frames:
         session.begin_drain()
     else:
-        begin_graceful_close(session, FAREWELL, "drain", now)
+        begin_graceful_close(session, CLOSE_REASON, "drain", now)
 
 
-def is_told(session: Session) -> bool:
-    """Whether only its peers' own ends are still waited for."""
+def is_close_sent(session: Session) -> bool:
+    """Whether the session only waits for its peers to close."""
     return session.state == HALF_CLOSED or session.state >= CLOSING
 
 
-def tell_drained(session: Session, now: int) -> None:
+def close_when_drained(session: Session, now: int) -> None:
     if session.graceful_close is not None:
         advance_graceful_close(session, now)
     elif session.drained(now, QUIET_NS):
-        send_close(session, FAREWELL, "drain", now)
+        send_close(session, CLOSE_REASON, "drain", now)
 
 
-def tell_late(session: Session, now: int) -> None:
-    if not is_told(session):
+def close_overdue(session: Session, now: int) -> None:
+    if not is_close_sent(session):
         log.event(logging.WARNING, "drain_deadline", conn=session.number, state=description.state(session, now))
         if session.graceful_close is None:
-            send_close(session, FAREWELL, "drain", now)
+            send_close(session, CLOSE_REASON, "drain", now)
         else:
             finish_graceful_close(session, now)
 
 
 def release_held(gateway: Gateway) -> None:
-    """Let everything held pass: it is judged again within a tenth of a second, and then no rule is in force."""
+    """Let everything held pass: it is judged again within a tenth of a second, and no rule is in force then."""
     conversations = [session.conversation for session in gateway.sweeper.sessions.values()]
     messages = sum(conversation.budget.held_messages for conversation in conversations)
     deliveries = sum(conversation.budget.parked_messages for conversation in conversations)
@@ -128,13 +128,13 @@ def release_held(gateway: Gateway) -> None:
 
 
 async def send_closes(gateway: Gateway) -> None:
-    """Tell those that are left, and give all of them a moment to close."""
+    """Send their close to the sessions that are left, and give all clients a moment to close."""
     sessions = gateway.sweeper.sessions
     now = now_ns()
     for session in list(sessions.values()):
-        gateway.sweeper.attempt(session, partial(tell_late, session, now))
+        gateway.sweeper.attempt(session, partial(close_overdue, session, now))
         gateway.sweeper.end(session)
     gateway.event_loop.wake()
-    with trio.move_on_after(FAREWELL_S):
+    with trio.move_on_after(CLOSE_S):
         while sessions:
             await trio.sleep(0.01)

@@ -67,12 +67,12 @@ LIFE: Final = {
     "out_of_descriptors": lines(
         "error", fields="listener err remedy", meaning="No connection can be accepted for want of file descriptors."),
     "inherited_socket_unused": lines(
-        "warning", fields="socket bind remedy", meaning="The supervisor passed a socket that no listener wants."),
+        "warning", fields="socket bind remedy", meaning="Systemd passed a socket that no listener wants."),
     "inherited_socket_unusable": lines(
-        "warning", fields="fd socket err remedy", meaning="The supervisor passed what is no listening TCP socket."),
+        "warning", fields="fd socket err remedy", meaning="Systemd passed something other than a listening TCP socket."),
     "inherited_sockets_not_ours": lines(
         "warning", fields="err remedy",
-        meaning="The supervisor's variables (LISTEN_FDS) are not for this process; its sockets are left alone."),
+        meaning="The variables of systemd (LISTEN_FDS) are not for this process; its sockets are left alone."),
     "fill_levels_unreadable": lines(
         "warning", fields="err remedy", meaning="The fill levels of the run before cannot be read; buckets start full."),
 }  # fmt: skip

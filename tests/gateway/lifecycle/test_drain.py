@@ -10,7 +10,7 @@ import trio
 
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
-from gateway.lifecycle.drain import DRAIN_S, Gateway, begin, drain, tell_late
+from gateway.lifecycle.drain import DRAIN_S, Gateway, begin_drain, close_overdue, drain
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.session.states import OPEN
 
@@ -28,7 +28,7 @@ class Floor:
 
     def attempt(self, session: object, turn: partial[None]) -> None:
         self.turns.append(turn.func)
-        if turn.func is tell_late:
+        if turn.func is close_overdue:
             self.sessions.clear()
 
     def end(self, session: object) -> None:
@@ -50,5 +50,5 @@ async def test_the_time_of_a_drain_runs_from_when_it_was_asked_for() -> None:
     )  # fmt: skip
     with trio.fail_after(5):
         await drain(cast(Gateway, gateway), now_ns() - int(DRAIN_S * 1e9))
-    assert floor.turns == [begin, tell_late]
+    assert floor.turns == [begin_drain, close_overdue]
     assert floor.closed
