@@ -95,6 +95,8 @@ def metrics_page() -> str:
             "and some are the same in all processes, or known to the parent only. The label `topic` has 500 values at most, the busiest, "
             "and the others are summed under `__other__`."
         ),
+        "## Labels",
+        table(("label", "values"), [(code(name), meaning) for name, meaning in metrics.LABELS.items()]),
         *parts,
     )
 

@@ -125,7 +125,7 @@ BROKERS: Final = {
         meaning="A RocketMQ broker said that it is overloaded: how many answers since the line before, by reason."),
     "broker_listener_opened": lines(
         "info", fields="listener protocol bind upstream advertised",
-        meaning="A route named a broker for the first time, and a listener was opened for it at a port of `broker_ports`."),
+        meaning="A route named a new broker. A listener was opened for it, at a port of `broker_ports`."),
     "broker_moved": lines("info", fields="listener upstream before", meaning="A broker has another address; its listener keeps its port."),
     "broker_port_replaced": lines(
         "warning", fields="listener upstream unseen_s replaced_by port remedy",
@@ -137,7 +137,7 @@ BROKERS: Final = {
         "warning", fields="listener err remedy", meaning="The brokers' ports of the run before cannot be read."),
     "route_not_rewritten": lines(
         "warning", fields="listener client answered times err",
-        meaning="An answer of the name server could not be made to lead through this gateway, so the client got an error (`answered`)."),
+        meaning="A name server's answer could not be made to lead through this gateway. The client got an error instead."),
     "registration_refused": lines(
         "warning", fields="listener client request times remedy",
         meaning="Something registers as a broker at this listener; brokers talk to the name server directly."),

@@ -59,8 +59,8 @@ CONNECTIONS: Final = (
     ),
     counter(
         "sluice_connections_refused_untold_total",
-        "Client connections refused and closed without telling the client why: its protocol has no words for it, it had not got that far, "
-        "or too many were being told. They are among sluice_connections_closed_total.",
+        "Client connections refused without telling the client why. Its protocol has no words for it, it had not got that far, or too many "
+        "were being told. They are among sluice_connections_closed_total.",
         *LISTENER,
     ),
 )
@@ -292,7 +292,7 @@ FLEET: Final = (
 )
 
 PROCESS: Final = (
-    gauge("sluice_build_info", "1; the labels say which build runs: version, compiled or python, Python's version.",
+    gauge("sluice_build_info", "1; the labels say which build runs: sluice's version, compiled or pure Python, Python's version.",
           "version", "build", "python", workers=EACH),
     histogram(
         "sluice_event_loop_lag_seconds",
@@ -354,6 +354,32 @@ ADMIN: Final = (
         "answer",
     ),
 )
+
+LABELS: Final[dict[str, str]] = {  # label: what its values are
+    "listener": "Name of a listener, as configured. A broker's listener behind a name server is called after both.",
+    "protocol": "What the listener speaks; of a topic, `amqp` or `rocketmq`.",
+    "topic": "RocketMQ's topic, or `vhost/exchange/routing_key`, each percent-encoded. `__other__`: all topics beyond the cap.",
+    "operation": "`produce`, or `consume` for what goes to consumers.",
+    "group": "RocketMQ's consumer group. `__other__`: all groups beyond the cap.",
+    "rule": "Name of a rule.",
+    "dimension": "`messages` or `bytes`.",
+    "cause": "Why a connection ended (close-causes.md).",
+    "reason": "Why; each metric has a few fixed words, shown from the start at 0.",
+    "result": "How it went; the metric's meaning lists the words.",
+    "state": "`taken` or `free`.",
+    "hop": "`client` or `upstream`: the side of the gateway.",
+    "stage": "`reader` or `limiter`.",
+    "way": "`queued`, `inline` or `bypassed`.",
+    "fleet": "Name of the fleet (`fleet.redis.name`).",
+    "version": "Version of sluice.",
+    "build": "`compiled` or `pure Python`.",
+    "python": "Version of Python.",
+    "route": "Path of the admin API with its placeholders. `none`: no such path.",
+    "method": "HTTP method.",
+    "code": "Status of the answer; of a console's request, its RocketMQ code.",
+    "answer": "RocketMQ's code of the answer.",
+    "worker": "Number of a worker, from 1.",
+}
 
 SECTIONS: Final[dict[str, tuple[Metric, ...]]] = {
     "Connections": CONNECTIONS,

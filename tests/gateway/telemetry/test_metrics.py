@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from gateway.telemetry import exposition
-from gateway.telemetry.metrics import COUNTER, EACH, GAUGE, HISTOGRAM, METRICS, SAME, SECTIONS, SUM, Metric
+from gateway.telemetry.metrics import COUNTER, EACH, GAUGE, HISTOGRAM, LABELS, METRICS, SAME, SECTIONS, SUM, Metric
 from gateway.telemetry.topic_metrics import COLUMNS
 
 UNITS = ("_seconds", "_bytes", "_ratio")
@@ -45,6 +45,10 @@ def test_a_help_text_says_the_unit_of_what_is_no_number_of_things(metric: Metric
     for unit, word in (("_seconds", "seconds"), ("_bytes", "bytes"), ("_timestamp_seconds", "unix time")):
         if metric.name.removesuffix("_total").endswith(unit) and not (unit == "_seconds" and "_timestamp" in metric.name):
             assert word in metric.help.lower()
+
+
+def test_every_label_is_described() -> None:
+    assert set(LABELS) == {"worker", *chain.from_iterable(metric.labels for metric in METRICS.values())}
 
 
 def test_every_metric_by_topic_has_a_column() -> None:
