@@ -92,7 +92,7 @@ class BrokerMethods:
         elif channel.over():
             del self.channels[channel.number]
 
-    def on_muted(self, method: int, channel: AmqpChannel) -> None:
+    def on_closed_by_gateway(self, method: int, channel: AmqpChannel) -> None:
         """A method of the broker's on a channel the gateway has closed, until its close-ok."""
         if method == CHANNEL_CLOSE_OK:
             channel.finish_close()

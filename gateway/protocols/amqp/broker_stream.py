@@ -5,8 +5,8 @@ incomplete one is kept, at most `limit` bytes); bodies flow through. Not everyth
 
 * Confirms are changed, on channels where a publish was refused (`confirms.py`).
 * Deliveries that a rule limits are taken out, with what must stay behind them, and come back later: they are **parked** (`deliveries.py`).
-* Left out is what comes on a **muted** channel, that is after the client was sent the gateway's own close of it (`channel_close.py`). So
-  are notices that tell the client nothing new (`blocked_notices.py`).
+* Frames on a channel are left out once the client was sent the gateway's own close of it (`channel_close.py`), and so are notices that tell
+  the client nothing new (`blocked_notices.py`).
 * The gateway's replies (`replies.py`) and parked deliveries whose turn has come are added, at a frame boundary of the client's stream only,
   and not within a message of the same channel.
 
@@ -70,7 +70,7 @@ class BrokerStream:
         self.rest_size = 0
         self.rest_need = 0
         self.frame_left: i64 = 0  # bytes of the body frame that flows through to the client, its end octet included
-        self.frame_muted = False  # it is not for the client
+        self.frame_discarded = False  # it is not for the client
         self.frame_size: i64 = 0  # payload bytes of the body frame of which more is to come, whether it flows or is collected
         self.frame_channel: AmqpChannel | None = None  # whose content it counts for
 
@@ -168,7 +168,7 @@ class BrokerStream:
                 if channel_id != 0 or size != 0:
                     raise passthrough.broken(pos, f"a heartbeat on channel {channel_id}" if channel_id else "a heartbeat with a payload")
             elif channel is not None and channel.gateway_close == CLOSE_SENT:
-                stop = self._skip_muted(passthrough, pos, stop, channel)
+                stop = self._skip_closed(passthrough, pos, stop, channel)
                 number = -1
             elif kind == BODY_FRAME:
                 stop = self._body(passthrough, pos, stop, channel_id, channel)
@@ -225,12 +225,12 @@ class BrokerStream:
                 self.intake.collect(self.channels.get(lot.frame_channel_id), passthrough.data, pos)
         else:
             self.frame_left = left
-            if wrong and not self.frame_muted:
+            if wrong and not self.frame_discarded:
                 self.frame_left = 1  # the client is left within a frame
                 passthrough.pass_up_to(pos - 1)
-            if self.frame_muted:
+            if self.frame_discarded:
                 passthrough.take_out(0, pos)
-                self.frame_muted = left > 0
+                self.frame_discarded = left > 0
         if wrong:
             raise broker_error("a body frame that does not end with 0xCE")
         return pos
@@ -245,17 +245,17 @@ class BrokerStream:
             raise passthrough.broken(pos, f"a frame of {size} bytes, at most {limit} were agreed on")
         raise passthrough.broken(pos, f"a frame of unknown type {passthrough.data[pos]}")
 
-    def _skip_muted(self, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> i64:
+    def _skip_closed(self, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> i64:
         """A frame that is not for the client any more; returns where it ends, or the read."""
         data = passthrough.data
         end: i64 = len(data)
         if stop > end:
-            self.frame_muted = True
+            self.frame_discarded = True
             self.frame_left = stop - end
             self.frame_channel = None
             stop = end
         elif data[pos] == METHOD and stop - pos >= OVERHEAD + 4:
-            self.methods.on_muted(u32(data, pos + 7), channel)
+            self.methods.on_closed_by_gateway(u32(data, pos + 7), channel)
         passthrough.take_out(pos, stop)
         return stop
 

@@ -42,7 +42,7 @@ CLOSED_BY_BOTH: Final = 4  # nothing goes on; the broker has closed the channel,
 
 NO_CLOSE: Final = 0
 CLOSE_WAITS: Final = 1  # the broker has been told; the client is told at the next boundary, behind the delivery under way
-CLOSE_SENT: Final = 2  # the channel is muted: what the broker still sends there is not for the client
+CLOSE_SENT: Final = 2  # frames the broker still sends there are not for the client
 
 # The tables: what leads from each state, and which states a channel has at the same time, outside a batch, while client and broker keep to
 # the specification. Nothing reads them at run time; `tests/gateway/protocols/amqp/test_channel_states.py` walks conversations along them.

@@ -80,7 +80,7 @@ class Outstanding:
                 self.sends[opaque] = flight
 
     def release_late_slots(self, now: int) -> None:
-        """End the flights of sends that nobody answers."""
+        """Free the slots of sends that the broker does not answer."""
         late: list[int] = []
         for opaque, flight in self.sends.items():  # in the order they were forwarded
             if flight.since == 0 or now - flight.since <= LATE_NS:
