@@ -158,7 +158,7 @@ class Gateway:
             lambda problem: log.event(logging.ERROR, "access_log_failed", err=problem),
             lambda lost: log.event(logging.INFO, "access_log_recovered", lost_lines=lost),
         )
-        self.accounts.observers.append(access_log.gathering.add)
+        self.accounts.observers.append(access_log.running.add)
         return access_log
 
     # ---- sessions --------------------------------------------------------------------------------------------------

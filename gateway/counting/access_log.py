@@ -1,13 +1,13 @@
 """The access log: what passed and what did not, per topic, client, user, group and second, as JSON lines (`docs/design/contract.md` 6).
 
 What `Accounts.fold` hands over is put on a queue once a second, and made into lines and written by a thread of its own: neither many lines
-nor a slow disk cost latency. They cost lines, and no memory without an end: names come from clients, and who makes up 80,000 a second would
-fill a gigabyte in twelve seconds with what waits to be written (measured). So the queue is bounded by seconds and by keys. A second for
-which there is no room is lost, counted (`lost_lines`) and shows as a gap in `seq`: by its keys, several of which may make one line.
+nor a slow disk cost latency. They cost lines, but not unbounded memory: names come from clients, and a client that makes up 80,000 a second
+would fill a gigabyte in twelve seconds with what waits to be written (measured). So the queue is bounded by seconds and by keys. A second
+for which there is no room is lost, counted (`lost_lines`) and shows as a gap in `seq`: by its keys, several of which may make one line.
 
-Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and who fills the last of
-it takes it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is
-room. Other faults of the disk do the same. The beginning and the end of either are told, once.
+Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and it must not take the
+last of it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is room.
+Other faults of the disk do the same. The beginning and the end of either are logged, once each.
 
 `max_100ms_messages` is the largest number of messages offered within 100 ms, or more: where one line stands for several keys (a bucket
 per connection), their peaks are added as if they had come at once. It never exceeds the messages offered in that second.
@@ -29,11 +29,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from gateway.counting.access_log_lines import Gathering, Second, text_of
+from gateway.counting.access_log_lines import RunningSecond, Second, text_of
 
-QUEUE_SECONDS: Final = 64  # seconds of lines that may wait for the disk; a stall longer than that loses lines (a guess)
-QUEUE_KEYS: Final = 100_000  # keys in all of these, of 0.9 kB each; beyond it only a second that finds the writer idle is taken
-HURRIED: Final = 8  # slices between two rests of a writer that is behind: a millisecond or two, in which the event loop may have to wait
+MAX_QUEUED_SECONDS: Final = 64  # of lines that may wait for the disk; a longer stall loses lines (a guess)
+MAX_QUEUED_KEYS: Final = 100_000  # in all of these, 0.9 kB each; beyond it a second is taken only if the writer is idle (a guess)
+HURRIED_SLICES: Final = 8  # between two rests of a writer that is behind: a millisecond or two, for which the event loop may have to wait
 
 
 class Rolling(NamedTuple):
@@ -57,12 +57,12 @@ def safe_name(gateway: str) -> str:
 
 
 class AccessLog:
-    """Has what happened in the running second gathered and hands full seconds to the writer."""
+    """Collects what happens in the running second and hands full seconds to the writer."""
 
     def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
         self.revision = 0  # of the limits in force
-        self.gathering = Gathering()  # of the running second
-        self._turned_away = 0  # lines that found the queue full
+        self.running = RunningSecond()
+        self._lost_in_queue = 0  # lines for which the queue was full
         self._gap = 0  # of these, lines since the last second that was queued
         self._writer = LogWriter(directory, gateway, boot, rolling, free)
 
@@ -70,13 +70,13 @@ class AccessLog:
         self._writer.start()
 
     def close_second(self, second: int) -> None:
-        """The second that began at `second` (epoch, UTC) is over: let its lines and the heartbeat be written."""
-        over = Second(second, self.revision, self.gathering.take(), self._gap)
-        if self._writer.offer(over):
+        """The second that began at `second` (epoch, UTC) is over: queue its lines and the heartbeat."""
+        closed = Second(second, self.revision, self.running.take(), self._gap)
+        if self._writer.offer(closed):
             self._gap = 0
         else:
-            lost = over.lines_at_most()
-            self._turned_away += lost
+            lost = closed.lines_at_most()
+            self._lost_in_queue += lost
             self._gap += lost
 
     def stop(self, timeout_s: float) -> None:
@@ -86,7 +86,7 @@ class AccessLog:
     @property
     def lost_lines(self) -> int:
         """Lines that will never be in a file: the queue was full, the disk low, or a write failed."""
-        return self._turned_away + self._writer.failed_lines
+        return self._lost_in_queue + self._writer.failed_lines
 
     @property
     def failed_writes(self) -> int:
@@ -102,7 +102,7 @@ class AccessLog:
         return self._writer.free_bytes
 
     def on_problem(self, report: Callable[[str], None], recovered: Callable[[int], None] = lambda _: None) -> None:
-        """`report` is told what is wrong when writing fails, `recovered` when it goes on, with the number of lines lost in between."""
+        """Call `report` with what is wrong when writing fails, and `recovered` with the number of lines lost once it goes on."""
         self._writer.report = report
         self._writer.recovered = recovered
 
@@ -122,12 +122,12 @@ class LogWriter(threading.Thread):
         self.low = False  # less than the low watermark is free
         self.free_bytes = -1
         self._free = free
-        self._well_until = -1  # `failed_lines` when writing began to fail; -1: it does not
+        self._failing_since_lines = -1  # `failed_lines` when writing began to fail; -1: it does not fail
         self.recovered: Callable[[int], None] = lambda _: None
         self.report: Callable[[str], None] = lambda _: None
-        self._queue: queue.Queue[Second | None] = queue.Queue(QUEUE_SECONDS)
+        self._queue: queue.Queue[Second | None] = queue.Queue(MAX_QUEUED_SECONDS)
         self._offered = 0  # keys put into the queue, counted by the loop
-        self._done = 0  # keys of which nothing is left here, counted by this thread
+        self._done = 0  # keys that are written or lost, counted by this thread
         self._slices = 0
         self._file: IO[bytes] | None = None
         self._path: Path | None = None
@@ -140,7 +140,7 @@ class LogWriter(threading.Thread):
         """Queue one second; False when there is no room for it."""
         keys = len(second.gathering)
         waiting = self._offered - self._done
-        if keys and waiting and waiting + keys > QUEUE_KEYS:
+        if keys and waiting and waiting + keys > MAX_QUEUED_KEYS:
             return False
         self._offered += keys
         try:
@@ -163,30 +163,30 @@ class LogWriter(threading.Thread):
             self.close_leftovers()
         while (second := self._queue.get()) is not None:
             self._seq += second.lost_before
-            second.found(self._rest)  # how many there are must be known if they are lost, too
+            second.add_up(self._rest)  # their number must be known if they are lost, too
             try:
                 self._write(second)
             except OSError as error:
-                self._lose(second.lines, error)
+                self._count_lost(second.lines, error)
                 continue
             finally:
                 self._seq += second.lines
                 self._done += len(second.gathering)
-            if self._well_until >= 0:
-                self.recovered(self.failed_lines - self._well_until)
-                self._well_until = -1
+            if self._failing_since_lines >= 0:
+                self.recovered(self.failed_lines - self._failing_since_lines)
+                self._failing_since_lines = -1
         self._close()
 
     def _rest(self, seconds: float) -> None:
-        """Between two slices, for the event loop's sake; less often while further seconds wait, which would be lost in the end."""
+        """Rest between two slices, for the event loop's sake; less often while further seconds wait, which would else be lost."""
         self._slices += 1
-        if self._queue.empty() or self._slices % HURRIED == 0:
+        if self._queue.empty() or self._slices % HURRIED_SLICES == 0:
             time.sleep(seconds)
 
-    def _lose(self, lines: int, error: OSError) -> None:
-        begins = self._well_until < 0
+    def _count_lost(self, lines: int, error: OSError) -> None:
+        begins = self._failing_since_lines < 0
         if begins:
-            self._well_until = self.failed_lines
+            self._failing_since_lines = self.failed_lines
         self.failed_lines += lines
         if self.low:
             self._finish_file()
@@ -197,7 +197,7 @@ class LogWriter(threading.Thread):
             self.report(f"access log: {error}; lines are lost, and counted, until that is over; free space or set access_log: off")
 
     def _finish_file(self) -> None:
-        """Give the open file its final name: that takes no room, and its readers need not wait for better times."""
+        """Give the open file its final name: that takes no room, and its readers need not wait until there is some."""
         try:
             self._close()
         except OSError:

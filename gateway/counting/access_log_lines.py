@@ -1,11 +1,11 @@
 """The lines of one second of the access log, as text (`docs/design/contract.md` 6).
 
-On the event loop a second is two lists, of keys and of what happened to each (`Gathering`). All else is done on the writer's thread:
+On the event loop a second is two lists, of keys and of what happened to each (`RunningSecond`). All else is done on the writer's thread:
 several keys of one line are added up (`Line`), and lines made. The naive way, `json.dumps` of a dictionary for each line, takes 15 µs a
-line; here only the words go through the encoder, and what most lines have in common is fixed text.
+line; here only strings go through the encoder, and what most lines have in common is fixed text.
 
 All of a second at once would still keep the event loop from the interpreter for its length, each time it asks for it (compiled code never
-gives it up by itself), so the thread rests after every SLICE lines.
+gives it up by itself), so the thread rests after every SLICE_LINES lines.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Final
 
 from limiter.keys import Key, Tally
 
-SLICE: Final = 128  # lines added up, or made, in one go: 0.2 ms
+SLICE_LINES: Final = 128  # added up, or made, in one go: 0.2 ms
 REST_S: Final = 0.0005  # between two slices: 10,000 lines a second take a tenth or two of that second
 
 # What a line is about: protocol, topic, client, user, group, operation. (Groups whose bytes differ and are written alike have a line each.)
 LineKey = tuple[str, str, str, str | None, bytes | None, str]
 
-QUIET: Final = (  # of a line whose messages all passed at once
+ALL_PASSED: Final = (  # the counts of a line whose messages all passed at once
     '"refused_messages":0,"refused_bytes":0,"delayed_messages":0,"dropped_messages":0,"bypassed_messages":0,"shadow_refused_messages":0'
 )
 
 
-class Gathering:
-    """What has happened in the running second, as `Accounts` tells it."""
+class RunningSecond:
+    """What has happened in the running second: an observer of `Accounts`."""
 
     __slots__ = ("keys", "tallies")
 
@@ -42,19 +42,19 @@ class Gathering:
         self.keys.append(key)
         self.tallies.append(tally)
 
-    def take(self) -> Gathering:
-        """What there is, as one that nobody adds to any more; this one begins anew."""
-        taken = Gathering()
+    def take(self) -> RunningSecond:
+        """What there is, as an object that does not change any more; this one begins anew."""
+        taken = RunningSecond()
         taken.keys, self.keys = self.keys, taken.keys
         taken.tallies, self.tallies = self.tallies, taken.tallies
         return taken
 
     def __len__(self) -> int:
-        """Keys, each as often as it was told of."""
+        """Keys, each as often as it was added."""
         return len(self.keys)
 
     def __repr__(self) -> str:
-        return f"<Gathering of {len(self.keys)}>"
+        return f"<RunningSecond of {len(self.keys)}>"
 
 
 class Line:
@@ -110,7 +110,7 @@ class Line:
                 f'"dropped_messages":{self.dropped},"bypassed_messages":{self.bypassed},"shadow_refused_messages":{self.shadow_refused}'
             )
         else:
-            others = QUIET
+            others = ALL_PASSED
         return f'"messages":{self.messages},"bytes":{self.bytes},{others},"max_100ms_messages":{self.max_100ms()}'
 
     def __repr__(self) -> str:
@@ -120,31 +120,31 @@ class Line:
 class Second:
     """What happened in a second, which is over."""
 
-    __slots__ = ("_found", "gathering", "lost_before", "revision", "ts")
+    __slots__ = ("_lines", "gathering", "lost_before", "revision", "ts")
 
-    def __init__(self, ts: int, revision: int, gathering: Gathering, lost_before: int = 0) -> None:
+    def __init__(self, ts: int, revision: int, gathering: RunningSecond, lost_before: int = 0) -> None:
         self.ts = ts  # its beginning: seconds since 1970, UTC
         self.revision = revision  # of the limits in force
         self.gathering = gathering
-        self.lost_before = lost_before  # lines that nobody will write, of seconds between the one before and this
-        self._found: list[Line] | None = None
+        self.lost_before = lost_before  # lines lost between the second before and this one
+        self._lines: list[Line] | None = None
 
     @property
     def lines(self) -> int:
-        """How many it makes: one per LineKey, and the heartbeat. Call it once `found` has added them up."""
-        assert self._found is not None
-        return len(self._found) + 1
+        """How many it makes: one per LineKey, and the heartbeat. Call it after `add_up`."""
+        assert self._lines is not None
+        return len(self._lines) + 1
 
     def lines_at_most(self) -> int:
-        """The same in no time: several keys may be one line."""
+        """An upper bound that costs no time: several keys may make one line."""
         return len(set(self.gathering.keys)) + 1
 
-    def found(self, rest: Callable[[float], None]) -> list[Line]:
+    def add_up(self, rest: Callable[[float], None]) -> list[Line]:
         """Its lines, added up the first time; `rest` is called in between."""
-        found = self._found
-        if found is None:
-            found = self._found = self._add_up(rest)
-        return found
+        lines = self._lines
+        if lines is None:
+            lines = self._lines = self._add_up(rest)
+        return lines
 
     def _add_up(self, rest: Callable[[float], None]) -> list[Line]:
         keys = self.gathering.keys
@@ -152,7 +152,7 @@ class Second:
         lines: list[Line] = []
         lines_by_key: dict[LineKey, Line] = {}
         for at in range(len(keys)):
-            if at and at % SLICE == 0:
+            if at and at % SLICE_LINES == 0:
                 rest(REST_S)
             key = keys[at]
             origin = key.origin
@@ -168,21 +168,21 @@ class Second:
         return f"<Second {self.ts} {self.gathering}>"
 
 
-class Words:
-    """Words of lines, as JSON has them; nearly all lines of a second have the same ones."""
+class QuoteCache:
+    """Strings of lines, quoted as JSON has them; nearly all lines of a second have the same ones."""
 
-    __slots__ = ("_groups", "_known")
+    __slots__ = ("_groups", "_texts")
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._groups: dict[bytes, str] = {}
 
-    def said(self, word: str | None) -> str:
-        if word is None:
+    def text(self, text: str | None) -> str:
+        if text is None:
             return "null"
-        found = self._known.get(word)
+        found = self._texts.get(text)
         if found is None:
-            found = self._known[word] = quoted(word)
+            found = self._texts[text] = quoted(text)
         return found
 
     def group(self, group: bytes | None) -> str:
@@ -197,24 +197,24 @@ class Words:
         key = line.key
         origin = key.origin
         return (
-            f'{head}{seq},"protocol":{self.said(origin.protocol)},"topic":{quoted(key.text)},"client":{self.said(origin.client)},'
-            f'"user":{self.said(origin.user)},"group":{self.group(key.group)},"operation":{self.said(key.operation)},{line.counts()}{tail}'
+            f'{head}{seq},"protocol":{self.text(origin.protocol)},"topic":{quoted(key.text)},"client":{self.text(origin.client)},'
+            f'"user":{self.text(origin.user)},"group":{self.group(key.group)},"operation":{self.text(key.operation)},{line.counts()}{tail}'
         )
 
     def __repr__(self) -> str:
-        return f"<Words {len(self._known)}>"
+        return f"<QuoteCache {len(self._texts)}>"
 
 
 def text_of(second: Second, gateway: str, boot: str, seq: int, rest: Callable[[float], None] = time.sleep) -> str:
-    """All lines, each with its end, numbered from `seq` on, the heartbeat last. Rests in between, for the sake of other threads."""
+    """All lines, each with its end, numbered from `seq` on, the heartbeat last. Rests in between for other threads."""
     head = f'{{"v":1,"ts":{second.ts},"gateway":{quoted(gateway)},"boot":{quoted(boot)},"seq":'
     tail = f',"revision":{second.revision}}}\n'
-    words = Words()
+    quotes = QuoteCache()
     pieces: list[str] = []
-    for line in second.found(rest):
-        if len(pieces) % SLICE == SLICE - 1:
+    for line in second.add_up(rest):
+        if len(pieces) % SLICE_LINES == SLICE_LINES - 1:
             rest(REST_S)
-        pieces.append(words.line(line, head, seq, tail))
+        pieces.append(quotes.line(line, head, seq, tail))
         seq += 1
     pieces.append(f'{head}{seq},"heartbeat":true{tail}')
     return "".join(pieces)

@@ -1,12 +1,12 @@
 """Accounts: counters of messages, folded from the keys into topics, the access log and the limit events.
 
 The hot path only adds to plain attributes of a key's `Tally` and, once per second and key, puts the key on a list (`note`). Once a
-second (and before every scrape) `fold` walks that list: the differences go to the topic's totals and to whoever listens (access log,
+second (and before every scrape) `fold` walks that list: the differences go to the topic's totals and to the observers (access log,
 log events), and the tally starts again. So counting costs a few nanoseconds per message, and a scrape is as exact as the moment.
 
-Ten thousand keys take some 10 ms, and all messages would wait for so long. So who has time folds in slices (`slices`) and gives the event
-loop a turn between; who must be exact at once folds the rest after that, which is little. Rates are worked out in slices, too, and only of
-topics that anything happened to: the others' are zero and stay so.
+Ten thousand keys take some 10 ms, and all messages would wait for so long. So the periodic task folds in slices (`slices`) and gives the
+event loop a turn between. A scrape, which must be exact at once, folds the rest after that, which is little. Rates are worked out in
+slices, too, and only of topics that anything happened to: the others' are zero and stay so.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 
 from limiter.keys import Key, Tally
 
-TOPICS_KEPT: Final = 10_000  # topics with totals of their own; further ones are counted under OTHER
+MAX_TOPICS: Final = 10_000  # with totals of their own; further ones are counted under OTHER (a guess)
 OTHER: Final = "__other__"
 WINDOW_NS: Final = 100_000_000  # ns; how long the window is whose busiest the access log shows (max_100ms_messages)
-SLICE: Final = 256  # keys folded, or topics whose rates are worked out, in one go: 0.3 ms
-SLICES: Final = 32  # at most, with a turn of the loop after each: a second is to be closed well before the next one's end
+SLICE_KEYS: Final = 256  # folded, or topics whose rates are worked out, in one go: 0.3 ms
+MAX_SLICES: Final = 32  # per fold, a turn of the loop after each: a second is to be closed well before the next one ends (a guess)
 
 
 class TopicTotals:
@@ -106,7 +106,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self.topics: dict[tuple[str, str, str], TopicTotals] = {}  # by protocol, topic as text, operation
-        self.observers: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since, theirs to keep
+        self.observers: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since; theirs to keep
         self._dirty: list[Key] = []
         self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be at the next tick
 
@@ -125,10 +125,10 @@ class Accounts:
         self._dirty.append(key)
 
     def totals(self, protocol: str, text: str, operation: str = "produce") -> TopicTotals:
-        """The totals of a topic; of `__other__` once TOPICS_KEPT are known and none is idle enough to forget."""
+        """The totals of a topic; of `__other__` once there are MAX_TOPICS."""
         totals = self.topics.get((protocol, text, operation))
         if totals is None:
-            if len(self.topics) >= TOPICS_KEPT:
+            if len(self.topics) >= MAX_TOPICS:
                 text = OTHER
                 totals = self.topics.get((protocol, text, operation))
             if totals is None:
@@ -140,7 +140,7 @@ class Accounts:
         self._fold(len(self._dirty), now)
 
     def slices(self, now: int) -> Iterator[None]:
-        """`fold`, in slices: what is noted when it begins is folded when it ends, whoever else folds or notes meanwhile."""
+        """`fold`, in slices: what is noted when it begins is folded when it ends, whatever else is folded or noted meanwhile."""
         left = len(self._dirty)
         size = slice_of(left)
         while left > 0:
@@ -180,4 +180,4 @@ class Accounts:
 
 def slice_of(number: int) -> int:
     """How many of `number` to do in one go."""
-    return max(SLICE, -(-number // SLICES))
+    return max(SLICE_KEYS, -(-number // MAX_SLICES))

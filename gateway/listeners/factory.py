@@ -1,4 +1,4 @@
-"""The listeners a configuration asks for, put together with their brokers, their TLS and their share of the descriptors."""
+"""The listeners that a configuration asks for, put together with their brokers, their TLS and the connection slots they share."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def log_ending_certificates(settings: Settings) -> None:
 
 
 def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
-    """Whose files are not those that new connections begin with now."""
+    """The listeners whose files differ from those that new connections begin with now."""
     return [
         f"listeners.{name}.{key}: the files have changed"
         for name, listener in listening.items()
@@ -112,7 +112,7 @@ def changed_tls(listening: dict[str, Listener], protection: dict[str, Protection
 
 
 def apply_tls(listening: dict[str, Listener], protection: dict[str, Protection]) -> list[str]:
-    """Let new connections begin with this; those that are there keep what they began with. Says whose files have changed."""
+    """Let new connections begin with this; open ones keep what they began with. Returns whose files have changed."""
     changed = changed_tls(listening, protection)
     for name, listener in listening.items():
         if name not in protection:

@@ -1,11 +1,12 @@
 """Listeners: accept clients, look at each, dial the broker for it, hand both connections to the event loop.
 
-One upstream connection per client connection, opened for that client: brokers key consumers, transactions and callbacks by connection.
-This is trio's side of a session's life; once both ends are connected the event loop has them and no task is left. Who does not get that
-far is rejected in the protocol's own words (`rejecter.py`); what each error on the way means stands in `connection_errors.py`.
+There is one broker connection per client connection, opened for that client: brokers key consumers, transactions and callbacks by
+connection. This is trio's side of a session's life. Once both ends are connected the event loop has them, and no task is left. A client
+that does not get that far is rejected in the protocol's own words (`rejecter.py`). What each error on the way means stands in
+`connection_errors.py`.
 
-Accepting survives running out of descriptors: a reserve descriptor is given up to accept and close at once, so that the kernel's queue
-does not fill with clients who wait for nothing; one log line a second at most says so.
+Accepting survives running out of descriptors. A reserve descriptor is given up to accept a client and close it at once, so that the
+kernel's queue does not fill with clients that wait for nothing. One log line a second at most says so.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
-ACCEPTS_PER_TURN: Final = 64  # then trio's turn
-WAY_OUT: Final = {
+MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
+REMEDIES: Final = {
     errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
     errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
     errno.EACCES: "; ports below 1024 need the capability CAP_NET_BIND_SERVICE, or root",
@@ -87,7 +88,7 @@ class Listener:
         self.arriving = 0
         self.closed: dict[str, int] = {}  # cause -> connections
         self.sock: socket.socket | None = None
-        self.inherited = False  # it outlives this process: clients that come after `close` wait for the next one
+        self.inherited = False  # it outlives this process: clients that come after `close` wait for the next process
 
     def open(self, inherited: socket.socket | None = None) -> None:
         """Bind and listen, or listen on a socket that systemd keeps. Raises OSError with the address in its message."""
@@ -126,7 +127,7 @@ class Listener:
             async with trio.open_nursery() as nursery:
                 while True:
                     await trio.lowlevel.wait_readable(self.sock)
-                    for _ in range(ACCEPTS_PER_TURN):
+                    for _ in range(MAX_ACCEPTS_PER_TURN):
                         try:
                             client, address = self.sock.accept()
                         except BlockingIOError:
@@ -155,7 +156,7 @@ class Listener:
             self.opened += 1
             self.count_closed("overload")
         except OSError:
-            pass  # nobody waits any more, or another descriptor was taken meanwhile: try again in a moment
+            pass  # no client waits any more, or another descriptor was taken meanwhile: try again in a moment
         log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), remedy="raise the nofile limit (ulimit -n)")
         return _reserve()
 
@@ -168,11 +169,11 @@ class Listener:
             await self._arrive(arrival)
         except Exception as error:  # let it crash: this client only
             refusal = refusal_of(error)
-            self._lost(arrival, refusal.cause)
+            self._count_lost(arrival, refusal.cause)
             self.refusal_log.add(refusal, arrival.address, now_ns())
-            await self._send_off(arrival, refusal)
+            await self._reject(arrival, refusal)
         except BaseException:  # cancelled: the gateway stops
-            self._lost(arrival, "drain")
+            self._count_lost(arrival, "drain")
             arrival.client.close()
             raise
         else:
@@ -181,23 +182,23 @@ class Listener:
             handover(self, arrival)
 
     async def _arrive(self, arrival: Arrival) -> None:
-        """A permit, whose connection it is, TLS, the first words; then the broker. Raises what `refusal_of` knows."""
+        """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows."""
         sock = arrival.client.sock
         set_up(sock)
         arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())
         with trio.fail_after(self.config.handshake_ns / 1e9):
-            await self._introduce(arrival)
+            await self._prepare(arrival)
             if self.accept_proxy:
                 arrival.permit.take_address(arrival.address[0])
             if not arrival.protected:
                 await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass)
         with trio.CancelScope(
             shield=True
-        ):  # it has spoken: where accepting ends meanwhile, it still gets in and is told so in its protocol
+        ):  # where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol
             arrival.upstream = await self.upstream.dial(arrival.ends)
 
-    async def _introduce(self, arrival: Arrival) -> None:
-        """What comes before the protocol's own first byte: the PROXY header, TLS. Does what is not done yet."""
+    async def _prepare(self, arrival: Arrival) -> None:
+        """What comes before the protocol's own first byte: the PROXY header, then TLS. Does what is not done yet."""
         sock = arrival.client.sock
         if arrival.ends is None:
             told = await read_proxy_header(sock) if self.accept_proxy else None
@@ -209,18 +210,18 @@ class Listener:
             arrival.client = await protect(sock, self.tls, self.config.handshake_ns / 1e9)
             arrival.protected = True
 
-    def _lost(self, arrival: Arrival, cause: str) -> None:
+    def _count_lost(self, arrival: Arrival, cause: str) -> None:
         """Not a connection any more: counted as closed, its permit is released."""
         self.arriving -= 1
         self.count_closed(cause)
         if arrival.permit is not None:
             arrival.permit.release()
 
-    async def _send_off(self, arrival: Arrival, refusal: Refusal) -> None:
-        """Say why, in the client's protocol where it has words, and close."""
+    async def _reject(self, arrival: Arrival, refusal: Refusal) -> None:
+        """Tell the client why, in its protocol where that has words for it, and close."""
 
         async def client() -> Channel:
-            await self._introduce(arrival)
+            await self._prepare(arrival)
             return arrival.client
 
         try:
@@ -250,7 +251,7 @@ def cannot_bind(error: OSError, name: str, address: Sequence[Any]) -> OSError:
     `address` is as the socket module has it: of four parts with IPv6.
     """
     host, port = address[:2]
-    return OSError(error.errno, f"listener {name}: cannot bind {host}:{port}: {error.strerror}{WAY_OUT.get(error.errno or 0, '')}")
+    return OSError(error.errno, f"listener {name}: cannot bind {host}:{port}: {error.strerror}{REMEDIES.get(error.errno or 0, '')}")
 
 
 def _reserve() -> int:

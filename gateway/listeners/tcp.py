@@ -16,7 +16,7 @@ WITHIN_MACHINE: Final = b"reno"
 def set_up(sock: socket.socket) -> None:
     """Small messages leave at once; no pacing where both ends have the same address, as on the loopback.
 
-    Raises nothing where the peer has gone already: who reads will see.
+    Raises nothing where the peer has gone already: the next read shows it.
     """
     with suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

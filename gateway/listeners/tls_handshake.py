@@ -2,7 +2,7 @@
 
 A signature costs 1 to 5 ms of CPU (RSA of 2,048 to 4,096 bits), and trio runs all tasks that are ready in one go: a thousand clients that
 come back at once would keep the data plane waiting for seconds. So one step of one handshake is made per turn of trio (`_steps`); between
-two of them the event loop has its turn. Only steps queue: a client that says nothing holds nobody up.
+two of them the event loop has its turn. Only steps queue: a client that sends nothing delays no other.
 
 A peer that is refused is told so with TLS's own alert, and is read for a moment before its socket is closed: the RST of unread bytes
 would overtake the alert, and the peer would show "connection reset" instead of the reason.
@@ -26,8 +26,8 @@ LINGER_S: Final = 0.5  # for a refused peer to read the alert and close
 ALERT: Final = 0x15  # record types: what a TLS connection may begin with (RFC 8446, 5.1)
 HANDSHAKE: Final = 0x16
 
-# What clients say that speak no TLS. The words end the sentence "the client ...".
-PLAIN: Final = (
+# What clients without TLS begin with. The texts end the sentence "the client ...".
+WITHOUT_TLS: Final = (
     (b"AMQP", "speaks AMQP without TLS: use amqps:// in the client, or take `tls` off this listener"),
     (b"GET ", "speaks HTTP"),
     (b"POST", "speaks HTTP"),
@@ -51,7 +51,7 @@ class TlsHandshakeError(OSError):
 async def protect(sock: socket.socket, hop: Hop, timeout_s: float, early: bytes = b"") -> TlsChannel:
     """Make the handshake on a connected, non-blocking socket. `early`: what was read of it already.
 
-    Raises TlsHandshakeError, and ConnectionAbortedError where a client left without a word; the socket is then the caller's to close.
+    Raises TlsHandshakeError, and ConnectionAbortedError where a client left without sending anything. The caller then closes the socket.
     """
     try:
         with trio.fail_after(timeout_s):
@@ -67,12 +67,12 @@ async def protect(sock: socket.socket, hop: Hop, timeout_s: float, early: bytes 
 async def _protect(sock: socket.socket, hop: Hop, early: bytes) -> TlsChannel:
     tls, incoming, outgoing = hop.begin()
     try:
-        await _shake(sock, hop, tls, incoming, outgoing, early)
+        await _handshake(sock, hop, tls, incoming, outgoing, early)
     except (TlsHandshakeError, ConnectionAbortedError):
         raise
     except ssl.SSLError as error:
         with trio.move_on_after(LINGER_S):
-            await _part(sock, outgoing)
+            await _linger(sock, outgoing)
         label, words = explain(error)
         raise TlsHandshakeError(label, f"TLS: {words}") from error
     except OSError as error:
@@ -85,13 +85,15 @@ async def _protect(sock: socket.socket, hop: Hop, early: bytes) -> TlsChannel:
     return channel
 
 
-async def _shake(sock: socket.socket, hop: Hop, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, early: bytes) -> None:
+async def _handshake(
+    sock: socket.socket, hop: Hop, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, early: bytes
+) -> None:
     first = True
     data = early
     while True:
         if data:
             if first and data[0] not in {HANDSHAKE, ALERT}:
-                raise _stranger(data, hop)
+                raise _not_tls(data, hop)
             first = False
             incoming.write(data)
         done = False
@@ -104,7 +106,7 @@ async def _shake(sock: socket.socket, hop: Hop, tls: ssl.SSLObject, incoming: ss
             data = await _receive(sock)
         except ConnectionError:
             data = b""
-        if not data and first and hop.server_side:  # a port scan or a probe of the port: nothing to do with TLS
+        if not data and first and hop.server_side:  # a port scan or a health check: nothing to do with TLS
             raise ConnectionAbortedError("the client left without a word")
         if not data:
             raise TlsHandshakeError("closed", "TLS: the peer closed the connection within the handshake")
@@ -122,10 +124,10 @@ async def _step(tls: ssl.SSLObject) -> bool:
         return True
 
 
-def _stranger(data: bytes, hop: Hop) -> TlsHandshakeError:
+def _not_tls(data: bytes, hop: Hop) -> TlsHandshakeError:
     if not hop.server_side:
         return TlsHandshakeError("not_tls", f"TLS: the broker does not speak TLS on this port (it began with {data[:8]!r})")
-    words = next((words for start, words in PLAIN if data.startswith(start)), f"does not speak TLS (it began with {data[:8]!r})")
+    words = next((words for start, words in WITHOUT_TLS if data.startswith(start)), f"does not speak TLS (it began with {data[:8]!r})")
     return TlsHandshakeError("not_tls", f"TLS: the client {words}")
 
 
@@ -146,7 +148,7 @@ async def _send(sock: socket.socket, data: bytes) -> None:
             await trio.lowlevel.wait_writable(sock)
 
 
-async def _part(sock: socket.socket, outgoing: ssl.MemoryBIO) -> None:
+async def _linger(sock: socket.socket, outgoing: ssl.MemoryBIO) -> None:
     """Send the alert and FIN, then read until the peer closes."""
     try:
         await _send(sock, outgoing.read())
@@ -154,4 +156,4 @@ async def _part(sock: socket.socket, outgoing: ssl.MemoryBIO) -> None:
         while await _receive(sock):
             pass
     except OSError:
-        pass  # it is gone: nothing was to be had any more
+        pass  # it is gone

@@ -1,4 +1,4 @@
-"""The PROXY protocol: a load balancer says, before the first byte, whose connection it passes on.
+"""The PROXY protocol: a load balancer says, before the first byte, which client's connection it passes on.
 
 Source: "The PROXY protocol, versions 1 & 2" (HAProxy, doc/proxy-protocol.txt); section numbers below are that document's.
 
@@ -6,8 +6,8 @@ Source: "The PROXY protocol, versions 1 & 2" (HAProxy, doc/proxy-protocol.txt); 
     version 2 (2.2)   12 bytes signature │ version, command │ family │ u16 length │ addresses │ TLVs
 
 Both are read, because HAProxy's `send-proxy` still means version 1; only version 2 is written. Sans-IO: bytes in, a header out. What the
-header says beside the addresses (TLVs, 2.2.1 to 2.2.8) is skipped. Nobody but a load balancer should be able to reach a listener that
-takes these headers: they are believed (section 5).
+header says beside the addresses (TLVs, 2.2.1 to 2.2.8) is skipped. Only a load balancer should be able to reach a listener that takes
+these headers, because they are believed (section 5).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"  # 2.2
-MIN_BYTES: Final = 8  # bytes; what a reader needs to begin: "PROXY " and 2 more, the first 8 of the signature
-MAX_V1_BYTES: Final = 107  # bytes with the CRLF (2.1)
+MIN_BYTES: Final = 8  # that a reader needs to begin: "PROXY " and 2 more, the first 8 of the signature
+MAX_V1_BYTES: Final = 107  # with the CRLF (2.1)
 FIXED_V2: Final = 16  # bytes before the addresses (2.2)
 MAX_V2_BYTES: Final = FIXED_V2 + 4096  # the length field could say 65,535; TLVs in use take some hundred bytes (a guess)
 LOCAL: Final = 0x20  # version 2, command LOCAL: the balancer's own connection, a health check
@@ -44,7 +44,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header that was read: how many bytes it takes, and whose connection it is. None: the real peer's (LOCAL, UNKNOWN, UNIX)."""
+    """A header that was read: how many bytes it takes, and the ends it names; None: those of the socket (LOCAL, UNKNOWN, UNIX)."""
 
     size: int
     ends: Ends | None

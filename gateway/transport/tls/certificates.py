@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-LARGEST_FILE: Final = 4 << 20  # bytes; Debian's bundle of all public CAs has 0.2 MiB
+MAX_FILE_BYTES: Final = 4 << 20  # bytes; Debian's bundle of all public CAs has 0.2 MiB
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 _SEQUENCE: Final = 0x30
@@ -44,13 +44,13 @@ def read_text(file: Path, setting: str) -> str:
     """The text of a PEM file. Raises TlsFileError where it is not to be had."""
     try:
         with file.open("rb") as opened:
-            data = opened.read(LARGEST_FILE + 1)
+            data = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise TlsFileError(
             setting, f"{file} cannot be read: {error.strerror}", "check the name, and that the gateway's user may read it"
         ) from None
-    if len(data) > LARGEST_FILE:
-        raise TlsFileError(setting, f"{file} is larger than {LARGEST_FILE >> 20} MiB", "name a PEM file")
+    if len(data) > MAX_FILE_BYTES:
+        raise TlsFileError(setting, f"{file} is larger than {MAX_FILE_BYTES >> 20} MiB", "name a PEM file")
     return data.decode("latin-1")
 
 

@@ -7,12 +7,12 @@ per direction. And it costs two system calls per record of 16 KiB at most. So Op
 this class touches the socket:
 
 * A write never blocks and is never to be repeated: it always fits the memory buffer. What the socket has not taken waits as ciphertext in
-  `_wire`, at most WINDOW of plaintext and its overhead; the rest waits as it was queued. `sent` moves when the socket has taken the last
-  byte of a record, never when OpenSSL has.
+  `_wire`, at most WINDOW_BYTES of plaintext and its overhead; the rest waits as it was queued. `sent` moves when the socket has taken the
+  last byte of a record, never when OpenSSL has.
 * A read takes what the socket has, in one call as a rule, and decrypts record by record. What found no room in the caller's buffer stays
   encrypted; then `readable` stays set, whatever the kernel says, and the socket is not asked again before that is used up. So a channel
-  holds at most one read of ciphertext (FETCH, and one record) on top of its backlog.
-* What OpenSSL says of its own accord (session tickets, answers to key updates, alerts) leaves with the next flush.
+  holds at most one read of ciphertext (FETCH_BYTES, and one record) on top of its backlog.
+* What OpenSSL sends of its own accord (session tickets, answers to key updates, alerts) leaves with the next flush.
 * `shut_down` first decrypts all that OpenSSL has, then lets it write close_notify with nothing left to stumble over, then sends FIN;
   the other direction goes on.
 
@@ -35,13 +35,13 @@ from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_FAILED, READ_OPEN, WRITE_FAILED
 from gateway.transport.tls.context import explain
 
-RECORD: Final = 16_384  # plaintext bytes of the largest record (RFC 8446, 5.1)
-OVERHEAD: Final = 2048  # at most, of a record's ciphertext in TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
-WINDOW: Final = 65_536  # plaintext encrypted ahead of the socket; more saves no system call worth its memory (a guess)
-OWN: Final = 65_536  # what OpenSSL may have to say of its own accord while the socket takes nothing; some hundred bytes are usual (a guess)
-FETCH: Final = 65_536  # ciphertext taken per recv
-FETCHES: Final = 8  # per call of receive: bounds the work where records carry little
-RECORDS: Final = 512  # the same: one-byte records cost 2 µs each
+RECORD_BYTES: Final = 16_384  # plaintext of the largest record (RFC 8446, 5.1)
+OVERHEAD_BYTES: Final = 2048  # of a record's ciphertext, at most: TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3
+WINDOW_BYTES: Final = 65_536  # plaintext encrypted ahead of the socket; more saves no system call worth its memory (a guess)
+MAX_OWN_BYTES: Final = 65_536  # of what OpenSSL sends of its own accord, while the socket takes nothing; some hundred are usual (a guess)
+FETCH_BYTES: Final = 65_536  # ciphertext taken per recv
+MAX_FETCHES: Final = 8  # per call of `receive`; bounds the work where records carry little (a guess)
+MAX_RECORDS: Final = 512  # the same; one-byte records cost 2 µs each
 
 
 class TlsChannel(Channel):
@@ -74,9 +74,9 @@ class TlsChannel(Channel):
         """Decrypt into `buffer[offset:]`: how many bytes. As Channel.read, but `readable` also says that more is here already."""
         view = buffer[offset:] if offset else buffer
         size = len(view)
-        count = self._take_aside(view, size) if self._aside is not None else 0
-        fetches = FETCHES
-        records = RECORDS
+        count = self._read_aside(view, size) if self._aside is not None else 0
+        fetches = MAX_FETCHES
+        records = MAX_RECORDS
         drained = False
         while count < size and records > 0 and not self._ended and self.read_state != READ_FAILED:
             records -= 1
@@ -90,13 +90,13 @@ class TlsChannel(Channel):
                 if fetches == 0:
                     break
                 fetches -= 1
-                asked = max(RECORD + OVERHEAD, min(size - count, FETCH))
+                asked = max(RECORD_BYTES + OVERHEAD_BYTES, min(size - count, FETCH_BYTES))
                 fetched = self._fetch(asked)
                 if fetched < 0:
                     break
                 drained = fetched < asked and not self.hangup_pending
                 self._feed()
-        if self._outgoing.pending > OWN:
+        if self._outgoing.pending > MAX_OWN_BYTES:
             self.fail(OSError(errno.EPROTO, "TLS: the peer asks for new keys again and again and does not read the answers"))
         if count:
             self.received += count
@@ -147,11 +147,11 @@ class TlsChannel(Channel):
         fetched = self._fetched
         if fetched is None:
             return False
-        self._incoming.write(fetched[:RECORD])
-        self._fetched = fetched[RECORD:] if len(fetched) > RECORD else None
+        self._incoming.write(fetched[:RECORD_BYTES])
+        self._fetched = fetched[RECORD_BYTES:] if len(fetched) > RECORD_BYTES else None
         return True
 
-    def _take_aside(self, view: memoryview, size: int) -> int:
+    def _read_aside(self, view: memoryview, size: int) -> int:
         aside = self._aside
         assert aside is not None
         count = min(size, len(aside))
@@ -165,9 +165,9 @@ class TlsChannel(Channel):
     def _set_aside(self) -> None:
         """Decrypt everything OpenSSL has: at most two records. What was fetched and not yet given to it is safe where it is."""
         aside = bytearray()
-        scratch = memoryview(bytearray(RECORD))
+        scratch = memoryview(bytearray(RECORD_BYTES))
         while not self._ended and self.read_state != READ_FAILED:
-            count = self._decrypt(scratch, 0, RECORD)
+            count = self._decrypt(scratch, 0, RECORD_BYTES)
             if count < 0:
                 break
             aside += scratch[:count]
@@ -214,12 +214,12 @@ class TlsChannel(Channel):
         outgoing = self._outgoing
         records = [outgoing.read()]
         self._encrypted += len(records[0])
-        room = WINDOW
-        while backlog and room >= RECORD:
+        room = WINDOW_BYTES
+        while backlog and room >= RECORD_BYTES:
             piece = backlog[0]
-            if len(piece) > RECORD:
-                piece = memoryview(piece)[:RECORD]
-            elif len(piece) < RECORD and len(backlog) > 1:
+            if len(piece) > RECORD_BYTES:
+                piece = memoryview(piece)[:RECORD_BYTES]
+            elif len(piece) < RECORD_BYTES and len(backlog) > 1:
                 piece = self._gather()
             self._tls.write(piece)
             size = len(piece)
@@ -238,7 +238,7 @@ class TlsChannel(Channel):
     def _gather(self) -> bytes:
         """Several short slices as one record."""
         pieces: list[memoryview | bytes] = []
-        room = RECORD
+        room = RECORD_BYTES
         for piece in self._backlog:
             if len(piece) >= room:
                 pieces.append(memoryview(piece)[:room])

@@ -1,7 +1,7 @@
-"""TLS on a hop: which versions, whose certificates, and what its errors mean in words.
+"""TLS on a hop: which versions, which certificates, and what its errors mean in words.
 
 Safe by default: TLS 1.2 at least, no compression, no renegotiation, Python's own choice of ciphers; the broker's certificate is verified
-and must name the broker. Keys with a password are not supported: nobody is there to type it.
+and must name the broker. Keys with a password are not supported: there is no one to type it.
 """
 
 from __future__ import annotations

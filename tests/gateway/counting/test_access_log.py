@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.counting import access_log_lines
-from gateway.counting.access_log import HURRIED, QUEUE_KEYS, AccessLog, LogWriter, Rolling, free_bytes
-from gateway.counting.access_log_lines import SLICE
+from gateway.counting.access_log import HURRIED_SLICES, MAX_QUEUED_KEYS, AccessLog, LogWriter, Rolling, free_bytes
+from gateway.counting.access_log_lines import SLICE_LINES
 from gateway.counting.accounts import Accounts
 from limiter.keys import Key, Origin, Tally
 from limiter.topics import amqp_topic, rocketmq_topic
@@ -55,8 +55,8 @@ def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> No
     log = open_log(tmp_path)
     log.revision = 42
     orders = key()
-    log.gathering.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
-    log.gathering.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
+    log.running.add(orders, tally(received=412, messages=400, bytes=90000, refused=12, refused_bytes=2710, peak_100ms=97))
+    log.running.add(orders, tally(received=12, messages=12, bytes=3210, peak_100ms=12))
     stop(log, NOON)
     assert lines(tmp_path) == [
         {
@@ -78,13 +78,13 @@ def test_the_peak_is_an_upper_bound_where_a_line_stands_for_several_keys(tmp_pat
     log = open_log(tmp_path)
     connections = [key() for _ in range(10)]
     for each in connections:
-        log.gathering.add(each, tally(received=20, peak_100ms=20))
+        log.running.add(each, tally(received=20, peak_100ms=20))
     log.close_second(NOON)
     for each in connections:  # folded twice within the second, once in the middle of the 100 ms
-        log.gathering.add(each, tally(received=5, peak_100ms=5))
-        log.gathering.add(each, tally(received=15, peak_100ms=9))
+        log.running.add(each, tally(received=5, peak_100ms=5))
+        log.running.add(each, tally(received=15, peak_100ms=9))
     log.close_second(NOON + 1)
-    log.gathering.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
+    log.running.add(connections[0], tally(received=3, peak_100ms=8))  # its 100 ms began in the second before
     stop(log, NOON + 2)
     assert peaks(tmp_path) == [200, 90, 3]
 
@@ -105,7 +105,7 @@ def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Pa
     log = open_log(tmp_path)
     amqp = Key(Origin("amqp", "rabbit", "10.0.0.9", "shop", b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
     for each in (key("10.0.0.1"), key("10.0.0.2"), amqp):
-        log.gathering.add(each, tally(messages=1))
+        log.running.add(each, tally(messages=1))
     stop(log, NOON)
     found = {(line["topic"], line["client"], line["user"]) for line in lines(tmp_path) if "topic" in line}
     assert found == {("orders", "10.0.0.1", None), ("orders", "10.0.0.2", None), ("%2F/orders/a.%FF", "10.0.0.9", "shop")}
@@ -122,7 +122,7 @@ def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("gateway.counting.access_log.text_of", text_of)
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
     for second in range(3):
-        log.gathering.add(key(), tally(messages=1))
+        log.running.add(key(), tally(messages=1))
         log.close_second(NOON + second)
     for waiting in log._writer._queue.queue:
         with pytest.raises(AssertionError):
@@ -136,7 +136,7 @@ def test_lines_are_made_on_the_writers_thread(tmp_path: Path, monkeypatch: pytes
 def flood(log: AccessLog, keys: int) -> None:
     """So many topics and clients in the running second."""
     for number in range(keys):
-        log.gathering.add(key(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"), tally(messages=1))
+        log.running.add(key(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"), tally(messages=1))
 
 
 @pytest.mark.parametrize("free", [0, 1000], ids=["low disk", "room"])
@@ -144,21 +144,21 @@ def test_the_writer_rests_whether_or_not_what_it_has_can_be_written(tmp_path: Pa
     rests: list[str] = []
     monkeypatch.setattr("gateway.counting.access_log.time", SimpleNamespace(sleep=lambda _: rests.append(threading.current_thread().name)))
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), lambda _: free)
-    flood(log, 3 * SLICE)
+    flood(log, 3 * SLICE_LINES)
     log.close_second(NOON)
     log.start()
-    while log._writer._done < 3 * SLICE:
+    while log._writer._done < 3 * SLICE_LINES:
         pass
     stop(log, NOON + 1)
     assert rests == ["access-log"] * (5 if free else 2)  # between three slices when they are added up, and when they are made into text
-    assert log.lost_lines == (0 if free else 3 * SLICE + 2)
+    assert log.lost_lines == (0 if free else 3 * SLICE_LINES + 2)
 
 
 def test_a_writer_that_is_behind_rests_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
     monkeypatch.setattr("gateway.counting.access_log.time", SimpleNamespace(sleep=rests.append))
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
-    flood(log, 4 * HURRIED * SLICE)
+    flood(log, 4 * HURRIED_SLICES * SLICE_LINES)
     log.close_second(NOON)
     log.close_second(NOON + 1)
     log.start()
@@ -171,7 +171,7 @@ def test_a_second_that_waits_for_the_disk_does_not_change(tmp_path: Path) -> Non
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started yet
     for second in range(2):
         log.revision = second
-        log.gathering.add(key(), tally(messages=second + 1))
+        log.running.add(key(), tally(messages=second + 1))
         log.close_second(NOON + second)
     log.start()
     stop(log, NOON + 2)
@@ -216,14 +216,14 @@ def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: 
         log.close_second(second)
     for keys in ([], [key()], [key("10.0.0.1"), key("10.0.0.2")]):
         for each in [*keys, *keys]:  # folded twice in the second
-            log.gathering.add(each, tally(messages=1))
+            log.running.add(each, tally(messages=1))
         log.close_second(NOON + 64)
     assert log.lost_lines == 1 + 2 + 3
     log.start()  # the disk is back
     writer = log._writer
     while not writer._queue.empty():
         pass
-    log.gathering.add(key(), tally(messages=1))
+    log.running.add(key(), tally(messages=1))
     log.close_second(NOON + 100)
     stop(log, NOON + 101)
     numbers = [line["seq"] for line in lines(tmp_path)]
@@ -234,19 +234,19 @@ def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: 
 def test_what_waits_is_bounded_by_keys_too(tmp_path: Path) -> None:
     """Who makes up topics costs lines, not memory: a second of more keys than may wait is taken only by a writer that has nothing to do."""
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: it is far behind
-    for second, keys in enumerate((QUEUE_KEYS + 10, 0, 1, 0)):
+    for second, keys in enumerate((MAX_QUEUED_KEYS + 10, 0, 1, 0)):
         flood(log, keys)
         log.close_second(NOON + second)
     assert log.lost_lines == 2, "that of one key, with its heartbeat"
     log.start()
-    while log._writer._done < QUEUE_KEYS + 10:
+    while log._writer._done < MAX_QUEUED_KEYS + 10:
         pass
     flood(log, 5)
     log.close_second(NOON + 4)
     stop(log, NOON + 5)
     assert log.lost_lines == 2
     seconds = Counter(line["ts"] - NOON for line in lines(tmp_path))
-    assert seconds == {0: QUEUE_KEYS + 11, 1: 1, 3: 1, 4: 6, 5: 1}
+    assert seconds == {0: MAX_QUEUED_KEYS + 11, 1: 1, 3: 1, 4: 6, 5: 1}
 
 
 def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) 
     write_second(log, disk, NOON)
     disk.free = 999
     for second in range(1, 6):
-        log.gathering.add(key(), tally(received=1, messages=1))
+        log.running.add(key(), tally(received=1, messages=1))
         write_second(log, disk, NOON + second)
     while not told:
         pass

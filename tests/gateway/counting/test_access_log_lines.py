@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.counting.access_log_lines import REST_S, SLICE, Gathering, Second, text_of
+from gateway.counting.access_log_lines import REST_S, SLICE_LINES, RunningSecond, Second, text_of
 from limiter.keys import Key, Origin, Tally
 from limiter.topics import rocketmq_topic
 
@@ -27,7 +27,7 @@ def tally(**counts: int) -> Tally:
 
 
 def second(*happened: tuple[Key, Tally]) -> Second:
-    gathering = Gathering()
+    gathering = RunningSecond()
     for each, counts in happened:
         gathering.add(each, counts)
     return Second(NOON, 42, gathering)
@@ -83,13 +83,13 @@ def test_the_peak_is_at_most_what_was_offered() -> None:
     assert json.loads(text_of(found, "here", "boot", 0).splitlines()[0])["max_100ms_messages"] == 3
 
 
-@pytest.mark.parametrize("number", [0, 1, SLICE - 1, SLICE, 3 * SLICE])
+@pytest.mark.parametrize("number", [0, 1, SLICE_LINES - 1, SLICE_LINES, 3 * SLICE_LINES])
 def test_the_thread_rests_between_slices(number: int) -> None:
     """The interpreter is the event loop's meanwhile."""
     rests: list[float] = []
     one = second(*topics(number))
     text = text_of(one, "here", "boot", 5, rests.append)
-    adding_up, making = max(0, -(-number // SLICE) - 1), -(-one.lines // SLICE) - 1
+    adding_up, making = max(0, -(-number // SLICE_LINES) - 1), -(-one.lines // SLICE_LINES) - 1
     assert rests == [REST_S] * (adding_up + making)
     assert text.endswith("\n")
     assert [json.loads(line)["seq"] for line in text.splitlines()] == list(range(5, 5 + one.lines))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.counting.accounts import SLICE, Accounts
+from gateway.counting.accounts import SLICE_KEYS, Accounts
 from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic
 
 ORIGIN = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
-MANY = 2 * SLICE + 1
+MANY = 2 * SLICE_KEYS + 1
 
 
 def key(number: int) -> Key:
@@ -33,7 +33,7 @@ def test_slices_fold_everything_in_order() -> None:
     keys = [key(number) for number in range(MANY)]
     offer(accounts, keys)
     folded = [received(accounts) for _ in accounts.slices(5)]
-    assert folded == [SLICE, 2 * SLICE, MANY]
+    assert folded == [SLICE_KEYS, 2 * SLICE_KEYS, MANY]
     assert heard == keys
     assert not any(each.dirty for each in keys)
     assert {totals.last_seen for totals in accounts.topics.values()} == {5}

@@ -327,7 +327,7 @@ def test_publishes_and_deliveries_of_one_client_are_judged_side_by_side() -> Non
 def test_the_access_log_tells_what_was_consumed(tmp_path: Path) -> None:
     with Wires(limit()) as wires:
         log = AccessLog(tmp_path, "here", "boot", Rolling(300, 1 << 20, 0))
-        wires.accounts.observers.append(log.gathering.add)
+        wires.accounts.observers.append(log.running.add)
         client, broker = consuming(wires)
         client.sendall(amqp.publish(1, "jobs", b"x" * 7) * 2)
         broker.sendall(deliveries(1, 20))

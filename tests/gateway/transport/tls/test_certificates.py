@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.transport.tls.certificates import (
-    LARGEST_FILE,
+    MAX_FILE_BYTES,
     TlsFileError,
     Validity,
     certificates,
@@ -65,7 +65,7 @@ def test_a_certificate_signed_by_itself_is_trusted_for_itself(tmp_path: Path) ->
 def test_a_file_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "huge"
     with file.open("wb") as opened:
-        opened.truncate(LARGEST_FILE + 1)
+        opened.truncate(MAX_FILE_BYTES + 1)
     with pytest.raises(TlsFileError, match="is larger than 4 MiB"):
         validities(file, "certificate")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_OPEN, WRITE_OPEN
-from gateway.transport.tls.channel import FETCH, RECORD, WINDOW, TlsChannel
+from gateway.transport.tls.channel import FETCH_BYTES, RECORD_BYTES, WINDOW_BYTES, TlsChannel
 from support.tls import Peer, secured
 
 BUFFER = memoryview(bytearray(262_144))
@@ -136,7 +136,7 @@ def test_what_waits_inside_is_at_most_one_read_of_ciphertext(make: Callable[...,
     while channel.received < 10:
         channel.receive(BUFFER[:1], 0)
     left = len(channel.sock.recv(1 << 20, socket.MSG_PEEK))
-    assert len(sealed) - left <= FETCH + RECORD
+    assert len(sealed) - left <= FETCH_BYTES + RECORD_BYTES
 
 
 # ---- the peer's end -----------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_what_the_socket_has_not_taken_is_backlog_though_it_is_encrypted(make: C
         peer.take(1000)
         got += peer.opened()
         assert channel.sent <= len(got) + (1 << 17), "more is called sent than the two sockets hold"
-        assert len(got) <= channel.sent + RECORD, "the peer has what is not called sent"
+        assert len(got) <= channel.sent + RECORD_BYTES, "the peer has what is not called sent"
         channel.writable = True  # what the loop does on EPOLLOUT
         channel.flush(2)
     assert bytes(got) == data + b"end"
@@ -245,7 +245,7 @@ def test_at_most_a_window_is_encrypted_ahead_of_the_socket(make: Callable[..., P
     data = bytes(1 << 20)
     channel.queue(data, 0, len(data))
     channel.flush(1)
-    assert 0 < channel._under_way - channel.sent <= WINDOW
+    assert 0 < channel._under_way - channel.sent <= WINDOW_BYTES
     assert peer.take()
 
 
