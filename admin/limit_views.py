@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from admin.state import StoredOverride, format_time, key_target
-from limiter.algorithms.fit import has_burst
+from limiter.algorithms.setting_errors import has_burst
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.units import format_byte_rate, format_duration, format_rate
 

@@ -99,7 +99,7 @@ class Submission:
         return f"<Submission {len(self.requests)} requests>"
 
 
-def bypass(requests: list[Request]) -> int:
+def pass_unjudged(requests: list[Request]) -> int:
     """Let all of them pass without a verdict, and say so; how many messages that are."""
     messages = 0
     for request in requests:
@@ -238,7 +238,7 @@ class Executor:
                 self._run_inline(submission)
             else:
                 submission.way = PASSED
-                submission.unjudged += bypass(submission.requests[submission.judged :])
+                submission.unjudged += pass_unjudged(submission.requests[submission.judged :])
                 self._settled.append(submission)
             return True
         self._out += 1
@@ -370,7 +370,7 @@ class Executor:
                 judged = error.at  # those were charged, and hold what they have taken: their verdict stands
                 cause = error.__cause__ or error
             submission.failed = True
-            submission.unjudged += bypass(requests[judged:])
+            submission.unjudged += pass_unjudged(requests[judged:])
             if self._on_error is not None and self._error_reported.acquire(blocking=False):
                 with contextlib.suppress(Exception):  # telling is a courtesy; the failure itself is counted
                     self._on_error(cause)

@@ -129,7 +129,7 @@ class Judge:
         with self._lock:
             self._decisions.give_back()
             counting = {rule.name: 0 for rule in self.rules.rules if rule.limit.concurrent is not None}
-            return counting | {name: taken for name, taken in self._decisions.verdicts.flying.items() if taken > 0 or name in counting}
+            return counting | {name: taken for name, taken in self._decisions.verdicts.in_flight.items() if taken > 0 or name in counting}
 
     # ---- limits that follow a backlog (`algorithms.lag`) -----------------------------------------------------------
 
@@ -180,19 +180,19 @@ class Judge:
         found: list[tuple[int, int]] = []
         with self._lock:
             self._in_force.adopt(now)
-            for lent, messages, size in asks:
-                bucket = self._in_force.lent(lent, now)
+            for ref, messages, size in asks:
+                bucket = self._in_force.leased_bucket(ref, now)
                 if bucket is None:
                     found.append((0, 0))
                 else:
-                    found.append(owner.grant(lent.identity, bucket.algorithm, member, messages, size, now))
+                    found.append(owner.grant(ref.identity, bucket.algorithm, member, messages, size, now))
         return found
 
-    def lent_bucket(self, lent: LeasedBucketRef, now: int) -> Bucket | None:
+    def leased_bucket(self, ref: LeasedBucketRef, now: int) -> Bucket | None:
         """The owner's bucket of what members have parts of; None where no rule is for it (any more)."""
         with self._lock:
             self._in_force.adopt(now)
-            return self._in_force.lent(lent, now)
+            return self._in_force.leased_bucket(ref, now)
 
     # ---- what operators ask ----------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Judge:
             with self._lock:
                 self._in_force.adopt(now)
                 some = [bucket for bucket in buckets[begin : begin + SLICE] if bucket.state in (IN_USE, OVERFLOW)]
-                found += [LimitState(bucket, now) for bucket in some if self._in_force.holds(bucket)]
+                found += [LimitState(bucket, now) for bucket in some if self._in_force.bring_in_force(bucket)]
             sleep(0)  # who waits for the lock gets it
         return found
 
@@ -218,7 +218,7 @@ class Judge:
             self._in_force.adopt(now)
             for effective in self._in_force.rules.effective(name, operation=operation):
                 bucket = self._in_force.ledger.get(effective.identity) if effective.per == "topic" else None
-                if bucket is not None and self._in_force.holds(bucket):
+                if bucket is not None and self._in_force.bring_in_force(bucket):
                     return LimitState(bucket, now)
             return None
 
@@ -228,7 +228,7 @@ class Judge:
             self._decisions.give_back()
             self._in_force.adopt(now)
             bucket = self._in_force.ledger.get(identity)
-            if bucket is not None and self._in_force.holds(bucket):
+            if bucket is not None and self._in_force.bring_in_force(bucket):
                 return LimitState(bucket, now)
             return None
 
@@ -242,11 +242,13 @@ class Judge:
             checks = self._decisions.verdicts.checks
             return {"ok": checks.ok, "limited_shadow": checks.shadowed, "limited_enforced": checks.limited}
 
-    def tried(self, lent: LeasedBucketRef, admitted: int, refused: int, clients: dict[str, int], since: int, now: int) -> None:
+    def add_candidate_counts(
+        self, ref: LeasedBucketRef, admitted: int, refused: int, clients: dict[str, int], since: int, now: int
+    ) -> None:
         """A member has counted this at its part of a candidate."""
         with self._lock:
             self._in_force.adopt(now)
-            bucket = self._in_force.lent(lent, now)
+            bucket = self._in_force.leased_bucket(ref, now)
             if bucket is None or bucket.candidate is None:
                 return
             of_rule = None if bucket.effective.own_candidate else self._in_force.candidates.get(bucket.rule.name)

@@ -11,9 +11,9 @@ The naive way is to ask Redis for every message: each then costs a round trip, a
 the next 50 to 100 ms of each bucket in use, and a decision never waits for it. Both touch only what is in hand, under the judge's lock.
 
 **An outage** is any round without an answer, whatever the reason (`outages.REASONS`). From then on each gateway goes on with its
-last share (`Lease.orphan`), and tries again after RETRY_S, twice as long each time, up to MAX_RETRY_S. An outage that outlasts one round
-is logged once, and so is its end. A round that hangs (a resolver that does not answer, bytes that trickle in) is an outage too: `watch`,
-called by the loop several times a second, sees it.
+last share (`Lease.owner_lost`), and tries again after RETRY_S, twice as long each time, up to MAX_RETRY_S. An outage that outlasts one
+round is logged once, and so is its end. A round that hangs (a resolver that does not answer, bytes that trickle in) is an outage too:
+`watch`, called by the loop several times a second, sees it.
 
 **What Redis has lost** is sent to it again: the level of each bucket at this gateway's last ask, and what came in since (`_begin`). Time
 without Redis does not count, because then each gateway has used its share.
@@ -85,7 +85,7 @@ class Fleet:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         judge.make_buckets_with(BucketFactory(1, self.lease, fleet=True))
-        self.lease.orphan(time.monotonic_ns())  # until Redis has answered
+        self.lease.owner_lost(time.monotonic_ns())  # until Redis has answered
 
     # ---- on its own thread -----------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Fleet:
             try:
                 rest_s = self.round(started)
             except Exception as error:  # a fault of ours must not end the thread: that would be an outage for ever
-                self.lease.orphan(started)
+                self.lease.owner_lost(started)
                 log.failure("fleet_failed", error)
                 rest_s = MAX_RETRY_S
         with suppress(OwnerGoneError):  # the others will notice
@@ -111,10 +111,10 @@ class Fleet:
         """Ask for all that is wanted, and hand out the answers. Returns the seconds to rest after that."""
         self._begun_at = now
         try:
-            if self._lost_at != 0 or now >= self._show_at or self.lease.gone_at != 0:
+            if self._lost_at != 0 or now >= self._show_at or self.lease.owner_lost_at != 0:
                 self._count_gateways(self._timed_show(), now)
                 self._show_at = now + SHOW_NS
-            if self.lease.gone_at != 0:
+            if self.lease.owner_lost_at != 0:
                 self._found(now)
             self._ask(now)
         except OwnerGoneError as error:
@@ -190,7 +190,7 @@ class Fleet:
         self.failures[error.reason] += 1
         self._failed += 1
         self.reason, self.detail = error.reason, error.detail
-        self.lease.orphan(now)
+        self.lease.owner_lost(now)
         if self._lost_at == 0:
             self._lost_at = now
         self._judge.asks(now)  # nothing is asked now; idle buckets are taken off the list
@@ -210,16 +210,16 @@ class Fleet:
             log.event(logging.INFO, "fleet_back", fleet=self.name, redis=self.url, gateways=self.lease.members, after_s=after_s)
         self._lost_at = self._failed = 0
         self.reason = self.detail = ""
-        self.lease.adopt()
+        self.lease.owner_back()
 
     # ---- for the loop and operators --------------------------------------------------------------------------------
 
     def watch(self, now: int) -> None:
         """Called on the loop: a round that hangs is an outage, and so is a thread that has died."""
         begun_at = self._begun_at
-        if begun_at != 0 and now - begun_at > 4 * self._timeout_ns + HANGS_NS and self.lease.gone_at == 0:
+        if begun_at != 0 and now - begun_at > 4 * self._timeout_ns + HANGS_NS and self.lease.owner_lost_at == 0:
             self.reason, self.detail = "timeout", "a round does not end"
-            self.lease.orphan(now)
+            self.lease.owner_lost(now)
 
     def stop(self) -> None:
         """End the thread; a hanging one dies with the process."""
@@ -246,7 +246,7 @@ class Fleet:
         }
 
     def reachable(self) -> bool:
-        return self.lease.gone_at == 0
+        return self.lease.owner_lost_at == 0
 
     def warning(self) -> str:
         """What an outage means, and what to look at."""
@@ -260,10 +260,10 @@ class Fleet:
 
     def orphaned(self) -> int:
         """Buckets in use that go on with their last share."""
-        return len(self.lease.active) if self.lease.gone_at != 0 else 0
+        return len(self.lease.active) if self.lease.owner_lost_at != 0 else 0
 
     def __repr__(self) -> str:
-        state = f"without Redis ({self.reason})" if self.lease.gone_at != 0 else f"{self.lease.members} gateways"
+        state = f"without Redis ({self.reason})" if self.lease.owner_lost_at != 0 else f"{self.lease.members} gateways"
         return f"<Fleet {self.name!r} {state}, {self.asks} asks>"
 
 

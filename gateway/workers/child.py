@@ -152,7 +152,7 @@ class Child:
 
     def _end(self) -> None:
         self.over.set()
-        self.owner.gone(self.worker)
+        self.owner.member_left(self.worker)
         for event in self._waiting.values():
             event.set()
 
@@ -212,7 +212,7 @@ class Child:
         before = self._bucket_counters.get(bucket, NO_COUNTS)
         self._bucket_counters[bucket] = tuple(sums)
         now = now_ns()
-        own = self.judge.lent_bucket(self._leased[bucket], now)
+        own = self.judge.leased_bucket(self._leased[bucket], now)
         if own is None:
             return
         admitted, size, over, held, refused, shadow = (new - old for new, old in zip(sums, before, strict=True))
@@ -235,7 +235,7 @@ class Child:
             clients = {client: of_client - before[3].get(client, 0) for client, of_client in clients.items()}
             clients = {client: of_client for client, of_client in clients.items() if of_client > 0}
             admitted, refused = admitted - before[0], refused - before[1]
-        self.judge.tried(self._leased[bucket], admitted, refused, clients, since, now_ns())
+        self.judge.add_candidate_counts(self._leased[bucket], admitted, refused, clients, since, now_ns())
 
     def describe(self) -> dict[str, object]:
         """Its part of `GET /v1/status`."""

@@ -323,7 +323,7 @@ class Parent:
         while True:
             await trio.sleep(1.0)
             with loop:
-                self.owner.sweep(now_ns())
+                self.owner.expire(now_ns())
                 await self._gather(list(GATHERED))
                 for child in self.serving():
                     silent = time.monotonic() - child.last_heard

@@ -135,7 +135,7 @@ class Worker:
             await listen(stream, FOR_WORKERS, self.take)
             if not self.gateway.draining:
                 log.event(logging.ERROR, "parent_gone", remedy="this worker stops gracefully")
-            self.lease.orphan(now_ns())
+            self.lease.owner_lost(now_ns())
             self.gateway.drain_requested.set()
             nursery.cancel_scope.cancel()
 

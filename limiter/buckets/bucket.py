@@ -48,7 +48,7 @@ class Bucket:
         "candidate",
         "effective",
         "factory",
-        "first",
+        "first_waiting",
         "generation",
         "held",
         "last_refused_at",
@@ -74,7 +74,7 @@ class Bucket:
         self.rule = rule
         self.subject = subject  # whoever asked first; to find the rules of a bucket that nobody uses now
         self.generation = generation  # of the rule set under which it was matched last
-        self.algorithm: Algorithm = self._made(rule, now, apart=state == OVERFLOW)
+        self.algorithm: Algorithm = self._new_algorithm(rule, now, apart=state == OVERFLOW)
         self.slots = self.algorithm.slots()  # what is in flight; kept through a change of the algorithm
         self.breaker = Breaker(rule.breaker_ns())
         self.shadow = rule.mode == "shadow"
@@ -89,7 +89,7 @@ class Bucket:
         self.reported_held = 0  # of `held`, what `take_unreported` has told
         self.reported_refused = 0
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
-        self.first: Waiter | None = None  # who has waited for it longest; nobody younger passes before it
+        self.first_waiting: Waiter | None = None  # who has waited for it longest; nobody younger passes before it
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:
@@ -100,7 +100,7 @@ class Bucket:
             fill = before.fill(since)
             if isinstance(before, LeasedBucket):
                 before.replaced = True
-            self.algorithm = self._made(new, since, apart=self.state == OVERFLOW)
+            self.algorithm = self._new_algorithm(new, since, apart=self.state == OVERFLOW)
             self.algorithm.set_fill(fill, since)
             if self.slots is None:
                 self.slots = self.algorithm.slots()
@@ -119,7 +119,7 @@ class Bucket:
         self.shadow = new.mode == "shadow"
         self.generation = generation
 
-    def _made(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
+    def _new_algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
         algorithm = self.factory.algorithm(rule, now, apart=apart)
         if isinstance(algorithm, LeasedBucket):
             algorithm.bucket = self
@@ -179,7 +179,7 @@ class Bucket:
         """What the bucket is for, as text; nothing where it is for all that found no room."""
         return "" if self.state == OVERFLOW else self.effective.thing
 
-    def whose(self) -> str:
+    def owner_text(self) -> str:
         """Whose bucket it is, in words: a topic is called by its name alone, others as `connection 17` or `user shop`."""
         effective = self.effective
         per = effective.per

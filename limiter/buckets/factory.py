@@ -37,27 +37,27 @@ def is_leasable(rule: Rule) -> bool:
     return rule.algorithm == LEASABLE and rule.per != "connection" and not rule.is_cap()
 
 
-def fraction(limit: Limit, members: int) -> Limit:
+def divided_limit(limit: Limit, members: int) -> Limit:
     """A limit of 1/members, for each of them to hold alone: rates exactly, bursts and other numbers rounded down, to 1 at least."""
     messages, size = limit.messages_capacity(), limit.bytes_capacity()
     return replace(
         limit,
-        messages=divided(limit.messages, members),
-        bytes=divided(limit.bytes, members),
+        messages=divided_rate(limit.messages, members),
+        bytes=divided_rate(limit.bytes, members),
         messages_burst=max(1, messages // members) if messages else None,
         bytes_burst=max(1, size // members) if size else None,
         burst_ns=None,
-        concurrent=portion(limit.concurrent, members),
-        at_least=portion(limit.at_least, members),
-        start=portion(limit.start, members),
+        concurrent=divided_count(limit.concurrent, members),
+        at_least=divided_count(limit.at_least, members),
+        start=divided_count(limit.start, members),
     )
 
 
-def divided(rate: Rate | None, members: int) -> Rate | None:
+def divided_rate(rate: Rate | None, members: int) -> Rate | None:
     return None if rate is None else Rate(rate.amount, rate.per_ns * members)
 
 
-def portion(number: int | None, members: int) -> int | None:
+def divided_count(number: int | None, members: int) -> int | None:
     return None if number is None else max(1, number // members)
 
 
@@ -87,14 +87,14 @@ class BucketFactory:
             return rule.limit
         if is_leasable(rule) and not apart:
             return rule.limit if self.lease is not None else owner_limit(rule.limit, self.members)
-        return rule.limit if self.lease is None else fraction(rule.limit, self.members)
+        return rule.limit if self.lease is None else divided_limit(rule.limit, self.members)
 
     def candidate(self, rule: Rule) -> Limit | None:
         """The limit that the candidate of such a bucket is judged by. It has no owner: members divide it, a fleet's gateways do not."""
         limit = rule.candidate_limit()
         if limit is None or self.members == 1 or self.lease is None or rule.per == "connection":
             return limit
-        return fraction(limit, self.members)
+        return divided_limit(limit, self.members)
 
     def __repr__(self) -> str:
         part = "whole" if self.members == 1 else "owner's part" if self.lease is None else "a member's part"

@@ -188,7 +188,7 @@ class Ledger:
             bucket.state = GONE
             self._buckets.pop(bucket.effective.identity, None)
 
-    def new_rules(self, rules: RuleSet) -> None:
+    def drop_stale_overflow(self, rules: RuleSet) -> None:
         """Drop the overflow of rules, and of live changes, that are gone."""
         for identity, bucket in list(self._overflow.items()):
             if rules.rule(identity[1]) is None or (identity[2] == "override" and bucket.subject.name not in rules.overrides):

@@ -63,7 +63,7 @@ class InForce:
         self._since = now if replaced_at is None else min(now, replaced_at)  # `now` may be of a submission made before
         self.candidates.adopt(rules, self._since)
         self.tries = rules.has_candidates
-        self.ledger.new_rules(rules)
+        self.ledger.drop_stale_overflow(rules)
 
     # ---- the buckets of a key ---------------------------------------------------------------------------------------
 
@@ -124,19 +124,19 @@ class InForce:
 
     # ---- buckets that nobody has used since the rules changed -------------------------------------------------------
 
-    def holds(self, bucket: Bucket) -> bool:
+    def bring_in_force(self, bucket: Bucket) -> bool:
         """Bring `bucket` under the rules in force, if it is not; False where none holds for it any more."""
         if bucket.generation == self.generation:
             return True
         if bucket.state == OVERFLOW:
             return False
-        effective = self._same(bucket)
+        effective = self._matching_effective(bucket)
         if effective is None:
             return False
         bucket.adopt(effective, self.generation, self._since)
         return True
 
-    def _same(self, bucket: Bucket) -> Effective | None:
+    def _matching_effective(self, bucket: Bucket) -> Effective | None:
         for effective in self.rules.matched(bucket.subject):
             if effective.identity == bucket.effective.identity and effective.rule.mode != "off":
                 return effective
@@ -145,31 +145,31 @@ class InForce:
     def caps(self, listener: str) -> list[Bucket]:
         """The caps of a listener that are in use."""
         found = [self.ledger.get(place) for place in cap_identities(self.rules, listener)]
-        return [bucket for bucket in found if bucket is not None and self.holds(bucket)]
+        return [bucket for bucket in found if bucket is not None and self.bring_in_force(bucket)]
 
     # ---- buckets of which others have parts (`limiter.leases.owner`) -----------------------------------------------------
 
-    def lent(self, lent: LeasedBucketRef, now: int) -> Bucket | None:
+    def leased_bucket(self, ref: LeasedBucketRef, now: int) -> Bucket | None:
         """The owner's bucket of what members have parts of; None where no rule is for it (any more)."""
-        bucket = lent.bucket
+        bucket = ref.bucket
         if bucket is not None and bucket.state == IN_USE and bucket.generation == self.generation:
             if now - bucket.touched > TOUCH_NS:
                 self.ledger.touch(bucket, now)
             return bucket
-        lent.bucket = None
-        for effective in self.rules.matched(lent.subject):
-            if effective.identity != lent.identity or effective.rule.mode == "off":
+        ref.bucket = None
+        for effective in self.rules.matched(ref.subject):
+            if effective.identity != ref.identity or effective.rule.mode == "off":
                 continue
-            if lent.overflow:
-                lent.bucket = shared = self.ledger.overflow(effective, lent.subject, self.generation, now)
+            if ref.overflow:
+                ref.bucket = shared = self.ledger.overflow(effective, ref.subject, self.generation, now)
                 if shared.generation != self.generation:
                     shared.adopt(effective, self.generation, self._since)
             else:
-                before = self._before(lent.identity)
-                lent.bucket = self.ledger.bucket(effective, lent.subject, self.generation, self._since, now, before)
-        return lent.bucket
+                before = self._earlier_buckets(ref.identity)
+                ref.bucket = self.ledger.bucket(effective, ref.subject, self.generation, self._since, now, before)
+        return ref.bucket
 
-    def _before(self, identity: Identity) -> list[Bucket]:
+    def _earlier_buckets(self, identity: Identity) -> list[Bucket]:
         """The buckets that the same thing has drawn from under other rules: a new one begins no fuller than those."""
         if self.ledger.get(identity) is not None:
             return []

@@ -35,9 +35,9 @@ def reserve(request: Request, reservation: Reservation, buckets: list[Bucket], n
     reservation.asked_at = now
     reservation.taken = True
     for bucket in buckets:
-        first = bucket.first
+        first = bucket.first_waiting
         if first is not None and (first is reservation or first.since == reservation.since):
-            bucket.first = None
+            bucket.first_waiting = None
         if bucket.shadow and bucket.wait_ns(reservation.messages, reservation.size, now) > 0:
             bucket.refuse(0, reservation.messages, reservation.size, now)
             reservation.shadows.append(bucket)
@@ -50,11 +50,11 @@ def reserve(request: Request, reservation: Reservation, buckets: list[Bucket], n
 def wait_for(bucket: Bucket, reservation: Reservation, now: int) -> int:
     """How long until `reservation` can be taken from `bucket`; 0: now."""
     wait = bucket.wait_ns(reservation.messages, reservation.size, now)
-    first = bucket.first
+    first = bucket.first_waiting
     if first is None or first is reservation or wait >= BEHIND_NS:
         return wait
     if abs(now - first.asked_at) > GONE_NS:
-        bucket.first = None
+        bucket.first_waiting = None
         return wait
     since = reservation.since
     if since != 0 and since <= first.since:
@@ -72,7 +72,7 @@ def stand_in_line(request: Request, reservation: Reservation, buckets: list[Buck
     for bucket in buckets:
         if bucket.shadow:
             continue
-        first = bucket.first
+        first = bucket.first_waiting
         if bucket.wait_ns(reservation.messages, reservation.size, now) > 0:
             bucket.refuse(0, reservation.messages, reservation.size, now)
             wait = min(bucket.wait_ns(reservation.messages, reservation.size, now), NEVER)
@@ -81,9 +81,9 @@ def stand_in_line(request: Request, reservation: Reservation, buckets: list[Buck
                 request.bucket = bucket
                 request.rule = bucket.rule
             if first is None or first.since >= reservation.since or abs(now - first.asked_at) > GONE_NS:
-                bucket.first = reservation
+                bucket.first_waiting = reservation
         elif first is reservation:  # it could pass here and waits elsewhere: nobody is kept for its sake
-            bucket.first = None
+            bucket.first_waiting = None
 
 
 def settle(request: Request, reservation: Reservation, now: int) -> None:

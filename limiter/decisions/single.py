@@ -43,12 +43,12 @@ class Checks:
 class Verdicts:
     """Judges one request at a time, and counts."""
 
-    __slots__ = ("_in_force", "checks", "flying")
+    __slots__ = ("_in_force", "checks", "in_flight")
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self.checks = Checks()
-        self.flying: dict[str, int] = {}  # slots taken, by rule
+        self.in_flight: dict[str, int] = {}  # slots taken, by rule
 
     def judge(self, request: Request, buckets: list[Bucket], now: int) -> None:
         """Let as many of `request.count` pass as all buckets let pass."""
@@ -114,11 +114,11 @@ class Verdicts:
         if holds:
             request.flight = Flight(holds, request.passed)
             for hold in holds:
-                self.flying[hold.rule] = self.flying.get(hold.rule, 0) + hold.left
+                self.in_flight[hold.rule] = self.in_flight.get(hold.rule, 0) + hold.left
 
     def give_back(self, ending: Ending, now: int) -> None:
         """Requests in flight have ended: their slots are free."""
-        give_back(ending, now, self.flying)
+        give_back(ending, now, self.in_flight)
 
     def reserve(self, request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""

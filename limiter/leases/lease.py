@@ -27,7 +27,7 @@ class Lessee(Algorithm):
 class Lease:
     """The terms all buckets of one member share: of how many it is one, whether the owner is there; and which have something to ask."""
 
-    __slots__ = ("active", "gone_at", "members", "parted")
+    __slots__ = ("active", "members", "owner_lost_at", "parted")
 
     def __init__(self, members: int, *, parted: bool = False) -> None:
         """`parted`: some members may lose the owner while others have it, as machines do; then none goes on with more than its share."""
@@ -35,7 +35,7 @@ class Lease:
             raise ValueError(f"{members} members is less than 1")
         self.members = members  # may change: gateways come and go
         self.parted = parted
-        self.gone_at = 0  # monotonic ns since when there is no owner; 0: it is there
+        self.owner_lost_at = 0  # monotonic ns since when there is no owner; 0: it is there
         self.active: list[Lessee] = []  # used since they were settled, or in debt
 
     def asks(self, now: int) -> list[tuple[Lessee, int, int]]:
@@ -53,15 +53,15 @@ class Lease:
         self.active = kept
         return found
 
-    def orphan(self, now: int) -> None:
+    def owner_lost(self, now: int) -> None:
         """The owner is gone: go on alone."""
-        if self.gone_at == 0:
-            self.gone_at = now
+        if self.owner_lost_at == 0:
+            self.owner_lost_at = now
 
-    def adopt(self) -> None:
+    def owner_back(self) -> None:
         """The owner is back."""
-        self.gone_at = 0
+        self.owner_lost_at = 0
 
     def __repr__(self) -> str:
-        state = "orphaned" if self.gone_at else "held"
+        state = "orphaned" if self.owner_lost_at else "held"
         return f"<Lease {state} by 1 of {self.members}, {len(self.active)} active>"

@@ -19,10 +19,10 @@ has, and asks in the background for **slices**: tokens for the next moments, out
   token, where that is less) after something was refused. Nothing when nobody has asked for IDLE_NS: then it gives back what it has and only
   pays what it owes. An ask is answered before the next one is made.
 * **Short of tokens** the owner shares what there is between the members that were short lately (`LeaseOwner.grant`).
-* **The owner is gone** (`Lease.orphan`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
+* **The owner is gone** (`Lease.owner_lost`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
   limit that was used up, what it got of it in the last seconds (with a tenth divided evenly, so that nobody has nothing); of one that
   was not, that or 1/N of the limit, whichever is more. While shares are as they were the sum stays under the limit; it can never
-  be twice the limit. No burst is made by it. The next grant ends it (`Lease.adopt`). Where members may be parted from each other
+  be twice the limit. No burst is made by it. The next grant ends it (`Lease.owner_back`). Where members may be parted from each other
   (`Lease.parted`), each goes on as of a limit that was used up: then the shares of any of them are at most the limit together.
 
 What this costs: a member alone passes at once no more than its line and slice, and more of the burst only after an answer, some
@@ -79,7 +79,7 @@ class LeasedBucket(Lessee):
         """
         if self._members != self._lease.members:
             self._count_members()
-        if self._lease.gone_at != 0:
+        if self._lease.owner_lost_at != 0:
             self._refill(now)
             self.listed = -JITTER_NS < now - self._used_at < IDLE_NS
             return 0, 0
@@ -136,10 +136,10 @@ class LeasedBucket(Lessee):
     def _refill(self, now: int) -> None:
         self._asked_at = 0
         if self._messages is not None:
-            self._messages.measure(self._lease.gone_at)  # what it got once but not lately is no share of its
+            self._messages.measure(self._lease.owner_lost_at)  # what it got once but not lately is no share of its
             self._messages.refill(self._lease, now)
         if self._bytes is not None:
-            self._bytes.measure(self._lease.gone_at)
+            self._bytes.measure(self._lease.owner_lost_at)
             self._bytes.refill(self._lease, now)
 
     # ---- as any bucket ---------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class LeasedBucket(Lessee):
         self._used_at = now
         if not self.listed:
             self._use(now)
-        if self._lease.gone_at != 0:
+        if self._lease.owner_lost_at != 0:
             self._refill(now)
         tokens = self._messages
         if tokens is not None:
@@ -190,7 +190,7 @@ class LeasedBucket(Lessee):
 
     def peek_ns(self, messages: int, size: int, now: int) -> int:
         """As `wait_ns`, for one who only looks: nothing is asked of the owner for it."""
-        if self._lease.gone_at != 0:
+        if self._lease.owner_lost_at != 0:
             self._refill(now)
         wait = 0
         if self._messages is not None:
@@ -209,7 +209,7 @@ class LeasedBucket(Lessee):
 
     def is_full(self, now: int) -> bool:
         """Owes nothing. What it has in hand is lost when it is forgotten, a slice at most."""
-        if self._lease.gone_at != 0:
+        if self._lease.owner_lost_at != 0:
             self._refill(now)
         if self._messages is not None and not self._messages.is_whole():
             return False
@@ -217,7 +217,7 @@ class LeasedBucket(Lessee):
 
     def fill(self, now: int) -> float:
         """Of this member's line, not of the whole bucket."""
-        if self._lease.gone_at != 0:
+        if self._lease.owner_lost_at != 0:
             self._refill(now)
         fill = 1.0
         if self._messages is not None:

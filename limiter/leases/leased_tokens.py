@@ -21,7 +21,7 @@ WHOLE: Final = 1024  # parts in which shares are counted
 FLOOR_PARTS: Final = 10  # when the owner goes, one part in so many of a limit that is used up is divided evenly
 
 
-def line_of(capacity: int, members: int) -> int:
+def credit_line(capacity: int, members: int) -> int:
     """How many tokens of a burst each member may spend on credit."""
     return 0 if capacity == 0 else max(1, capacity // (2 * members))
 
@@ -56,7 +56,7 @@ class LeasedTokens:
         self._amount = rate.amount
         self._per_ns = rate.per_ns
         self._full = capacity * rate.per_ns
-        self._line = line_of(capacity, members) * rate.per_ns
+        self._line = credit_line(capacity, members) * rate.per_ns
         self._slice = max(rate.per_ns, SLICE_NS * rate.amount) if capacity > 0 else 0
 
     # ---- deciding --------------------------------------------------------------------------------------------------
@@ -103,11 +103,11 @@ class LeasedTokens:
         missing = self.missing(cost)
         if missing == 0:
             return 0
-        if lease.gone_at == 0 and not self._short:
+        if lease.owner_lost_at == 0 and not self._short:
             return ROUND_NS
         share = self.alone(lease)
         wait = -((self._rest - missing * WHOLE) // (self._amount * share))
-        return max(1, wait + self._last - now) if lease.gone_at else max(wait, ROUND_NS)
+        return max(1, wait + self._last - now) if lease.owner_lost_at else max(wait, ROUND_NS)
 
     def full_in_ns(self) -> int:
         """The earliest that it could owe nothing: all of the rate comes here."""
@@ -180,7 +180,7 @@ class LeasedTokens:
 
     def refill(self, lease: Lease, now: int) -> None:
         """While there is no owner: up to owing nothing, at its share of the rate."""
-        begun = max(self._last, lease.gone_at)
+        begun = max(self._last, lease.owner_lost_at)
         elapsed = now - begun
         if elapsed > 0:
             if self._level < 0:

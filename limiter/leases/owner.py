@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
-from limiter.leases.leased_tokens import line_of
+from limiter.leases.leased_tokens import credit_line
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -24,8 +24,8 @@ def owner_limit(limit: Limit, members: int) -> Limit:
     messages, size = limit.messages_capacity(), limit.bytes_capacity()
     return replace(
         limit,
-        messages_burst=max(1, messages - members * line_of(messages, members)) if messages else None,
-        bytes_burst=max(1, size - members * line_of(size, members)) if size else None,
+        messages_burst=max(1, messages - members * credit_line(messages, members)) if messages else None,
+        bytes_burst=max(1, size - members * credit_line(size, members)) if size else None,
         burst_ns=None,
     )
 
@@ -47,10 +47,10 @@ class LeaseOwner:
         others = self._others(name, member, now)
         got_messages = got_size = 0
         if messages > 0:
-            got_messages = part(algorithm.available(MANY_TOKENS, 1, 0, now), messages, others)
+            got_messages = equal_part(algorithm.available(MANY_TOKENS, 1, 0, now), messages, others)
             algorithm.take(got_messages, 1, 0)
         if size > 0:
-            got_size = part(algorithm.available(MANY_TOKENS, 0, 1, now), size, others)
+            got_size = equal_part(algorithm.available(MANY_TOKENS, 0, 1, now), size, others)
             algorithm.take(got_size, 0, 1)
         if got_messages < messages or got_size < size:
             self._short.setdefault(name, {})[member] = now
@@ -76,12 +76,12 @@ class LeaseOwner:
         if short is not None and short.pop(member, 0) and not short:
             del self._short[name]
 
-    def gone(self, member: int) -> None:
+    def member_left(self, member: int) -> None:
         """A member has ended: what it wanted no longer counts."""
         for name in list(self._short):
             self._forget(name, member)
 
-    def sweep(self, now: int) -> None:
+    def expire(self, now: int) -> None:
         """Forget who is short no more. Call it once in a while, for buckets that nobody asks for any more."""
         for name in list(self._short):
             self._others(name, -1, now)
@@ -90,6 +90,6 @@ class LeaseOwner:
         return f"<LeaseOwner granted={self.granted} refused={self.refused} short={len(self._short)}>"
 
 
-def part(there: int, wanted: int, others: int) -> int:
+def equal_part(there: int, wanted: int, others: int) -> int:
     """Of what is there, what one member gets while so many others are short too: an equal part, and at least one token."""
     return min(wanted, max(min(1, there), there // (1 + others)))

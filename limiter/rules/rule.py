@@ -11,7 +11,15 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.fit import COUNTING, MAX_CONCURRENT, RATE_ALGORITHMS, has_burst, misfit, misfit_in_flight, misfit_lag
+from limiter.algorithms.setting_errors import (
+    COUNTING,
+    MAX_CONCURRENT,
+    RATE_ALGORITHMS,
+    has_burst,
+    in_flight_setting_error,
+    lag_setting_error,
+    setting_error,
+)
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.patterns import IPV6_BITS, Addresses
@@ -197,16 +205,16 @@ class Rule:
         if self.routing_key_words is not None:
             check_words(self.routing_key_words, self.per, spoken)
         check_reply(self.reply, self.match.spoken())
-        nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # `misfit_in_flight` checks those
+        nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # `in_flight_setting_error` checks those
         if nothing and self.mode != "off" and self.weight == 1 and not self.protected:
             raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt the messages it matches")
         if self.candidate is not None:
             check_candidate(self.candidate, self.algorithm)
-        unfit = misfit(self.algorithm, self.limit, self.open_for_ns, self.candidate)
+        unfit = setting_error(self.algorithm, self.limit, self.open_for_ns, self.candidate)
         if unfit is None and (self.mode != "off" or self.limit.concurrent is not None):
-            unfit = misfit_in_flight(self.algorithm, self.limit, self.match.operation)
+            unfit = in_flight_setting_error(self.algorithm, self.limit, self.match.operation)
         if unfit is None:
-            unfit = misfit_lag(self.algorithm, self.limit, self.per, self.match.spoken(), self.match.operation)
+            unfit = lag_setting_error(self.algorithm, self.limit, self.per, self.match.spoken(), self.match.operation)
         if unfit is not None:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)

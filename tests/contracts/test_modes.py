@@ -11,7 +11,7 @@ import pytest
 from pamqp import commands
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.fit import has_burst
+from limiter.algorithms.setting_errors import has_burst
 from limiter.judge import Judge, LimitState
 from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.rules.rule import ACTIONS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fills import UNIT, messages_of
-from limiter.algorithms.fit import RATE_ALGORITHMS
+from limiter.algorithms.setting_errors import RATE_ALGORITHMS
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.rules.rule import Rule
 from support.algorithms import RATES, tokens

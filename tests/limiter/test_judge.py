@@ -96,7 +96,7 @@ def test_the_rule_named_is_the_one_that_makes_wait_longest() -> None:
     assert refused.rule is not None
     assert (refused.rule.name, refused.wait_ns) == ("clients", 10 * SECOND)
     assert refused.bucket is not None
-    assert refused.bucket.whose() == "client 10.0.0.1"
+    assert refused.bucket.owner_text() == "client 10.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_refusal_names_whose_bucket_was_empty(per: str, whose: str) -> None:
     name = orders(routing_key=b"order.1")
     refused = ask(judge, judge.key(origin, b"raw", name), BEGIN, count=2)
     assert refused.bucket is not None
-    assert refused.bucket.whose() == whose
+    assert refused.bucket.owner_text() == whose
 
 
 def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
@@ -121,7 +121,7 @@ def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
         origin = judge.origin("rocketmq", "tcp", "10.0.0.1", user)
         refused = ask(judge, judge.key(origin, b"raw", rocketmq_topic(b"orders")), BEGIN, count=2)
         assert refused.bucket is not None
-        assert refused.bucket.whose() == whose
+        assert refused.bucket.owner_text() == whose
 
 
 def test_what_no_rule_matches_passes() -> None:

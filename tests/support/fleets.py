@@ -30,7 +30,7 @@ class Member:
         self.judge = Judge(RuleSet(rules), 1000)
         self.owner = RedisOwner(settings, name, clock_us(now))
         self.fleet = Fleet(settings, self.judge, name, self.owner)
-        self.fleet.lease.gone_at = now
+        self.fleet.lease.owner_lost_at = now
         self.keys: dict[str, Key] = {}
         self.admitted = 0
         self.next_round = now
@@ -68,7 +68,7 @@ class FleetWorld:
             if self.now >= member.next_round:
                 member.owner.clock_us = clock_us(self.now)
                 rest_s = member.fleet.round(self.now)
-                member.next_round = self.now + (ROUND_MS * MS if member.fleet.lease.gone_at == 0 else int(rest_s * 1e9))
+                member.next_round = self.now + (ROUND_MS * MS if member.fleet.lease.owner_lost_at == 0 else int(rest_s * 1e9))
         return passed
 
     def run(self, milliseconds: int, offers: Sequence[int], topic: str = "orders") -> int:

@@ -103,9 +103,9 @@ def over_limit(part: Part) -> str:
         over = f" is over its {what} of {format_limit(rule.limit, ' and ')}{of_rule}"
     wait = f", wait {-(-part.wait_ns // 1_000_000)} ms" if part.wait_ns < NEVER else ", nothing passes"
     room = MAX_TEXT_BYTES - len(RATE_LIMITED) - len(over.encode()) - len(wait)
-    if bucket is None or bucket.whose() == topic or is_cap(bucket):
+    if bucket is None or bucket.owner_text() == topic or is_cap(bucket):
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
-    whose = cut(bucket.whose(), MAX_NAME_BYTES)
+    whose = cut(bucket.owner_text(), MAX_NAME_BYTES)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
 
 

@@ -202,7 +202,7 @@ class RocketmqConversation(Conversation):
         key = part.key
         assert key is not None
         rule = "" if part.rule is None else part.rule.name
-        whose = key.text if part.bucket is None else part.bucket.whose()
+        whose = key.text if part.bucket is None else part.bucket.owner_text()
         self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
         if not part.complete:
             self.pending_reply = b""

@@ -184,7 +184,7 @@ def test_it_recovers_by_itself_and_gives_no_fresh_burst(world: World, own_server
         for member in gateways.members:
             member.next_round = gateways.now  # else those that come back first have the limit beside the shares of the others
         assert gateways.run(5000, [2, 2, 2]) == pytest.approx(5000, rel=0.02)
-    assert [member.fleet.lease.gone_at for member in gateways.members] == [0, 0, 0]
+    assert [member.fleet.lease.owner_lost_at for member in gateways.members] == [0, 0, 0]
     assert gateways.run(5000, [2, 2, 2]) == pytest.approx(5000, rel=0.02)
     assert sorted(record.message for record in caplog.records) == ["fleet_back"] * 3 + ["fleet_lost"] * 3
 
@@ -252,7 +252,7 @@ def test_who_starts_without_redis_reckons_with_as_many_as_it_is_told() -> None:
     judges = [Judge(RuleSet((limited(1000, open_for_ns=0),)), 10) for _ in range(3)]
     settings = replace(fleet_settings("redis://127.0.0.1:1/0"), gateways=3)
     for n, judge in enumerate(judges):
-        Fleet(settings, judge, f"gateway-{n}").lease.gone_at = START
+        Fleet(settings, judge, f"gateway-{n}").lease.owner_lost_at = START
     keys = [key_of(judge, "orders") for judge in judges]
     passed = sum(ask(judge, key, START + n * MS, 5).passed for n in range(5000) for judge, key in zip(judges, keys, strict=True))
     assert 0.9 * 5000 <= int(passed) <= 5000 + 500
@@ -287,7 +287,7 @@ def test_made_up_topics_in_an_outage_take_no_memory_for_good(world: World, own_s
 
 def test_a_round_that_hangs_is_an_outage() -> None:
     fleet = Fleet(fleet_settings("redis://127.0.0.1:1/0"), Judge(RuleSet((limited(1),)), 10), "a")
-    fleet.lease.adopt()
+    fleet.lease.owner_back()
     fleet._begun_at = START
     fleet.watch(START + 100 * MS)
     assert fleet.describe(START)["reachable"] is True
@@ -302,7 +302,7 @@ def test_the_thread_starts_asks_and_stops(redis_server: RedisServer) -> None:
     fleet.start()
     thread = fleet._thread
     assert thread is not None
-    while fleet.lease.gone_at != 0:
+    while fleet.lease.owner_lost_at != 0:
         thread.join(0.005)
     fleet.stop()
     assert not thread.is_alive()

@@ -67,7 +67,7 @@ class Twice:
 
 
 def verdict(request: Request) -> tuple[object, ...]:
-    named = None if request.rule is None or request.bucket is None else (request.rule.name, request.bucket.whose())
+    named = None if request.rule is None or request.bucket is None else (request.rule.name, request.bucket.owner_text())
     return request.passed, request.wait_ns, named, request.shadow_refused, request.bypassed
 
 

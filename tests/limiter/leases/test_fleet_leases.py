@@ -76,7 +76,7 @@ def test_who_had_all_of_it_goes_on_with_nine_tenths_where_members_may_be_parted(
         now += MS
         if now // MS % 20 == 0:
             grant_all(leased, lease, now)
-    lease.orphan(now)
+    lease.owner_lost(now)
     assert passed_alone(lease, leased, now) == pytest.approx(4 * per_second, abs=200)
 
 
@@ -92,13 +92,13 @@ def test_what_a_member_got_once_is_no_share_of_it_later() -> None:
     for _ in range(20):
         now += IDLE_NS
         grant_all(leased, lease, now)
-    lease.orphan(now)
+    lease.owner_lost(now)
     assert passed_alone(lease, leased, now) == pytest.approx(125 + 4 * 25, abs=15)  # its line, and a tenth of a quarter
 
 
 def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
     lease = Lease(2)
-    lease.orphan(START)
+    lease.owner_lost(START)
     buckets = [LeasedBucket(messages(10), START, lease) for _ in range(50)]
     for bucket in buckets:
         bucket.available(1, 1, 0, START)

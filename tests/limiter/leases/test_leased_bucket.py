@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.buckets.factory import BucketFactory, fraction
+from limiter.buckets.factory import BucketFactory, divided_limit
 from limiter.leases.lease import Lease, Lessee
 from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, LeasedBucket
-from limiter.leases.leased_tokens import SLICE_NS, line_of
+from limiter.leases.leased_tokens import SLICE_NS, credit_line
 from limiter.leases.owner import LeaseOwner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from support.asking import RuleSet, ask, judge_of, key_of, per_topic
@@ -66,7 +66,7 @@ class World:
     def kill(self, member: int) -> None:
         """It is replaced by one that knows nothing; answers on their way to it are lost."""
         self.post = [entry for entry in self.post if entry[1] != member]
-        self.owner.gone(member)
+        self.owner.member_left(member)
         self.leases[member] = Lease(self.members)
         self.leased[member] = LeasedBucket(self.limit, self.now, self.leases[member])
 
@@ -85,11 +85,11 @@ def test_first_message_of_a_fresh_key_passes_without_the_owner() -> None:
 
 @pytest.mark.parametrize(("burst", "members"), [(1000, 2), (1000, 4), (999, 7), (10, 2), (8, 4)])
 def test_lines_and_the_owners_part_make_up_the_burst(burst: int, members: int) -> None:
-    assert owner_limit(messages(500, burst), members).messages_burst == burst - members * line_of(burst, members)
+    assert owner_limit(messages(500, burst), members).messages_burst == burst - members * credit_line(burst, members)
 
 
 def test_burst_of_one_gives_every_member_one_token() -> None:
-    assert [line_of(1, 4), owner_limit(messages(1, 1), 4).messages_burst] == [1, 1]
+    assert [credit_line(1, 4), owner_limit(messages(1, 1), 4).messages_burst] == [1, 1]
 
 
 def test_limit_of_zero_admits_nothing_and_asks_for_nothing() -> None:
@@ -183,7 +183,7 @@ def test_change_keeps_debts_in_proportion() -> None:
 
 
 def test_fraction_divides_rates_exactly() -> None:
-    assert fraction(Limit(messages=Rate(10), bytes=Rate(1000)), 3) == Limit(
+    assert divided_limit(Limit(messages=Rate(10), bytes=Rate(1000)), 3) == Limit(
         messages=Rate(10, 3 * SECOND), bytes=Rate(1000, 3 * SECOND), messages_burst=3, bytes_burst=333
     )
 
@@ -208,7 +208,7 @@ def test_owner_forgets_who_was_short() -> None:
     owner = LeaseOwner()
     bucket = TokenBucket(messages(1000, 100), START)
     owner.grant("k", bucket, 0, 400, 0, START)
-    owner.sweep(START + SECOND)
+    owner.expire(START + SECOND)
     assert repr(owner) == "<LeaseOwner granted=0 refused=1 short=0>"
 
 
@@ -229,7 +229,7 @@ def test_sum_over_members_never_exceeds_burst_and_rate(
 ) -> None:
     """In every window that begins with a step: at most burst + rate * T, and a token for each member whose line is rounded up."""
     world = World(messages(rate, burst), members, every, late)
-    most = max(burst, 1 + members * line_of(burst, members))
+    most = max(burst, 1 + members * credit_line(burst, members))
     lowest = 0  # of admitted - rate * T, over all beginnings of windows
     for milliseconds, offers in schedule:
         for _ in range(milliseconds):
@@ -284,7 +284,7 @@ def test_member_that_ends_takes_a_slice_and_a_debt_at_most() -> None:
     for _ in range(10):
         admitted += world.run(500, [2, 2])
         world.kill(0)
-    slice_, line = 1000 * SLICE_NS // SECOND, line_of(1000, 2)
+    slice_, line = 1000 * SLICE_NS // SECOND, credit_line(1000, 2)
     assert 5000 - 10 * slice_ <= admitted <= 5000 + 10 * line + 1
 
 
@@ -299,7 +299,7 @@ def test_without_its_owner_each_keeps_its_last_share() -> None:
     held = [now - then for now, then in zip(world.admitted, before, strict=True)]
     world.cut = True
     for lease in world.leases:
-        lease.orphan(world.now)
+        lease.owner_lost(world.now)
     world.run(1000, [5, 1])  # what they had in hand is used up
     before = list(world.admitted)
     alone = world.run(4000, [5, 1])
@@ -313,7 +313,7 @@ def test_losing_the_owner_gives_no_burst() -> None:
     world.run(4000, [5, 5])
     world.cut = True
     for lease in world.leases:
-        lease.orphan(world.now)
+        lease.owner_lost(world.now)
     in_hand = 2 * 1000 * SLICE_NS // SECOND
     assert world.run(100, [50, 50]) <= in_hand + 100
 
@@ -322,7 +322,7 @@ def test_idle_member_that_loses_its_owner_has_an_even_share() -> None:
     world = World(messages(1000), 4)
     world.run(1000, [0, 0, 0, 0])
     for lease in world.leases:
-        lease.orphan(world.now)
+        lease.owner_lost(world.now)
     world.cut = True
     world.run(1000, [2, 0, 0, 0])
     assert world.run(4000, [2, 0, 0, 0]) == pytest.approx(1000, rel=0.02)
@@ -331,7 +331,7 @@ def test_idle_member_that_loses_its_owner_has_an_even_share() -> None:
 def test_wait_is_exact_without_an_owner() -> None:
     lease = Lease(2)
     leased = LeasedBucket(messages(1000, 1000), START, lease)
-    lease.orphan(START)
+    lease.owner_lost(START)
     leased.take(leased.available(250, 1, 0, START), 1, 0)
     wait = leased.wait_ns(3, 0, START)
     assert [leased.available(1, 3, 0, START + wait - 1), leased.available(1, 3, 0, START + wait)] == [0, 1]
@@ -342,10 +342,10 @@ def test_sum_recovers_when_the_owner_is_back() -> None:
     world.run(3000, [5, 5])
     world.cut = True
     for lease in world.leases:
-        lease.orphan(world.now)
+        lease.owner_lost(world.now)
     world.run(3000, [5, 5])
     world.cut = False
     for lease in world.leases:
-        lease.adopt()
+        lease.owner_back()
     world.run(2000, [5, 5])  # the owner's bucket has filled meanwhile: that burst is given once
     assert world.run(5000, [5, 5]) == pytest.approx(5000, rel=0.02)

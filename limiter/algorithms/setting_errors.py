@@ -28,7 +28,7 @@ def has_burst(algorithm: str) -> bool:
     return algorithm != "pacing"
 
 
-def misfit(algorithm: str, limit: Limit, open_for_ns: int | None, candidate: LimitChange | None) -> tuple[str, str] | None:
+def setting_error(algorithm: str, limit: Limit, open_for_ns: int | None, candidate: LimitChange | None) -> tuple[str, str] | None:
     """The first field that does not fit, and why, with the way out; None: all fits."""
     if not has_burst(algorithm):
         if names_burst(limit):
@@ -45,7 +45,7 @@ def misfit(algorithm: str, limit: Limit, open_for_ns: int | None, candidate: Lim
     return None
 
 
-def misfit_lag(algorithm: str, limit: Limit, per: str, protocol: str | None, operation: str | None) -> tuple[str, str] | None:
+def lag_setting_error(algorithm: str, limit: Limit, per: str, protocol: str | None, operation: str | None) -> tuple[str, str] | None:
     """The same for what is said, or is to be said, of the backlog that a limit follows."""
     lag = limit.lag
     if algorithm != "lag":
@@ -73,7 +73,7 @@ def misfit_lag(algorithm: str, limit: Limit, per: str, protocol: str | None, ope
     return None
 
 
-def misfit_in_flight(algorithm: str, limit: Limit, operation: str | None) -> tuple[str, str] | None:
+def in_flight_setting_error(algorithm: str, limit: Limit, operation: str | None) -> tuple[str, str] | None:
     """The same for what is said, or is to be said, of requests in flight."""
     concurrent = limit.concurrent
     if algorithm not in COUNTING:
