@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from admin.store import Store
     from gateway.settings.types import Admin
 
-AGAIN_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess
+RETRY_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess
 
 
 async def serve_admin(
@@ -48,4 +48,4 @@ async def serve_admin(
             if not up:
                 raise
             loop.fail(error)
-        await trio.sleep(AGAIN_S)
+        await trio.sleep(RETRY_S)

@@ -120,13 +120,13 @@ async def test_a_view_and_a_change_are_answered_and_never_reach_the_broker() -> 
         assert talk.forwarded() == []
 
 
-async def test_what_could_not_be_changed_is_said() -> None:
+async def test_a_change_that_failed_is_answered_with_its_reason() -> None:
     async with console() as talk:
         talk.service.why = "no space left on device"
         assert await talk.ask(change()) == [(1, 1, "no space left on device", b"")]
 
 
-async def test_a_request_that_says_nothing_sensible_is_answered_with_why_and_noted() -> None:
+async def test_a_senseless_request_is_answered_with_the_reason_and_noted() -> None:
     async with console() as talk:
         ((_, code, remark, _),) = await talk.ask(change(rate="NaN"))
         assert (code, "is no number" in remark) == (1, True)
@@ -134,7 +134,7 @@ async def test_a_request_that_says_nothing_sensible_is_answered_with_why_and_not
 
 
 @pytest.mark.parametrize("request_", [view(), change()], ids=["view", "change"])
-async def test_who_may_not_is_told_so(request_: bytes) -> None:
+async def test_a_client_without_permission_is_refused(request_: bytes) -> None:
     async with console(Permission(("192.168.0.0/16",), (), False)) as talk:
         why = "10.0.0.7 is not in this listener's remote_admin.allow"
         assert await talk.ask(request_) == [(1, 16, why, b"")]
@@ -202,7 +202,7 @@ async def test_the_rest_of_the_connection_goes_on_meanwhile() -> None:
         assert answers(rest[len(answer) - 9 :]) == [(7, 0, "", VIEWED)]
 
 
-async def test_nobody_is_answered_who_does_not_wait() -> None:
+async def test_a_one_way_request_has_no_answer() -> None:
     async with console() as talk:
         assert await talk.ask(change(one_way=True)) == []
         assert len(talk.service.told) == 1
@@ -220,7 +220,7 @@ async def test_a_drain_waits_for_what_is_under_way() -> None:
         assert session.drained(talk.wires.now() + 60_000_000_000, 0)
 
 
-async def test_too_many_are_answered_at_once_that_the_gateway_is_busy() -> None:
+async def test_beyond_the_queue_requests_are_answered_at_once_that_the_gateway_is_busy() -> None:
     async with console() as talk:
         talk.service.open = trio.Event()
         got = await talk.ask(*(view(opaque=number) for number in range(MAX_QUEUED + 10)))
@@ -232,7 +232,7 @@ async def test_too_many_are_answered_at_once_that_the_gateway_is_busy() -> None:
         assert {code for _, code, _, _ in rest} == {0}
 
 
-async def test_strangers_leave_room_for_those_who_may() -> None:
+async def test_requests_without_permission_leave_room_for_those_with_it() -> None:
     async with console() as talk:
         talk.service.open = trio.Event()
         await talk.ask(view(opaque=1))  # under way: the others wait for it

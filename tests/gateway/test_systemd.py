@@ -77,7 +77,7 @@ def test_systemds_socket_for_a_port_alone_is_that_of_any_address() -> None:
         assert inheritance.at(("::", six.getsockname()[1])) is six
 
 
-def test_what_is_for_another_process_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_sockets_for_another_process_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     environ = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "rabbit"}
     assert repr(systemd.inherit(environ)) == "<Inheritance 0 left: >"
     assert environ == {}
@@ -88,7 +88,7 @@ def test_what_is_for_another_process_is_left_alone(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("kind", ["udp", "connected", "file"])
-def test_what_is_not_a_listening_socket_is_named_and_left(
+def test_a_descriptor_that_is_no_listening_socket_is_named_and_left(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as connected:

@@ -42,7 +42,7 @@ def confirm(flow: BrokerFlow, seconds: float, times: int = MIN_SAMPLES) -> None:
 # ---- what it shows -----------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_shows_nothing_is_not_overloaded() -> None:
+def test_a_broker_without_a_sign_of_load_is_not_overloaded() -> None:
     load = BrokerLoad(BrokerFlow(), REASONS)
     assert [load.reason(BEGIN + tick * TICK) for tick in range(3)] == ["", "", ""]
 
@@ -97,17 +97,17 @@ def test_confirms_that_vary_or_are_quick_anyway_are_not_slow(quick: float, slow:
     assert slow_after(quick, slow) == []
 
 
-def test_nothing_is_said_before_it_is_known_what_is_usual() -> None:
+def test_slowness_is_not_reported_before_the_usual_pace_is_known() -> None:
     assert slow_after(0.01, 0.1, seconds=int(LEARN_S) - 6) == []
 
 
-def test_few_confirms_say_nothing() -> None:
+def test_few_confirms_are_no_sign() -> None:
     pace = ConfirmPace()
     assert pace.is_slow(MIN_SAMPLES - 1, 1.0, 1.0) is None
     assert pace.is_slow(MIN_SAMPLES, 1.0, 1.0) is False
 
 
-def test_a_broker_that_is_slow_for_good_is_taken_for_what_it_is() -> None:
+def test_a_broker_that_is_slow_for_good_is_not_overloaded() -> None:
     pace = ConfirmPace()
     count, total = 0, 0.0
     said = []
@@ -184,7 +184,7 @@ def test_a_reload_that_takes_adapt_away_makes_the_cap_whole() -> None:
     assert gate.cap()["now"] == "1000/s"
 
 
-def test_what_was_shown_before_a_rule_asked_for_it_does_not_count() -> None:
+def test_signs_of_load_before_a_rule_adapts_do_not_count() -> None:
     gate = Gate(cap(None))
     gate.flow.busy = {"overload": 3}
     gate.tick()
@@ -225,7 +225,7 @@ def standalone(tmp_path: Path) -> Iterator[Standalone]:
         store.close()
 
 
-def test_a_busy_answer_of_the_broker_is_seen_in_the_next_tick_by_all_who_look(standalone: Standalone) -> None:
+def test_a_busy_answer_of_the_broker_shows_everywhere_after_the_next_tick(standalone: Standalone) -> None:
     standalone.gateway.listening["rocket"].config.flow.busy["overload"] = 0
     periodic_tasks.tick(standalone.gateway)
     standalone.gateway.listening["rocket"].config.flow.busy["overload"] = 3

@@ -47,7 +47,7 @@ async def test_one_connection_serves_many_looks_and_heartbeats_and_alarms_are_pa
         (b"\x01\0\x01\x7f\0\0\0", "announced a frame of"),
     ],
 )
-async def test_what_is_not_the_answer_ends_the_connection_with_the_reason(brokers: list[Broker], said: object, words: str) -> None:
+async def test_an_unexpected_answer_ends_the_connection_with_the_reason(brokers: list[Broker], said: object, words: str) -> None:
     one = source(brokers, [said])  # type: ignore[list-item]
     with pytest.raises(BacklogError, match=words):
         await one.backlog("", LAG)

@@ -79,7 +79,7 @@ async def test_while_the_broker_cannot_be_asked_the_last_rate_holds_and_it_is_sa
 
 
 @pytest.mark.parametrize(("listener", "login", "why"), [(False, True, "not open any more"), (True, False, NO_LOGIN)])
-async def test_what_cannot_be_asked_at_all_goes_at_its_fastest_and_says_why(
+async def test_a_limit_whose_broker_cannot_be_asked_keeps_its_highest_rate_and_the_log_says_why(
     brokers: list[Broker], listener: bool, login: bool, why: str
 ) -> None:
     judge = used()

@@ -28,7 +28,7 @@ def test_the_request_names_group_and_topic() -> None:
     assert (header["code"], header["opaque"], header["extFields"]) == (208, 7, {"consumerGroup": "billing", "topic": "orders"})
 
 
-def test_what_waits_is_summed_over_the_queues_and_a_queue_never_read_has_taken_nothing() -> None:
+def test_waiting_messages_are_summed_over_the_queues_and_a_queue_never_read_has_taken_nothing() -> None:
     assert read_answer(frame(BODY), 7) == Backlog(waiting=60, taken=100)
 
 
@@ -37,7 +37,7 @@ def test_offsets_ahead_of_the_queue_are_no_negative_backlog() -> None:
 
 
 @pytest.mark.parametrize("header", [{"opaque": 8}, {"flag": 0}])
-def test_what_answers_something_else_is_passed_over(header: dict[str, object]) -> None:
+def test_an_answer_to_another_request_is_passed_over(header: dict[str, object]) -> None:
     assert read_answer(frame(BODY, **header), 7) is None
 
 
@@ -50,6 +50,6 @@ def test_what_answers_something_else_is_passed_over(header: dict[str, object]) -
         ((5).to_bytes(4, "big") + b"{nope", "not understood"),
     ],
 )
-def test_what_cannot_be_told_says_why(answer: bytes, words: str) -> None:
+def test_a_backlog_that_cannot_be_told_has_a_reason(answer: bytes, words: str) -> None:
     with pytest.raises(BacklogError, match=words):
         read_answer(answer, 7)

@@ -80,7 +80,7 @@ def test_no_more_than_the_burst_at_once(world: World) -> None:
     assert 0.9 * 1300 <= gateways.run(1000, [10, 10, 10]) <= 1300
 
 
-def test_who_needs_little_gets_it_beside_who_floods(world: World) -> None:
+def test_a_gateway_that_needs_little_gets_it_beside_one_that_floods(world: World) -> None:
     """A gateway that is offered a tenth of the limit, and two that are offered three times the limit each."""
     gateways = world(3, limited(1000, open_for_ns=0))
     gateways.run(2000, [1, 3, 3])
@@ -120,7 +120,7 @@ def test_another_fleet_of_the_same_redis_shares_nothing(world: World) -> None:
     assert one.run(3000, [1]) + other.run(3000, [1]) > 1.5 * 1500
 
 
-def test_gateways_find_each_other_and_miss_who_has_left(world: World) -> None:
+def test_gateways_find_each_other_and_notice_one_that_has_left(world: World) -> None:
     gateways = world(3, limited(100))
     assert [member.fleet.lease.members for member in gateways.members] == [3, 3, 3]
     gateways.members[2].owner.show(leave=True)
@@ -131,7 +131,7 @@ def test_gateways_find_each_other_and_miss_who_has_left(world: World) -> None:
     assert [member.fleet.lease.members for member in gateways.members] == [2, 2]
 
 
-def test_what_is_idle_is_asked_for_no_more(world: World) -> None:
+def test_an_idle_bucket_is_not_asked_for_any_more(world: World) -> None:
     gateways = world(2, limited(1000))
     gateways.run(500, [1, 1])
     gateways.run(500, [0, 0])
@@ -248,7 +248,7 @@ def test_a_half_without_redis_and_a_half_with_it_admit_twice_the_limit_at_the_mo
     assert gateways.run(4000, [3] * 4) <= 2 * 4000
 
 
-def test_who_starts_without_redis_reckons_with_as_many_as_it_is_told() -> None:
+def test_a_gateway_that_starts_without_redis_assumes_the_configured_number() -> None:
     judges = [Judge(RuleSet((limited(1000, open_for_ns=0),)), 10) for _ in range(3)]
     settings = replace(fleet_settings("redis://127.0.0.1:1/0"), gateways=3)
     for n, judge in enumerate(judges):
@@ -312,7 +312,7 @@ def test_the_thread_starts_asks_and_stops(redis_server: RedisServer) -> None:
 # ---- what operators see -----------------------------------------------------------------------------------------------
 
 
-def test_an_outage_is_told_with_its_reason_and_the_way_it_goes_on(world: World, own_server: RedisServer) -> None:
+def test_an_outage_is_logged_with_its_reason_and_its_consequence(world: World, own_server: RedisServer) -> None:
     gateways = world(1, limited(1000), server=own_server)
     fleet = gateways.members[0].fleet
     gateways.run(1000, [1])

@@ -77,7 +77,7 @@ def test_a_slot_that_moves_costs_a_round(nodes: list[RedisServer]) -> None:
     owner.close()
 
 
-def test_who_is_not_told_that_it_is_a_cluster_says_so(nodes: list[RedisServer]) -> None:
+def test_a_client_that_does_not_know_of_the_cluster_says_so(nodes: list[RedisServer]) -> None:
     owner = owner_of(nodes[0], cluster=False)
     with pytest.raises(OwnerGoneError, match=r"set fleet\.redis\.cluster: true"):
         owner.ask([ask_for(topic) for topic in TOPICS])

@@ -92,7 +92,7 @@ def test_a_server_that_was_restarted_is_found_again(own_server: RedisServer, own
     assert owner.ask([ask_for("a", 60, begin=(40, 0))]) == [Slice(40, 0, 0, 0)]
 
 
-def test_one_that_hangs_is_a_timeout_and_what_it_says_late_is_never_read(
+def test_a_server_that_hangs_is_a_timeout_and_its_late_answer_is_never_read(
     own_server: RedisServer, owner_of: Callable[..., RedisOwner]
 ) -> None:
     owner = owner_of(fleet_settings(own_server.url, timeout_ms=30))
@@ -106,7 +106,7 @@ def test_one_that_hangs_is_a_timeout_and_what_it_says_late_is_never_read(
     assert owner.ask([ask_for("c", 7)]) == [Slice(7, 0, 93, 0)]
 
 
-def test_a_slow_one_is_a_timeout(own_server: RedisServer, owner_of: Callable[..., RedisOwner]) -> None:
+def test_a_slow_server_is_a_timeout(own_server: RedisServer, owner_of: Callable[..., RedisOwner]) -> None:
     """Every answer comes after 300 ms."""
     owner = owner_of(fleet_settings(own_server.url, timeout_ms=30))
     owner.ask([ask_for("a", 1)])
@@ -119,7 +119,7 @@ def test_a_slow_one_is_a_timeout(own_server: RedisServer, owner_of: Callable[...
     assert owner.ask([ask_for("b", 1)])[0].messages == 1
 
 
-def test_a_full_one_says_so(own_server: RedisServer, owner_of: Callable[..., RedisOwner]) -> None:
+def test_a_server_out_of_memory_is_full(own_server: RedisServer, owner_of: Callable[..., RedisOwner]) -> None:
     owner = owner_of(own_server.url)
     own_server.fill_up()
     assert reason(owner) == "full"
@@ -164,7 +164,7 @@ def test_a_replica_is_not_ready(tmp_path: Path, own_server: RedisServer, owner_o
         assert reason(owner_of(replica.url)) == "not_ready"
 
 
-def test_a_name_that_is_none_is_unreachable(owner_of: Callable[..., RedisOwner]) -> None:
+def test_a_host_name_that_does_not_resolve_is_unreachable(owner_of: Callable[..., RedisOwner]) -> None:
     assert reason(owner_of("redis://redis.invalid:6379/0")) == "unreachable"
 
 
@@ -177,7 +177,7 @@ def test_a_name_that_is_none_is_unreachable(owner_of: Callable[..., RedisOwner])
         b"*4\r\n$1\r\n1\r\n:0\r\n:0\r\n:0\r\n" * 9, b"*1\r\n" * 2000, bytes(range(256)) + b"\r\n",
     ],
 )  # fmt: skip
-def test_nonsense_is_as_good_as_gone(answer: bytes, owner_of: Callable[..., RedisOwner]) -> None:
+def test_nonsense_is_an_outage(answer: bytes, owner_of: Callable[..., RedisOwner]) -> None:
     """Whatever is said instead: one error that the caller knows, and no grant."""
     with socket.create_server((LOOPBACK, 0)) as listening:
         listening.settimeout(5)
@@ -198,14 +198,14 @@ def test_nonsense_is_as_good_as_gone(answer: bytes, owner_of: Callable[..., Redi
 
 
 @pytest.mark.parametrize("answer", [[1, 0, 0], [2, 0, 0, 0], [1, 1, 0, 0], [-1, 0, 0, 0], [1, 0, 1 << 60, 0], [True, 0, 0, 0], "OK", None])
-def test_what_is_no_possible_answer_is_nonsense(answer: object) -> None:
+def test_an_impossible_answer_is_nonsense(answer: object) -> None:
     from gateway.fleet.redis_owner import believed
 
     with pytest.raises(OwnerGoneError, match="nonsense"):
         believed(ask_for("a", 1), answer)
 
 
-def test_tls_verifies_whom_it_talks_to(tmp_path: Path, owner_of: Callable[..., RedisOwner]) -> None:
+def test_tls_verifies_the_server(tmp_path: Path, owner_of: Callable[..., RedisOwner]) -> None:
     ours, others = CA(), CA()
     ours.cert_pem.write_to_path(tmp_path / "ca.pem")
     others.cert_pem.write_to_path(tmp_path / "others.pem")

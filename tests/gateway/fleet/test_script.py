@@ -184,7 +184,7 @@ def test_a_lost_key_begins_where_its_user_saw_it_last(bucket: Bucket) -> None:
     assert bucket.ask(limit, (100, 1000), START + 60_000_000, begin=seen) == (5, 100)
 
 
-def test_where_redis_has_the_key_nobody_is_asked_where_it_was(bucket: Bucket) -> None:
+def test_a_key_that_redis_has_is_not_begun_anew(bucket: Bucket) -> None:
     assert bucket.ask(per_second(100), (100, 0), START) == (100, 0)
     assert bucket.ask(per_second(100), (100, 0), START, begin=(77, 77)) == (0, 0)
 
@@ -203,7 +203,7 @@ def test_without_a_time_given_it_asks_redis(bucket: Bucket) -> None:
     assert int(bucket.client.hget(bucket.key, "t") or 0) // 1_000_000 == pytest.approx(seconds, abs=2)
 
 
-def test_who_was_short_is_forgotten_when_it_is_not_any_more(bucket: Bucket) -> None:
+def test_a_gateway_that_is_short_no_more_is_forgotten(bucket: Bucket) -> None:
     limit = per_second(100)
     bucket.ask(limit, (150, 0), START, "a")
     assert bucket.client.hexists(bucket.key, "s:a")

@@ -38,7 +38,7 @@ class Floor:
         self.closed = True
 
 
-async def test_the_time_of_a_drain_runs_from_when_it_was_asked_for() -> None:
+async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
     """Accepting may end seconds later than that, when somebody was dialled for; systemd's patience began before."""
     floor = Floor()
 

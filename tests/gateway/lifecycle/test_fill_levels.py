@@ -37,7 +37,7 @@ def test_a_restart_gives_no_fresh_burst(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", RATE_ALGORITHMS)
-def test_whatever_keeps_the_limit(tmp_path: Path, algorithm: str) -> None:
+def test_a_used_up_bucket_stays_so_with_every_algorithm(tmp_path: Path, algorithm: str) -> None:
     rules = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 60 * 10**9)), algorithm=algorithm, open_for_ns=0),))
     before = Judge(rules)
     assert flood(before) == 1
@@ -58,7 +58,7 @@ def passing(judge: Judge, start: int, seconds: float) -> int:
     return passed
 
 
-def test_what_is_warm_stays_warm_over_a_restart_also_where_its_bucket_is_full() -> None:
+def test_a_warm_bucket_stays_warm_over_a_restart_even_when_full() -> None:
     rules = RuleSet(
         (Rule("topics", limit=Limit(messages=Rate(100), messages_burst=1, warm_up_ns=10 * S), algorithm="warm_up", open_for_ns=0),)
     )
@@ -104,7 +104,7 @@ def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
     assert flood(after) == 100
 
 
-def test_what_is_restored_and_not_used_survives_the_next_restart_too(tmp_path: Path) -> None:
+def test_a_restored_bucket_that_is_not_used_survives_the_next_restart_too(tmp_path: Path) -> None:
     slow = RuleSet((Rule("topics", limit=Limit(messages=Rate(1, 3600 * 10**9), messages_burst=50), open_for_ns=0),))
     before, between, after = Judge(slow), Judge(slow), Judge(slow)
     assert flood(before) == 50

@@ -140,7 +140,7 @@ async def test_a_live_change_ceases_to_hold_for_messages_when_it_expires(tmp_pat
         assert (standalone.store.revision, standalone.store.rules()) == (2, before), "nothing is left to expire"
 
 
-async def test_whoever_looks_at_the_rules_first_the_limiter_goes_by_the_same(tmp_path: Path) -> None:
+async def test_the_limiter_and_any_reader_of_the_rules_see_the_same_set(tmp_path: Path) -> None:
     clock = Clock()
     with standalone_of(configure(tmp_path), clock) as standalone:
         await limited_to_nothing(standalone, clock.now + 60)
@@ -149,7 +149,7 @@ async def test_whoever_looks_at_the_rules_first_the_limiter_goes_by_the_same(tmp
         assert standalone.store.next_expiry is None
 
 
-async def test_what_expires_does_not_hold_although_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_expired_change_does_not_hold_although_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with standalone_of(configure(tmp_path), clock) as standalone:
         await limited_to_nothing(standalone, clock.now + 60)
@@ -225,7 +225,7 @@ class Closable:
         pass
 
 
-async def test_ready_is_who_has_reached_every_broker_and_one_that_does_not_answer_delays_no_other(
+async def test_a_gateway_is_ready_when_every_broker_was_reached_and_a_silent_one_delays_no_other(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     with standalone_of(configure(tmp_path)) as standalone:
@@ -270,7 +270,7 @@ async def test_a_broker_that_goes_makes_an_idle_gateway_unready_but_an_open_conn
             assert len(standalone.ready()) == 2
 
 
-async def test_a_broker_that_nobody_wants_to_know_of_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_broker_that_is_not_wanted_is_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
     gone = FakeUpstream("gone", answers=False)
     wanted = False
     async with trio.open_nursery() as nursery:
@@ -320,7 +320,7 @@ async def test_ticks_and_fill_levels_go_on_after_a_fault(tmp_path: Path, caplog:
     assert sorted(cast(str, line["task"]) for line in failures(caplog, "housekeeping_failed")) == ["fill levels", "tick"]
 
 
-def test_a_round_that_fails_is_said_once_in_a_while_and_cancellation_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_rounds_are_logged_once_in_a_while_and_cancellation_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     loop = SupervisedLoop("test")
     for _ in range(100):
         with loop:
@@ -366,9 +366,7 @@ async def test_an_admin_api_that_cannot_begin_is_an_error(tmp_path: Path, monkey
 # ---- how often ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_around(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_an_idle_gateway_wakes_four_times_a_second_for_all_its_tasks(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """Each waking costs more than what is then done."""
 
     class Wakings(trio.abc.Instrument):
@@ -400,7 +398,7 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_that_looks_arou
     assert len(wakings.at) <= 4 * 10 + 1
 
 
-async def test_one_sleeps_for_all_until_the_tick_and_may_be_cancelled(
+async def test_one_waiter_sleeps_for_all_until_the_tick_and_may_be_cancelled(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleeping = []
@@ -435,7 +433,7 @@ async def test_one_sleeps_for_all_until_the_tick_and_may_be_cancelled(
     assert ticks == [(last, start + TICK_S)]
 
 
-async def test_what_is_done_at_a_tick_is_no_lag(tmp_path: Path) -> None:
+async def test_work_at_a_tick_is_no_lag(tmp_path: Path) -> None:
     """Whoever sleeps for the others goes on at once, and the others only when it has done its work."""
 
     async def work() -> None:

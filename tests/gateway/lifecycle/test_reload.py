@@ -136,7 +136,7 @@ async def test_a_live_change_made_while_files_are_read_holds(standalone: Standal
     assert "2/s" in standalone.gateway.settings.describe()["rules"][0]["limit"]["messages"]  # type: ignore[index]
 
 
-async def test_who_stops_meanwhile_does_not_wait_and_nothing_comes_in_force(standalone: Standalone, disk: SlowDisk) -> None:
+async def test_a_stop_during_a_reload_does_not_wait_and_puts_nothing_in_force(standalone: Standalone, disk: SlowDisk) -> None:
     before, usual = limit(standalone), sys.getswitchinterval()
     with trio.CancelScope() as stop:
         async with trio.open_nursery() as nursery:
@@ -160,7 +160,7 @@ async def test_a_dry_run_changes_nothing(standalone: Standalone) -> None:
     assert limit(standalone) == before
 
 
-async def test_a_file_that_cannot_be_used_is_told_with_all_its_faults_and_the_next_is_read(standalone: Standalone, tmp_path: Path) -> None:
+async def test_an_unusable_file_is_reported_with_all_its_faults_and_the_next_is_read(standalone: Standalone, tmp_path: Path) -> None:
     before = limit(standalone)
     write(tmp_path, "many")
     with pytest.raises(ReloadFailedError) as failed:
@@ -173,7 +173,7 @@ async def test_a_file_that_cannot_be_used_is_told_with_all_its_faults_and_the_ne
     assert (limit(standalone) == before, standalone.reloads.last.ok) == (False, True)
 
 
-async def test_what_needs_a_restart_is_told_until_the_file_agrees_again(standalone: Standalone, tmp_path: Path) -> None:
+async def test_a_setting_that_needs_a_restart_is_reported_until_the_file_agrees_again(standalone: Standalone, tmp_path: Path) -> None:
     def told() -> object:
         return standalone.status()["needs_restart"]
 
@@ -219,7 +219,7 @@ async def test_rules_are_compiled_where_they_are_read(standalone: Standalone, di
     assert standalone.store.rules()._matchers is found.compiled._matchers
 
 
-async def test_each_hangup_reloads_whatever_became_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_hangup_reloads_even_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("gateway.systemd.notify", told.append)
     faults: list[Exception] = [ReloadFailedError(["bad"]), RuntimeError("boom")]

@@ -118,7 +118,7 @@ async def test_a_connection_that_has_ended_is_left_out(several: Gateways) -> Non
         assert [item["id"] for item in await several.parent.describe_connections([1, 2, 3])] == [1, 3]
 
 
-async def test_of_a_worker_that_does_not_answer_is_shown_what_is_known(
+async def test_a_worker_that_does_not_answer_is_shown_by_what_is_known(
     several: Gateways, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del autojump_clock
@@ -140,7 +140,7 @@ async def test_an_answer_that_comes_too_late_is_not_kept(several: Gateways) -> N
     assert (child._waiting, child._described) == ({}, {})
 
 
-async def test_who_is_over_describes_nothing(several: Gateways) -> None:
+async def test_an_ended_worker_describes_nothing(several: Gateways) -> None:
     child = several.parent.children[1]
     child.over.set()
     assert await child.describe_connections(5, [1]) == []

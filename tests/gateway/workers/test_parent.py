@@ -49,7 +49,7 @@ def waiting(child: Child) -> list[int]:
     return list(child._waiting)
 
 
-async def test_a_change_is_in_force_when_every_worker_has_said_so(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_change_is_in_force_when_every_worker_has_answered(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     done = trio.Event()
 
@@ -78,7 +78,7 @@ async def test_reloads_that_change_no_rule_leave_nothing_to_wait_for_behind(pare
             child.take(Done(waiting(child)[-1]))
 
 
-async def test_what_needs_a_restart_is_told_until_the_file_agrees_again(parent: Parent, tmp_path: Path) -> None:
+async def test_a_setting_that_needs_a_restart_is_reported_until_the_file_agrees_again(parent: Parent, tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"
     told = []
     for text in (CONFIGURATION.replace("workers: 2", "workers: 3"), CONFIGURATION):
@@ -107,14 +107,14 @@ async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     assert (killed, trio.current_time() - began) == ([(4712, 9)], ANSWER_S)
 
 
-async def test_views_are_gathered_for_so_long_and_no_longer(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+async def test_gathering_views_is_bounded_in_time(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     began = trio.current_time()
     await parent.gather("/v1/topics")
     assert trio.current_time() - began == GATHER_S
 
 
-async def test_what_needs_no_worker_waits_for_none(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_route_that_needs_no_worker_waits_for_none(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     began = trio.current_time()
     await parent.gather("/v1/config")
@@ -131,7 +131,7 @@ def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
     assert (before, "".join(parent.metrics({})).count("rejections_total 3")) == (1, 1)
 
 
-def test_who_does_not_serve_is_named(parent: Parent) -> None:
+def test_a_worker_that_does_not_serve_is_named(parent: Parent) -> None:
     parent.children[2].over.set()
     assert parent.ready() == ["worker 2 is not running", "worker 1: has not reported its state yet"]
 
@@ -155,6 +155,6 @@ def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Paren
 @pytest.mark.parametrize(
     ("family", "address"), [(socket.AF_INET, ("192.0.2.1", 1)), (socket.AF_INET6, ("2001:db8::1", 1, 0, 0))], ids=["IPv4", "IPv6"]
 )
-def test_an_address_that_cannot_be_had_is_named_with_the_way_out(family: int, address: tuple[Any, ...]) -> None:
+def test_an_address_that_cannot_be_bound_is_named_with_a_remedy(family: int, address: tuple[Any, ...]) -> None:
     with pytest.raises(OSError, match=rf"listener rabbit: cannot bind {address[0]}:1: .*no interface of this machine has that address"):
         group_member("rabbit", family, address)

@@ -37,12 +37,12 @@ def test_a_rule_set_comes_out_as_it_went_in() -> None:
     assert found.quotas == {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3))}
 
 
-def test_what_has_expired_does_not_go_over() -> None:
+def test_an_expired_change_is_not_sent() -> None:
     rules = RuleSet(RULES, {"all": Override(messages=Rate(7), expires_at=10.0)}, now_s=11.0)
     assert decode(encode(rules)).rule_overrides == {}
 
 
-def test_a_type_that_nobody_knows_is_named() -> None:
+def test_an_unknown_type_is_named() -> None:
     with pytest.raises(TypeError, match="add its type to TYPES"):
         plain(object())
 

@@ -35,7 +35,7 @@ def test_the_worst_clients_of_all_workers_are_shown() -> None:
     assert [(each["client"], each["refused"]) for each in found["clients"]] == [("b", 18), ("a", 5), ("c", 1)]
 
 
-def test_what_a_worker_leaves_has_no_rates_and_what_waited_is_abandoned() -> None:
+def test_an_ended_worker_leaves_no_rates_and_its_waiting_messages_are_abandoned() -> None:
     (left,) = summing.ended([topic(5, waiting=2)])
     assert (left["waiting"], left["abandoned"], left["received_per_second"]) == (0, 2, 0)
     assert left["received"] == left["forwarded"] + left["abandoned"] + left["waiting"]

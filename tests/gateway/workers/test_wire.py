@@ -76,12 +76,12 @@ def test_each_message_of_a_parent_comes_out_as_it_went_in(message: Message) -> N
     assert FOR_WORKERS.decode(body) == message
 
 
-def test_a_frame_without_end_is_garbage() -> None:
+def test_a_frame_above_the_greatest_length_is_an_error() -> None:
     with pytest.raises(FaultyFrameError, match="a frame of"):
         Frames().feed(HEAD.pack(MAX_FRAME_BYTES + 1))
 
 
-async def test_what_is_no_message_is_garbage() -> None:
+async def test_a_frame_that_is_no_message_is_an_error() -> None:
     mine, theirs = trio.testing.memory_stream_pair()
     await theirs.send_all(HEAD.pack(1) + b"\x90")
     with pytest.raises(FaultyFrameError):

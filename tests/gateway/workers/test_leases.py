@@ -124,7 +124,7 @@ def test_two_workers_hold_one_limit_and_the_parent_knows_what_they_admitted(now:
     assert state.over_limit == sum(bucket.over_limit for pair in pairs for bucket in pair.key.buckets) > 0
 
 
-def test_told_twice_is_counted_once(now: list[int]) -> None:
+def test_counters_reported_twice_are_counted_once(now: list[int]) -> None:
     parent, _, (pair, _other) = world(rules(1000))
     pair.offer(10, now[0])
     pair.tell(now[0])
@@ -185,7 +185,7 @@ def test_other_algorithms_are_divided_and_the_parent_has_the_workers_fill(now: l
     assert parent.states(now[0])[0].fill == pytest.approx(bucket.algorithm.fill(now[0]), abs=0.01)
 
 
-def test_the_parents_fill_survives_what_its_workers_do_not(now: list[int]) -> None:
+def test_the_parents_fill_survives_the_end_of_its_workers(now: list[int]) -> None:
     """A bucket that is used up stays so when the worker that has used it is replaced: at most its line is new."""
     parent, owner, pairs = world(rules(1000))
     run(pairs, now, 3000, (5, 0))
@@ -218,7 +218,7 @@ def test_buckets_that_the_worker_has_forgotten_are_forgotten_here(now: list[int]
     assert repr(pair.bucket_ids) == "<BucketIds of 0 buckets, 0 changed>"
 
 
-def test_what_consumers_get_is_one_limit_too(now: list[int]) -> None:
+def test_deliveries_to_consumers_share_one_limit_too(now: list[int]) -> None:
     """Reservations ask for their wait alone; guards a bucket that never asked its owner for more when it was only reserved from."""
     held = RuleSet((Rule("c", Match(protocol="rocketmq", operation="consume"), limit=Limit(messages=Rate(200))),))
     _, _, pairs = world(held)
