@@ -1,7 +1,7 @@
 """What the broker's rare methods change: the handshake, connection.blocked, what is consumed, the ends of the connection and of channels.
 
-All but basic.deliver and confirms are rare. What the conversation must do about a channel's end is left for it in `closed`, `crossed` and
-`finished`; it looks after every read.
+All but basic.deliver and confirms are rare. Channels that have ended are left for the conversation in `closed`, `crossed` and
+`finished`; it looks there after every read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BrokerMethods:
         self.blocked = False  # it has sent connection.blocked
 
     def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
-        """Any method on a channel but basic.deliver and confirms, whole at `pos`. What follows may find the channel gone."""
+        """Any method on a channel but basic.deliver and confirms, whole at `pos`. The channel may be gone after it."""
         intake = self.deliveries.intake
         if method == BASIC_RETURN:
             intake.overtake(channel)

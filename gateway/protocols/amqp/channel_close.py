@@ -19,8 +19,8 @@ The naive way tells only the client. Then the broker's channel lives on: the nex
 both sides are told, and neither's close-ok reaches the other.
 
 When the broker is told, its channel stands between two messages: a request is settled only after everything before it on its channel
-has gone whole. The client may stand within a message, in either direction. What it sends is interrupted, as by a broker's close. What it
-receives is not: the close is sent when the delivery under way is complete.
+has gone whole. The client may stand within a message, in either direction. Its own message is interrupted, as by a broker's close. A
+delivery is not: the close is sent when the one under way is complete.
 
 Either side may have closed the channel at the same moment. A close of the client's own is answered here with close-ok, and the client's
 close-ok still comes, because every channel.close is answered. Likewise the broker's: it gets a close-ok, and its own close-ok to our close

@@ -23,7 +23,7 @@ states, one for each place. A single one, or a flag for each event, would mix wh
     NO_CLOSE ──broker is told──► CLOSE_WAITS ──client is told──► CLOSE_SENT ──broker's close-ok──► NO_CLOSE
                                                      (or has been told by the broker's own close)
 
-What the states mean for what comes next is beside each constant; the sequence on the wire is in `channel_close.py`.
+The meaning of each state is beside its constant; the sequence on the wire is in `channel_close.py`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Passthrough:
         self.out.append(frames)
 
     def broken(self, pos: i64, what: str) -> ProtocolError:
-        """The broker's fault at `pos`. What it sent before that goes to the client."""
+        """The broker's fault at `pos`. Its bytes before that go to the client."""
         self.pass_up_to(pos)
         return broker_error(what)
 

@@ -2,10 +2,10 @@
 
 The naive way parses the body and writes it anew. But clients are particular: name servers write the keys of `brokerAddrs` as bare
 numbers unless they know better (`{0:"10.0.0.1:10911"}`, not JSON), and the Go client takes the object apart with `strings.Split`, so a
-blank in it is a broker it cannot find (`docs/design/rocketmq.md` 4.1). And a pattern such as `"brokerAddrs":{...}` leaves through unseen
+blank in it is a broker it cannot find (`docs/design/rocketmq.md` 4.1). And a pattern such as `"brokerAddrs":{...}` overlooks
 whatever it was not written for. So the body is read token by token, every level of it: each `brokerAddrs` is found, however it is written,
-with the `brokerName` beside it (before or after); only the text between the quotes of an address is replaced. What cannot be read for
-certain is an error, never passed on: a client that got a broker's own address would go there.
+with the `brokerName` beside it (before or after); only the text between the quotes of an address is replaced. A route that cannot be read
+for certain is an error, never passed on: a client that got a broker's own address would go there.
 
 Bare names and numbers are taken for keys. Nothing else of a JSON reader is done here: the client reads the answer anyway.
 """

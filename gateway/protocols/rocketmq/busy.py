@@ -1,4 +1,4 @@
-"""Busy signals: how a RocketMQ broker says that it has too much to do (`docs/design/rocketmq.md` 5).
+"""Busy signals: the answers by which a RocketMQ broker shows that it is overloaded (`docs/design/rocketmq.md` 5).
 
 They are counted and shown per listener, never altered: a client of 5.3.0 or later takes code 2 for "try another broker", and would take
 the gateway's own 215 for "give up".

@@ -12,12 +12,12 @@ A template must never match a header in which the broker would read another topi
 inside of a JSON string, that is the value of a key without meaning for us. Digits vary into digits. Text varies into text without a quote
 and, in the last five bytes before the closing quote, without a backslash or a byte of 0x80 and above: no escape (`\\"`, `\\uXXXX`, `\\xXX`)
 and no multi-byte character can then swallow that quote, in any parser, however forgiving. So the new header has the tokens of the old one,
-in the same order, with other values in places that do not matter; all that matters is compared byte by byte. What is not provably
-alike is parsed.
+in the same order, with other values in places that do not matter; all that matters is compared byte by byte. A header that is not
+provably alike is parsed.
 
 The topic matters, but may vary too: once a second one is met, the template of the first serves both, and any other. Its text then is
-cut out and put into a copy of the template's meaning. It must be the only value with its key, and the parser must have said what it means:
-with another text put in its place, the header must mean that text and nothing else than before (`name_is_free`). So the field is where
+cut out and put into a copy of the template's meaning. It must be the only value with its key, and the parser must have agreed:
+with another text put in its place, the header must mean that topic and be otherwise the same (`name_is_free`). So the field is where
 the topic is read from, whatever nested or doubled members are around it. Only printable ASCII without quote and backslash is taken for a
 topic: every parser reads these as they stand.
 

@@ -1,10 +1,12 @@
 """Limit requests: what a console asks of the gateway in RocketMQ's own frames, and the frames that answer it (`docs/design/rocketmq.md` 6).
 
-MQCloud's patched broker has two requests of its own: view the limits (9002, or 329) and change one (9003, or 330). Which numbers a console
-sends depends on what it was told of the broker's version; the older ones only where the listener says so, because RocketMQ uses 329 itself.
+MQCloud's patched broker has two requests of its own: view the limits (9002, or 329) and change one (9003, or 330). A console sends
+the one or the other number depending on the broker's version. The older ones are taken only where the listener allows it, because RocketMQ
+uses 329 itself.
 
-Read here: who asks, for what, and what is wrong with it. The original took any number above -1, did nothing for a topic without traffic and
-said "done" all the same; here what cannot be done is a `fault`, in words for the person at the console.
+Here a request is read: its sender, its topic and rate, and what is wrong with it. The original took any number above -1, did nothing for a
+topic without traffic, and answered "done" all the same. Here a change that cannot be made is a `fault`, in words for the person at the
+console.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from limiter.in_flight import Ending, Flight, end
 SUCCESS: Final = b'{"code":0,'  # how a broker's JSON for success begins (fastjson sorts the names); it asks nothing with code 0
 OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # in a JSON string the first quote would have a backslash before it
 MAX_POLLS_TRACKED: Final = 8192  # of one connection, 300 bytes each; a client has one per queue; more only count: a guess
-STORED: Final[tuple[int, ...]] = (0, 10, 11, 12)  # what a broker says of a send that it has stored: success, or a disk or replica was slow
+STORED: Final[tuple[int, ...]] = (0, 10, 11, 12)  # codes for a send that is stored: success, or a disk or replica was slow
 MAX_SENDS_COUNTED: Final = 65_536  # of one connection, 100 bytes each, with a broker that answers nothing; more hold no slot: a guess
 LATE_NS: Final = 10_000_000_000  # no answer comes later: clients give up after 3 s; some one-way sends do not say that they are
 

@@ -1,7 +1,7 @@
 """Deliveries as the broker sends them: which pass, which are taken out of the stream and parked.
 
 Two speeds, as for publishes. `run` takes a stream of whole deliveries of one consumer in one step: one look at who it is for and whether a
-rule looks at it, then a tight loop over the frames that compares consumer tags where they lie. Whatever looks unusual ends the
+rule looks at it, then a tight loop over the frames that compares consumer tags where they lie. Anything unusual ends the
 run, and goes frame by frame: `begin`, `header`, `body`. A delivery's method alone says nothing (its size is in the header), so where it may
 have to wait the method is kept at its channel's parking until the header is there.
 """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ParkedPart:
-    """A part that is parked, and for whom; None: it is no delivery, or nobody's we know."""
+    """A part that is parked, and its consumer; None: it is no delivery, or its consumer is not known."""
 
     __slots__ = ("consumer", "part")
 

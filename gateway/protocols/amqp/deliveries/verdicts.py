@@ -48,7 +48,7 @@ class DeliveryVerdicts:
         return found
 
     def settle(self, now: int) -> None:
-        """The verdicts are there. What passes leaves with `ParkingLot.release`."""
+        """The verdicts are there. Deliveries that pass leave with `ParkingLot.release`."""
         self.asking = False
         for channel_id, parts in self.asked.items():
             channel = self.lot.parked[channel_id]

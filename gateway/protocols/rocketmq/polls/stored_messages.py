@@ -5,12 +5,11 @@ The body is a row of messages as they lie in the commit log::
     4 TOTALSIZE | 4 MAGIC | 4 CRC | 4 QUEUEID | 4 FLAG | 8 QUEUEOFFSET | 8 PHYOFFSET | 4 SYSFLAG | 8 BORN | host | 8 STORED | host
     | 4 RECONSUME | 8 PREPARED | 4 length, body | topic | 2 length, properties
 
-A message counts one, and as many bytes as its body has, compressed where it is: as with sends, what is on the wire.
-Where the queue keeps batches (INNER_BATCH), one entry holds as many as its property INNER_NUM says.
+A message counts one, and as many bytes as its body has on the wire, compressed or not, as with sends. Where the queue keeps batches
+(INNER_BATCH), one entry holds as many messages as its property INNER_NUM says.
 
-The bytes come in pieces cut anywhere. Only the head of a message is kept until it is whole, and of an inner batch its tail, which
-is what stands behind the body.
-What does not look like a message ends the counting, not the passing: the client will see for itself.
+The bytes come in pieces cut anywhere. Only the head of a message is kept until it is whole, and of an inner batch its tail, the bytes
+behind the body. Bytes that do not look like a message end the counting, not the passing: the client will see for itself.
 """
 
 from __future__ import annotations
