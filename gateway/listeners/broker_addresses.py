@@ -6,7 +6,7 @@ import socket
 from ipaddress import ip_address
 from typing import Final
 
-from gateway.pipeline.conversation import RouteError
+from gateway.pipeline.routes import RouteError
 from gateway.settings.addresses import Address, host_fault
 from gateway.settings.checks import ANY
 

@@ -26,7 +26,7 @@ from gateway import log
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import listener_of
-from gateway.pipeline.conversation import RouteError, Routes
+from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from gateway.settings.addresses import Address

@@ -30,6 +30,7 @@ from mypy_extensions import mypyc_attr
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
+from gateway.pipeline.routes import Routes
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -40,32 +41,6 @@ REFUSED: Final = 0  # the client has been told (or will be, when the request's l
 DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
 UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: the rule's fallback says what happens instead
 LATER: Final = 3  # something before it, with the same ordering key, is held: hold it behind that, and ask again
-
-
-class RouteError(Exception):
-    """Clients of a name server's listener cannot be sent to one of its brokers; the text says why, and the way out."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Routes:
-    """Where clients of a name server's listener find its brokers: how a conversation, which opens no sockets, asks for listeners.
-
-    What the conversation did with routes is told here too, for the counters and the log.
-    """
-
-    def find(self, broker: str, number: int, address: str) -> str:
-        """The `host:port` that clients dial instead of `address` for the broker of this name and id. Raises RouteError."""
-        raise NotImplementedError
-
-    def known(self, address: str) -> str:
-        """The same for the address of a broker whose name is not told: "" where it has been in no route."""
-        raise NotImplementedError
-
-    def answered(self, result: str, detail: str, client: str) -> None:
-        """A route answer went to `client`: "rewritten", or an error instead of it (`detail` says why)."""
-
-    def refused(self, code: int, client: str) -> None:
-        """`client` has tried to register a broker, or to say something else that only brokers say."""
 
 
 class ConversationContext:

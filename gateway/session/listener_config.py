@@ -5,7 +5,7 @@ The listener itself (`gateway/listeners/listener.py`) is trio's side, which sess
 
 from __future__ import annotations
 
-from gateway.pipeline.conversation import Routes
+from gateway.pipeline.routes import Routes
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.broker_flow import BrokerFlow
 

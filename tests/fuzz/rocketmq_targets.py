@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from fuzz.scripts import LARGEST_HELD, Script, check_memory, cut
 
-from gateway.pipeline.conversation import RouteError
 from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache

@@ -9,8 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.actions.table import apply_action
-from gateway.pipeline.conversation import ConversationContext, Routes
+from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
 from limiter.limits import NEVER, Limit, Rate

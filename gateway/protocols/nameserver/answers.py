@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from mypy_extensions import i64
 
-from gateway.pipeline.conversation import RouteError, Routes
 from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.nameserver.rewriting import rewrite
 from gateway.protocols.octets import u16, u32

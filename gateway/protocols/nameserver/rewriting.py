@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.pipeline.conversation import RouteError, Routes
+from gateway.pipeline.routes import RouteError, Routes
 
 TOKENS: Final = re.compile(rb'\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+)\s*', re.DOTALL)
 ADDRESS: Final = "brokerAddr"  # of TopicList (304): any broker, to be asked the same; an empty one is none

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.listeners.broker_addresses import parse, reaches
-from gateway.pipeline.conversation import RouteError
+from gateway.pipeline.routes import RouteError
 from gateway.settings.addresses import Address
 
 

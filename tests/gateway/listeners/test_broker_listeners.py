@@ -19,7 +19,7 @@ from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, apply
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import apply_tls, listeners_of, read_tls
 from gateway.listeners.listener import Listener
-from gateway.pipeline.conversation import RouteError
+from gateway.pipeline.routes import RouteError
 from gateway.settings import load
 from gateway.settings.addresses import Address
 from gateway.settings.types import ListenerTls

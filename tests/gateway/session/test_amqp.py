@@ -1,4 +1,4 @@
-"""What only AMQP asks of a session: heartbeats while the client is not read, channels that wait, a farewell in the protocol's words."""
+"""What only AMQP asks of a session: heartbeats while the client is not read, channels that wait, a close in the protocol's words."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_no_heartbeat_is_made_for_a_client_that_is_read_but_silent() -> None:
         assert wires.received(broker) == b""
 
 
-def test_farewell_tells_both_sides_and_ends_when_they_answer() -> None:
+def test_a_close_tells_both_sides_and_ends_when_they_answer() -> None:
     with Wires(rule()) as wires:
         client, broker = open_connection(wires)
         session = wires.session()

@@ -269,7 +269,7 @@ def test_an_operator_who_closes_a_connection_does_not_cost_its_client_what_the_b
         assert (totals["forwarded"], totals["abandoned"], totals["waiting"]) == (20, 0, 0)
 
 
-def test_what_a_farewell_does_not_pass_is_abandoned() -> None:
+def test_what_a_close_does_not_pass_is_abandoned() -> None:
     with Wires(limit(rate=0)) as wires:
         client, broker = consuming(wires)
         broker.sendall(deliveries(1, 60))

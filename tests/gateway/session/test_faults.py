@@ -265,13 +265,13 @@ def over_tcp(w: Wires) -> tuple[Session, socket.socket, socket.socket]:
     return session, client, broker
 
 
-def test_farewell_reaches_a_client_that_is_still_sending() -> None:
+def test_a_close_reaches_a_client_that_is_still_sending() -> None:
     with Wires(threads=0) as w:
         s, client, broker = over_tcp(w)
         broker.recv(1 << 20)
         client.recv(1 << 20)
         s.begin_drain()
-        client.sendall(amqp.publish(1, "q", b"x" * 100_000) * 6)  # sent before it heard of the farewell
+        client.sendall(amqp.publish(1, "q", b"x" * 100_000) * 6)  # sent before it received the close
         send_close(s, "stop", "drain", now_ns())
         w.sweeper.end(s)
         broker.recv(1 << 20)

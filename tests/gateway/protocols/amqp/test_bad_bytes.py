@@ -96,7 +96,7 @@ def test_frames_up_to_the_brokers_own_tolerance_pass(payload: int) -> None:
     assert talk.to_broker[before:] == data
 
 
-def test_within_a_frame_from_the_broker_there_is_no_farewell() -> None:
+def test_within_a_frame_from_the_broker_there_are_no_close_frames() -> None:
     talk = opened()
     talk.broker(amqp.deliver(2, b"x" * 1000)[:-10])
     with pytest.raises(ProtocolError) as caught:

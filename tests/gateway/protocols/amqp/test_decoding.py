@@ -203,13 +203,13 @@ def streams(data: bytes) -> list[bytes]:
 @st.composite
 def sessions(draw: st.DrawFn) -> bytes:
     """What a client may say on channels 1 (confirms), 2 and 3: publishes cut and interleaved in every legal way, acks, heartbeats."""
-    lanes: dict[int, list[bytes]] = {0: [], 1: [], 2: [], 3: []}
+    per_channel: dict[int, list[bytes]] = {0: [], 1: [], 2: [], 3: []}
     for _ in range(draw(st.integers(1, 12))):
         channel = draw(st.sampled_from((0, 1, 1, 2, 3)))
         if channel == 0:
-            lanes[0].append(amqp.HEARTBEAT)
+            per_channel[0].append(amqp.HEARTBEAT)
         elif draw(st.integers(0, 4)) == 0:
-            lanes[channel].append(amqp.ack(channel, draw(st.integers(1, 100))))
+            per_channel[channel].append(amqp.ack(channel, draw(st.integers(1, 100))))
         else:
             message = amqp.publish(
                 channel,
@@ -219,15 +219,15 @@ def sessions(draw: st.DrawFn) -> bytes:
                 mandatory=draw(st.booleans()),
                 cut=draw(st.sampled_from((3, 100, 4088))) if draw(st.booleans()) else 5000,
             )
-            lanes[channel].extend(streams(message) if len(message) < 9000 else [message])
+            per_channel[channel].extend(streams(message) if len(message) < 9000 else [message])
     mixed = draw(st.booleans())
     said: list[bytes] = []
-    while any(lanes.values()):
-        channel = draw(st.sampled_from([number for number, frames in lanes.items() if frames]))
-        said.append(lanes[channel].pop(0))
+    while any(per_channel.values()):
+        channel = draw(st.sampled_from([number for number, frames in per_channel.items() if frames]))
+        said.append(per_channel[channel].pop(0))
         if not mixed:
-            said.extend(lanes[channel])
-            lanes[channel].clear()
+            said.extend(per_channel[channel])
+            per_channel[channel].clear()
     return b"".join(said)
 
 

@@ -196,7 +196,7 @@ def test_after_the_brokers_connection_close_only_the_answer_matters() -> None:
     assert talk.conversation.close_frames("shutdown")[1] == b""
 
 
-def test_the_farewell_speaks_to_both_sides() -> None:
+def test_close_frames_are_for_both_sides() -> None:
     talk = talking(rule(messages=1, burst=1))
     to_client, to_broker = talk.conversation.close_frames("the gateway shuts down")
     for data, code, text in ((to_client, 320, "CONNECTION_FORCED - the gateway shuts down"), (to_broker, 200, "the gateway shuts down")):
@@ -209,11 +209,11 @@ def test_the_farewell_speaks_to_both_sides() -> None:
     assert talk.conversation.heartbeat() == b""
 
 
-def test_before_the_handshake_there_is_no_farewell() -> None:
+def test_before_the_handshake_there_are_no_close_frames() -> None:
     assert Talk("amqp").conversation.close_frames("shutdown") == (b"", b"")
 
 
-def test_within_frames_there_is_no_farewell() -> None:
+def test_within_frames_there_are_no_close_frames() -> None:
     talk = talking(frame_max=0)
     talk.broker(amqp.deliver(3, b"x" * 5000)[:-100])
     talk.client(amqp.publish(3, "orders", b"x" * MIB, cut=MIB)[:-100])

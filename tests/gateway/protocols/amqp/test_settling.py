@@ -266,13 +266,13 @@ def test_channels_with_held_parts_take_turns() -> None:
 def test_channels_with_held_parts_take_turns_however_little_room_there_is() -> None:
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2) + numbered(2, "orders", 3))
-    lanes: list[int] = []
+    per_channel: list[int] = []
     for _ in range(4):
         talk.now += SECOND // 5  # both are due
         parts = talk.conversation.take_due(talk.now, 1)
-        lanes.extend(part.ordering_key for part in parts)
+        per_channel.extend(part.ordering_key for part in parts)
         talk.settle(parts)
-    assert lanes == [1, 2, 1, 2]
+    assert per_channel == [1, 2, 1, 2]
 
 
 def test_a_part_that_is_not_due_yet_stays_held() -> None:

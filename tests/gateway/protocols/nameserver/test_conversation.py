@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from gateway.pipeline.conversation import RouteError
 from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS
 from gateway.protocols.nameserver.requests import REGISTRATIONS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.pipeline.conversation import RouteError
+from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.rewriting import rewrite
 from support.conversations import Ports
 

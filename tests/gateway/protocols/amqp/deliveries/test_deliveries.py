@@ -348,13 +348,13 @@ def test_deliveries_that_the_broker_repeats_are_given_up_when_it_closes_the_chan
     assert counts(talk) == {"received": 3, "forwarded": 1, "bytes": 5, "delayed": 2, "abandoned": 2}
 
 
-@pytest.mark.parametrize("end", ["channel", "connection", "farewell", "lost"])
+@pytest.mark.parametrize("end", ["channel", "connection", "close", "lost"])
 def test_deliveries_that_the_broker_has_forgotten_pass_before_the_end(end: str) -> None:
     talk = consuming(no_ack=True)
     talk.broker(jobs(1, 1, 2, 3))
     assert heard(talk) == jobs(1, 1)
     close = said(commands.Connection.Close(320, "bye", 0, 0), 0) if end == "connection" else said(commands.Channel.Close(406, "no", 60, 80))
-    if end == "farewell":
+    if end == "close":
         got = talk.conversation.close_frames("bye")[0]
     elif end == "lost":
         got = talk.conversation.broker_lost("bye")
@@ -368,13 +368,13 @@ def test_deliveries_that_the_broker_has_forgotten_pass_before_the_end(end: str) 
     assert counts(talk)["forwarded"] == 3
 
 
-@pytest.mark.parametrize("end", ["farewell", "lost"])
+@pytest.mark.parametrize("end", ["close", "lost"])
 @pytest.mark.parametrize("cut", [30, 100, 4000, LARGE, -1])
 def test_half_of_a_delivery_does_not_pass_before_the_end(end: str, cut: int) -> None:
     talk = consuming(no_ack=True)
     talk.broker(jobs(1, 1, 2) + jobs(1, 3, size=LARGE)[:cut])
     assert heard(talk) == jobs(1, 1)
-    got = talk.conversation.close_frames("bye")[0] if end == "farewell" else talk.conversation.broker_lost("bye")
+    got = talk.conversation.close_frames("bye")[0] if end == "close" else talk.conversation.broker_lost("bye")
     assert got.startswith(jobs(1, 2))
     assert amqp.names(got[len(jobs(1, 2)) :]) == ["Connection.Close"]
     assert talk.conversation.budget.parked_bytes == 0

@@ -68,9 +68,12 @@ def outcome(pieces: list[bytes], wait: int) -> tuple[bytes, dict[str, list[int]]
 @example([(1, "jobs-consumer", 5)] * 9 + [(1, "j", 5)] * 9, 0)
 @example([(1, LONG + "1", 5), (1, LONG + "2", 5)] * 5, 0)
 def test_many_at_once_are_like_one_by_one(said: list[tuple[int, str, int]], wait: int) -> None:
-    lanes = [(1 if name == LIMITED else lane, name, size) for lane, name, size in said]  # or two channels race for one limit
+    per_channel = [
+        (1 if name == LIMITED else channel_id, name, size) for channel_id, name, size in said
+    ]  # or two channels race for one limit
     data = b"".join(
-        amqp.deliver(lane, b"x" * size, tag=tag, consumer_tag=name, cut=4088) for tag, (lane, name, size) in enumerate(lanes, 1)
+        amqp.deliver(channel_id, b"x" * size, tag=tag, consumer_tag=name, cut=4088)
+        for tag, (channel_id, name, size) in enumerate(per_channel, 1)
     )
     at_once = outcome([data], wait)
     one_by_one = outcome(frames(data), wait)
@@ -82,8 +85,10 @@ def test_many_at_once_are_like_one_by_one(said: list[tuple[int, str, int]], wait
 @given(st.lists(DELIVERY, min_size=1, max_size=8), st.integers(0, 1 << 20), st.integers(0, 255))
 def test_a_wrong_byte_is_found_at_the_same_place(said: list[tuple[int, str, int]], place: int, byte: int) -> None:
     """Of queues nobody limits, so that what the client gets is the same to the byte."""
-    free = [(lane, UNKNOWN if name == LIMITED else name, size) for lane, name, size in said]
-    data = b"".join(amqp.deliver(lane, b"x" * size, tag=tag, consumer_tag=name, cut=4088) for tag, (lane, name, size) in enumerate(free, 1))
+    free = [(channel_id, UNKNOWN if name == LIMITED else name, size) for channel_id, name, size in said]
+    data = b"".join(
+        amqp.deliver(channel_id, b"x" * size, tag=tag, consumer_tag=name, cut=4088) for tag, (channel_id, name, size) in enumerate(free, 1)
+    )
     data += amqp.HEARTBEAT
     at = place % len(data)
     damaged = data[:at] + bytes((byte,)) + data[at + 1 :]

@@ -54,26 +54,26 @@ class Schedule:
         self.said = b""  # by the broker
         self.unsent = b""
 
-    def play(self, kind: str, lane: int, what: str, number: int) -> None:
+    def play(self, kind: str, channel_id: int, what: str, number: int) -> None:
         if kind == "deliver":
-            self.tags[lane] += 1
-            body = b"%c" % (self.tags[lane] % 256) * number
-            self.say(amqp.deliver(lane, body, tag=self.tags[lane], consumer_tag=what, cut=4088))
+            self.tags[channel_id] += 1
+            body = b"%c" % (self.tags[channel_id] % 256) * number
+            self.say(amqp.deliver(channel_id, body, tag=self.tags[channel_id], consumer_tag=what, cut=4088))
         elif kind == "method":
             answers = {
                 "qos": commands.Basic.QosOk(), "cancel": commands.Basic.CancelOk("gone"), "declare": commands.Queue.DeclareOk("q", 0, 0),
             }  # fmt: skip
-            self.say(amqp.method(lane, answers[what]))
+            self.say(amqp.method(channel_id, answers[what]))
         elif kind == "publish":
-            self.talk.client(amqp.publish(lane, "orders"))
-            self.published[lane] += 1
-        elif kind == "ack" and self.confirmed[lane] < self.published[lane]:
-            self.confirmed[lane] += 1
-            self.say(amqp.ack(lane, self.confirmed[lane]))
+            self.talk.client(amqp.publish(channel_id, "orders"))
+            self.published[channel_id] += 1
+        elif kind == "ack" and self.confirmed[channel_id] < self.published[channel_id]:
+            self.confirmed[channel_id] += 1
+            self.say(amqp.ack(channel_id, self.confirmed[channel_id]))
         elif kind == "heartbeat":
             self.say(amqp.HEARTBEAT)
         elif kind == "leave":
-            self.talk.client(b"".join(amqp.method(lane, commands.Basic.Cancel(queue)) for queue in QUEUES))
+            self.talk.client(b"".join(amqp.method(channel_id, commands.Basic.Cancel(queue)) for queue in QUEUES))
             self.check()
         elif kind == "wait":
             self.talk.wait(number * SECOND // 1000)
@@ -174,24 +174,24 @@ def test_nothing_is_lost_or_reordered_and_every_message_is_whole(
     st.lists(st.sampled_from((30, 3000, 100_000)), min_size=1, max_size=3),
 )
 def test_whoever_closes_a_channel_the_rest_stays_whole_and_all_is_accounted_for(
-    events: list[tuple[str, int, str, int]], lane: int, by_client: bool, later: bool, cuts: list[int]
+    events: list[tuple[str, int, str, int]], channel_id: int, by_client: bool, later: bool, cuts: list[int]
 ) -> None:
     schedule = Schedule(cuts, later=later)
     for event in events:
         schedule.play(*event)
     if by_client:
-        schedule.talk.client(amqp.method(lane, commands.Channel.Close(200, "bye", 0, 0)))
-        schedule.say(amqp.deliver(lane, b"late", tag=schedule.tags[lane] + 1, consumer_tag="jobs"))
-        schedule.tags[lane] += 1
-        end = amqp.method(lane, commands.Channel.CloseOk())
+        schedule.talk.client(amqp.method(channel_id, commands.Channel.Close(200, "bye", 0, 0)))
+        schedule.say(amqp.deliver(channel_id, b"late", tag=schedule.tags[channel_id] + 1, consumer_tag="jobs"))
+        schedule.tags[channel_id] += 1
+        end = amqp.method(channel_id, commands.Channel.CloseOk())
     else:
-        end = amqp.method(lane, commands.Channel.Close(406, "no", 60, 80))
+        end = amqp.method(channel_id, commands.Channel.Close(406, "no", 60, 80))
     schedule.say(end)
     schedule.finish()
     got = schedule.talk.to_client
     assert whole_messages(got)
     mine, all_said = ordered(got), ordered(schedule.said)
-    assert mine.pop(lane)[-1] == all_said.pop(lane)[-1] == end
+    assert mine.pop(channel_id)[-1] == all_said.pop(channel_id)[-1] == end
     assert mine == all_said
     conversation = schedule.talk.conversation
     delivered = sum(one.forwarded for one in conversation.reports.delivered)
