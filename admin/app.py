@@ -142,7 +142,7 @@ class Admin:
         if route.conditional:
             require_stated(request)
         request = replace(request, body=await self._body(request, route, receive))
-        context = Context(request, self._gateway, self._store, self._tokens, self._wall_clock, self.own_metrics)
+        context = Context(request, self._gateway, self._store, self._tokens, self._wall_clock, self.own_metrics, ROUTES)
         await self._gateway.gather(route.template)
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.role > Role.NOBODY:

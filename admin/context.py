@@ -17,7 +17,7 @@ from limiter.rules.rule import RuleError
 if TYPE_CHECKING:
     from admin.auth import Tokens
     from admin.ports import Gateway, Sample
-    from admin.routing import Request
+    from admin.routing import Request, Route
     from admin.store import EditNow, Store
     from limiter.judge import Judge
     from limiter.limit_state import LimitState
@@ -41,6 +41,7 @@ class Context:
     tokens: Tokens
     wall_clock: Callable[[], float]
     own_metrics: Callable[[], dict[str, list[Sample]]]
+    routes: list[Route]
 
     @property
     def author(self) -> Author:

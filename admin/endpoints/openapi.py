@@ -11,10 +11,7 @@ from admin.routing import Answer, Route
 
 
 async def get(context: Context) -> Answer:
-    del context
-    from admin.endpoints import ROUTES as ALL
-
-    return Answer(document(ALL))
+    return Answer(document(context.routes))
 
 
 ROUTES: Final[list[Route]] = [

@@ -29,11 +29,11 @@ from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
 from gateway.settings import sources  # noqa: E402
 from gateway.settings.kinds import Choice, Kind, Only, ScalarKind, Text, Whole  # noqa: E402
-from gateway.settings.load import ROOT as SETTINGS  # noqa: E402
 from gateway.settings.quantities import Ranged  # noqa: E402
 from gateway.settings.rules import RuleKind  # noqa: E402
 from gateway.settings.schema import rules_schema, schema, text  # noqa: E402
 from gateway.settings.sections import ListOf, OrElse, Section, Setting  # noqa: E402
+from gateway.settings.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.telemetry import log_events, metrics  # noqa: E402
 
 WIDTH: Final = 140  # characters of a line of prose

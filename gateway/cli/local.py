@@ -81,7 +81,9 @@ def run(ctx: click.Context, settings: Settings) -> None:
 @click.pass_context
 def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa: FBT001  -- click's way
     """Check a configuration without starting a gateway: exit 0, or 3 with the line, column and remedy of each mistake."""
-    warnings = settings.warnings()
+    from gateway.settings import lint
+
+    warnings = lint(settings)
     for warning in warnings:
         location = str(warning.location)
         click.echo(_lines(str(warning).replace(f"{location}: ", f"{location}: {'error' if strict else 'warning'}: ", 1)), err=True)

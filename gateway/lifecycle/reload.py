@@ -25,6 +25,7 @@ from admin.ports import ReloadFailedError
 from gateway import log, systemd
 from gateway.listeners.factory import Derived, Protection, apply_tls, changed_tls, log_ending_certificates, read_tls
 from gateway.ports import LastReload
+from gateway.settings import diff, reload
 from gateway.settings.problems import ConfigError
 from gateway.transport.tls.certificates import TlsFileError
 from limiter.rules.rule_set import RuleSet
@@ -144,7 +145,7 @@ class Reloads:
 def read(current: Settings, rules: tuple[Rule, ...]) -> NewConfiguration:
     """Read the files on a thread: what they change of `current`, and of the file's `rules` that hold now. Changes nothing itself."""
     try:
-        settings = current.reload()
+        settings = reload(current)
         merged = current.with_rules(settings).with_tls(settings)
         protection = read_tls(merged)  # not of the new settings as they are: an upstream of another name needs a restart
     except ConfigError as error:
@@ -152,7 +153,7 @@ def read(current: Settings, rules: tuple[Rule, ...]) -> NewConfiguration:
     except TlsFileError as error:
         raise ReloadFailedError([str(error)]) from error
     compiled = None if settings.rules == rules else RuleSet(settings.rules)
-    return NewConfiguration(settings, merged, current.diff(settings), protection, compiled)
+    return NewConfiguration(settings, merged, diff(current, settings), protection, compiled)
 
 
 async def reload_on_hangup(

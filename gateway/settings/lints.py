@@ -23,7 +23,7 @@ from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
-    from gateway.settings.load import Settings
+    from gateway.settings.settings import Settings
 
 MIN_BURST_NS: Final = 20_000_000  # ns of the rate; a smaller burst refuses what the network bunches; docs/design/reliability.md 1.4
 FEW_FILES: Final = 4096  # descriptors; two a connection, so about 2,000 connections; what a sidecar needs (guess)

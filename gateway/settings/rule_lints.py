@@ -14,7 +14,7 @@ from limiter.rules.rule import Rule
 from limiter.rules.shadowed import contradiction, covers
 
 if TYPE_CHECKING:
-    from gateway.settings.load import Settings
+    from gateway.settings.settings import Settings
     from limiter.limits import Limit
 
 NAMED: Final = 0  # a rule that names its key exactly comes before

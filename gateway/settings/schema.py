@@ -10,7 +10,7 @@ import json
 from typing import Final
 
 from gateway.settings.kinds import JSON
-from gateway.settings.load import ROOT, RULES_FILE
+from gateway.settings.settings import ROOT, RULES_FILE
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

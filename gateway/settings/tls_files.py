@@ -17,7 +17,7 @@ from gateway.settings.types import Listener, ListenerTls, RedisTls, UpstreamTls
 from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
 if TYPE_CHECKING:
-    from gateway.settings.load import Settings
+    from gateway.settings.settings import Settings
     from gateway.transport.tls.context import Hop
 
 SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and cert-manager warn (Let's Encrypt's first mail: 20 days)

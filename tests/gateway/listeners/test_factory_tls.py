@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.listeners.factory import apply_tls, changed_tls, listeners_of, read_tls
-from gateway.settings import Settings, load
+from gateway.settings import Settings, diff, load
 from gateway.transport.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
 
@@ -92,7 +92,7 @@ def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, 
         return load(file)
 
     before, after = mode("enforcing"), mode("permissive")
-    assert before.diff(after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
+    assert diff(before, after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
     listening = listeners_of(before)
     apply_tls(listening, read_tls(before.with_tls(after)))
     assert listening["rocket"].tls is not None

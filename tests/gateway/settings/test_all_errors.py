@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import ConfigProblem, load
+from gateway.settings import ConfigProblem, lint, load
 
 Faults = Callable[..., list[ConfigProblem]]
 
@@ -71,7 +71,7 @@ def test_a_missing_token_file_alone_is_a_warning(write: Callable[..., Path]) -> 
     settings = load(
         write(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}}]\nadmin: {tokens: [{name: t, role: admin, file: nofile}]}\n")
     )
-    assert [each.path for each in settings.warnings()] == ["admin.tokens[0].file"]
+    assert [each.path for each in lint(settings)] == ["admin.tokens[0].file"]
 
 
 # one rule, the paths below rules[0] that are named

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.settings import ConfigError, lints, load
+from gateway.settings import ConfigError, diff, lint, lints, load
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"
 FLEET = "fleet: {redis: {url: redis://127.0.0.1:6379/0, name: orders}}\n"
@@ -88,12 +88,12 @@ def test_what_is_shown_reads_back_as_the_same(write: Callable[..., Path], tmp_pa
 def test_a_change_of_the_fleet_needs_a_restart_and_one_of_a_scope_does_not(write: Callable[..., Path]) -> None:
     old = load(write(LISTENERS + FLEET + "rules: [{name: a, limit: {messages: 1/s}}]\n"))
     new = load(write(LISTENERS + FLEET.replace("orders", "others") + "rules: [{name: a, limit: {messages: 1/s}, scope: gateway}]\n"))
-    assert old.diff(new) == {"in_force": ["rule a: scope: (none) -> gateway"], "needs_restart": ["fleet.redis.name: orders -> others"]}
+    assert diff(old, new) == {"in_force": ["rule a: scope: (none) -> gateway"], "needs_restart": ["fleet.redis.name: orders -> others"]}
 
 
 def test_where_redis_client_is_not_installed_the_check_warns(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(write(LISTENERS + FLEET))
-    assert [warning.path for warning in settings.warnings() if "redis" in warning.message] == []
+    assert [warning.path for warning in lint(settings) if "redis" in warning.message] == []
     monkeypatch.setattr(lints, "find_spec", lambda name: None)
-    warning = next(each for each in settings.warnings() if each.path == "fleet")
+    warning = next(each for each in lint(settings) if each.path == "fleet")
     assert (warning.line, warning.remedy) == (3, "pip install 'sluice-gateway[redis]'")

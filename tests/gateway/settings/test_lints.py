@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import lints, load, port_ranges
+from gateway.settings import lint, lints, load, port_ranges
 from gateway.settings.port_ranges import PortRange
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
@@ -67,7 +67,7 @@ LINTED = [
 
 @pytest.mark.parametrize(("rules", "line", "column", "path", "said"), LINTED)
 def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, path: str, said: str) -> None:
-    (warning,) = load(write(f"{LISTENERS}rules:\n{rules}\n")).warnings()
+    (warning,) = lint(load(write(f"{LISTENERS}rules:\n{rules}\n")))
     assert (warning.line, warning.column, warning.path) == (line, column, path)
     assert said in warning.message
     assert warning.remedy
@@ -96,7 +96,7 @@ def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, p
     ],
 )
 def test_does_not_warn(write: Callable[..., Path], rules: str) -> None:
-    assert load(write(f"{LISTENERS}rules:\n{rules}\n")).warnings() == []
+    assert lint(load(write(f"{LISTENERS}rules:\n{rules}\n"))) == []
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_does_not_warn(write: Callable[..., Path], rules: str) -> None:
 )
 def test_warns_of_rules_that_never_match(write: Callable[..., Path], rule: str, field: str, said: str) -> None:
     rocket = "  - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:3, upstream: 127.0.0.1:4}\n"
-    (warning,) = load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n")).warnings()
+    (warning,) = lint(load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n")))
     assert (warning.path, warning.line) == (f"rules[0].{field}", 4)
     assert said in warning.message
     assert warning.remedy
@@ -136,7 +136,7 @@ def test_warns_of_rules_that_never_match(write: Callable[..., Path], rule: str, 
 )
 def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule: str) -> None:
     rocket = "  - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:3, upstream: 127.0.0.1:4}\n"
-    assert load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n")).warnings() == []
+    assert lint(load(write(f"{LISTENERS}{rocket}rules: [{{name: a, {rule}, limit: {{messages: 1/s}}}}]\n"))) == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule:
 def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], rule: str, said: str) -> None:
     def warned(workers: int) -> bool:
         file = write(f"gateway: {{workers: {workers}}}\n{LISTENERS}rules:\n  - {rule}\n")
-        return any(said in str(warning) for warning in load(file, {}).warnings())
+        return any(said in str(warning) for warning in lint(load(file, {})))
 
     assert [warned(workers) for workers in (1, 2)] == [False, True]
 
@@ -164,7 +164,7 @@ def test_warns_of_password_files_that_are_not_there(write: Callable[..., Path], 
     )
 
     def said() -> list[tuple[str, str]]:
-        return [(each.path, each.message) for each in load(file, {}).warnings()]
+        return [(each.path, each.message) for each in lint(load(file, {}))]
 
     assert said() == [
         ("listeners[0].own_login.password_file", f"{tmp_path / 'rabbit'} cannot be read: No such file or directory"),
@@ -176,7 +176,7 @@ def test_warns_of_password_files_that_are_not_there(write: Callable[..., Path], 
 
 
 def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
-    (warning,) = load(write(LISTENERS)).warnings()
+    (warning,) = lint(load(write(LISTENERS)))
     assert warning.message == "there are no rules: nothing is limited"
 
 
@@ -189,16 +189,16 @@ def test_warns_of_no_rules_at_all(write: Callable[..., Path]) -> None:
 )
 def test_warns_of_what_a_protocol_has_no_use_for(write: Callable[..., Path], setting: str, said: str) -> None:
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
-    (warning,) = load(
-        write(f"listeners: [{{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {setting}}}]\n{rules}")
-    ).warnings()
+    (warning,) = lint(
+        load(write(f"listeners: [{{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {setting}}}]\n{rules}"))
+    )
     assert (warning.path, warning.message) == (f"listeners[0].{setting.partition(':')[0]}", said)
 
 
 def test_warns_of_a_fallback_that_rocketmq_never_comes_to(write: Callable[..., Path]) -> None:
     listeners = "listeners: [{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
     rules = "rules: [{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, fallback: drop}]\n"
-    (warning,) = load(write(listeners + rules)).warnings()
+    (warning,) = lint(load(write(listeners + rules)))
     assert (warning.path, warning.line) == ("rules[0].fallback", 2)
     assert "has no effect with protocol: rocketmq" in warning.message
 
@@ -207,21 +207,21 @@ def test_warns_of_a_fallback_that_rocketmq_never_comes_to(write: Callable[..., P
 def test_warns_of_a_cap_above_the_cap_on_all(write: Callable[..., Path], key: str) -> None:
     text = f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 10, {key}: 11}}]\n"
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
-    (warning,) = load(write(text + rules)).warnings()
+    (warning,) = lint(load(write(text + rules)))
     assert (warning.path, warning.message) == (f"listeners[0].{key}", "has no effect: max_connections is 10 in all")
-    assert load(write(text.replace("11}", "10}") + rules)).warnings() == []
+    assert lint(load(write(text.replace("11}", "10}") + rules))) == []
 
 
 def test_warns_of_more_connections_than_there_are_descriptors_for(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
     text = "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 4001}]\n"
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
-    (warning,) = load(write(text + rules)).warnings()
+    (warning,) = lint(load(write(text + rules)))
     assert (warning.path, warning.message) == (
         "listeners[0].max_connections",
         "the hard limit of open files (8192) leaves room for 4000 connections",
     )
-    assert load(write(text.replace("4001", "4000") + rules)).warnings() == []
+    assert lint(load(write(text.replace("4001", "4000") + rules))) == []
 
 
 def test_warns_of_ports_for_more_brokers_than_there_are_descriptors_for(
@@ -231,22 +231,22 @@ def test_warns_of_ports_for_more_brokers_than_there_are_descriptors_for(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
     text = "listeners: [{name: n, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, broker_ports: 20000-%d}]\n"
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
-    (warning,) = load(write(text % 29999 + rules)).warnings()
+    (warning,) = lint(load(write(text % 29999 + rules)))
     assert warning.path == "listeners[0].broker_ports"
     assert warning.message == "5000 brokers take most of the hard limit of open files (8192): room for 1 connections"
-    assert load(write(text % 24095 + rules)).warnings() == []
+    assert lint(load(write(text % 24095 + rules))) == []
 
 
 def test_warns_of_ports_for_brokers_that_outgoing_connections_may_have(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lints, "outgoing_ports", lambda: PortRange(32768, 60999))
     text = "listeners: [{name: n, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, broker_ports: %s}]\n"
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
-    (warning,) = load(write(text % "32760-32768" + rules)).warnings()
+    (warning,) = lint(load(write(text % "32760-32768" + rules)))
     assert warning.path == "listeners[0].broker_ports"
     assert warning.message.startswith("overlaps 32768-60999, the ports of outgoing connections")
-    assert load(write(text % "32760-32767" + rules)).warnings() == []
+    assert lint(load(write(text % "32760-32767" + rules))) == []
     monkeypatch.setattr(lints, "outgoing_ports", lambda: None)
-    assert load(write(text % "32760-32768" + rules)).warnings() == []
+    assert lint(load(write(text % "32760-32768" + rules))) == []
 
 
 def test_the_kernel_says_which_ports_outgoing_connections_have() -> None:
@@ -263,7 +263,7 @@ def test_warns_of_token_files_missing_or_open(write: Callable[..., Path], tmp_pa
     (tmp_path / "good").write_text("x" * 43)
     (tmp_path / "good").chmod(0o600)
     tokens = "admin:\n  tokens:\n" + "".join(f"  - {{name: {name}, role: admin, file: {name}}}\n" for name in ("none", "open", "good"))
-    missing, others = load(write(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}}]\n" + tokens)).warnings()
+    missing, others = lint(load(write(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}}]\n" + tokens)))
     assert (missing.line, missing.path) == (6, "admin.tokens[0].file")
     assert "No such file" in missing.message
     assert "sluice token new --file" in missing.remedy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import load
+from gateway.settings import diff, lint, load
 from gateway.settings.port_ranges import VIP, PortRange
 from gateway.settings.problems import ConfigProblem
 
@@ -111,7 +111,7 @@ def test_other_hosts_and_other_ports_do_no_harm(write: Callable[..., Path], othe
 
 
 def warnings(write: Callable[..., Path], text: str) -> list[tuple[str, str]]:
-    return [(problem.path, problem.message) for problem in load(write(text)).warnings() if problem.path != "ulimit -n"]
+    return [(problem.path, problem.message) for problem in lint(load(write(text))) if problem.path != "ulimit -n"]
 
 
 def test_rules_for_brokers_listeners_are_heard(write: Callable[..., Path]) -> None:
@@ -137,7 +137,7 @@ def test_its_settings_elsewhere_have_no_effect(write: Callable[..., Path]) -> No
 def test_they_need_a_restart(write: Callable[..., Path]) -> None:
     old = load(write(listeners(names())))
     new = load(write(listeners(names(ports="20911-20960", more=", advertise: a.example"))))
-    difference = old.diff(new)
+    difference = diff(old, new)
     assert difference["in_force"] == []
     assert sorted(difference["needs_restart"]) == [
         "listeners.names.advertise: (none) -> a.example",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import ConfigProblem, Settings, load
+from gateway.settings import ConfigProblem, Settings, load, reload
 
 LISTENERS = (
     "listeners:\n"
@@ -168,6 +168,6 @@ def test_a_reload_keeps_flags_and_environment(write: Callable[..., Path]) -> Non
     path = write(LISTENERS)
     first = load(path, {"SLUICE_LOG__LEVEL": "debug", "HOME": "/root"}, {"admin.bind": "127.0.0.1:0"})
     write(LISTENERS + "limiter: {queue: 7}\n")
-    again = first.reload()
+    again = reload(first)
     assert (again.log.level, again.admin.bind.port, again.limiter.queue) == ("debug", 0, 7)
     assert "HOME" not in first.environ

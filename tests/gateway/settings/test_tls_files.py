@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.listeners.factory import log_ending_certificates
-from gateway.settings import ConfigProblem, diff, hops, load
+from gateway.settings import ConfigProblem, diff, hops, lint, load
 from support.tls import NAME, Authority
 
 Faults = Callable[..., list[ConfigProblem]]
@@ -129,7 +129,7 @@ RISKY = [
     ("text", "line", "path", "said", "also"), RISKY, ids=lambda value: value if isinstance(value, str) and "\n" not in value else ""
 )
 def test_warns(here: Write, text: str, line: int, path: str, said: str, also: str) -> None:
-    (warning,) = load(here(listener(text) + RULES)).warnings()
+    (warning,) = lint(load(here(listener(text) + RULES)))
     assert (warning.line, warning.path) == (line, f"listeners[0].{path}")
     assert said in warning.message
     assert also in warning.message
@@ -138,7 +138,7 @@ def test_warns(here: Write, text: str, line: int, path: str, said: str, also: st
 
 def test_warns_of_a_certificate_that_speaks_for_every_client_of_rocketmq(here: Write) -> None:
     text = listener(behind()).replace("protocol: amqp", "protocol: rocketmq") + "rules: [{name: a, limit: {messages: 1/s}}]\n"
-    (warning,) = load(here(text)).warnings()
+    (warning,) = lint(load(here(text)))
     assert (warning.line, warning.path) == (8, "listeners[0].upstream_tls.certificate")
     assert warning.message == "to the broker, every client of this listener is the holder of this certificate"
 
@@ -148,7 +148,7 @@ def test_warns_of_a_certificate_that_speaks_for_every_client_of_rocketmq(here: W
     [(tls(ca="good.pem"), 9, "tls.client_ca"), ("    upstream_tls: {ca: good.pem}\n", 6, "upstream_tls.ca")],
 )
 def test_warns_of_a_ca_that_is_none(here: Write, text: str, line: int, path: str) -> None:
-    (warning,) = load(here(listener(text) + RULES)).warnings()
+    (warning,) = lint(load(here(listener(text) + RULES)))
     assert (warning.line, warning.path) == (line, f"listeners[0].{path}")
     assert "good.pem holds a certificate that is no CA's" in warning.message
 
@@ -170,7 +170,7 @@ def test_warns_of_a_key_others_can_read(here: Write, ca: Authority) -> None:
     key = ca.directory / "good.key"
     key.chmod(0o604)
     try:
-        (warning,) = load(path).warnings()
+        (warning,) = lint(load(path))
     finally:
         key.chmod(0o600)
     assert (warning.line, warning.path) == (8, "listeners[0].tls.key")
@@ -182,7 +182,7 @@ def test_warns_of_a_key_others_can_read(here: Write, ca: Authority) -> None:
     [tls(), "    upstream_tls: {ca: ca.pem}\n", "    upstream_tls: {}\n", "    upstream_tls:\n", "    tls: off\n    upstream_tls: off\n"],
 )
 def test_does_not_warn(here: Write, text: str) -> None:
-    assert load(here(listener(text) + RULES)).warnings() == []
+    assert lint(load(here(listener(text) + RULES))) == []
 
 
 def test_the_brokers_name_is_the_upstreams_host_unless_said_otherwise(here: Write) -> None:
@@ -228,7 +228,7 @@ def test_permissive_is_for_listeners_of_rocketmq(here: Write, faults: Faults) ->
     assert problem.message == "permissive is for RocketMQ; AMQP clients without TLS have a port of their own"
     assert problem.remedy == "set mode: enforcing, and give clients without TLS a listener without `tls`"
     loaded = load(here(text.replace("protocol: amqp", "protocol: rocketmq") + RULES))
-    assert loaded.warnings() == []
+    assert lint(loaded) == []
     client_hop, _ = hops(loaded.listeners[0])
     assert client_hop is not None
     assert client_hop.permissive
@@ -236,6 +236,6 @@ def test_permissive_is_for_listeners_of_rocketmq(here: Write, faults: Faults) ->
 
 def test_warns_of_certificates_wanted_from_those_with_tls_only(here: Write) -> None:
     text = listener(tls() + "      mode: permissive\n").replace("protocol: amqp", "protocol: rocketmq")
-    (warning,) = load(here(text + RULES)).warnings()
+    (warning,) = lint(load(here(text + RULES)))
     assert (warning.line, warning.path) == (10, "listeners[0].tls.mode")
     assert warning.message == "a client without TLS needs no certificate, so tls.client_ca keeps no client out"

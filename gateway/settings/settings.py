@@ -1,0 +1,96 @@
+"""Settings: the whole configuration of one gateway, typed and immutable. `load` makes it, `ROOT` is its schema."""
+
+# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from gateway.settings.kinds import Only, PathName, Whole
+from gateway.settings.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
+from gateway.settings.rules import RULES, RulesFile
+from gateway.settings.sections import ListOf, Section, setting
+from gateway.settings.types import ACCESS_LOG, FLEET, AccessLog, Admin, Credit, Disk, Fleet, Gateway, Limiter, Listener, Log, Memory
+from limiter.rules.rule import Rule
+
+TLS: Final = ("tls", "upstream_tls")  # a reload puts them in force for listeners that are there already
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration of one gateway, checked. Immutable; a reload makes another."""
+
+    version: int = setting(
+        Only(Whole(0, 1_000_000, 1), 1, "this version of sluice reads version 1", "set version: 1"), 1, "Version of this file's format."
+    )
+    gateway: Gateway = setting(Section(Gateway), Gateway(), "The gateway itself.")
+    listeners: tuple[Listener, ...] = setting(
+        ListOf(Section(Listener), "- {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}", least=1),
+        (),
+        "The addresses that clients connect to, and the brokers behind them.",
+    )
+    limiter: Limiter = setting(Section(Limiter), Limiter(), "The limiter's own executor.")
+    fleet: Fleet | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
+    credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
+    memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
+    disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")
+    admin: Admin = setting(Section(Admin), Admin(), "The admin API, probes and metrics.")
+    access_log: AccessLog | None = setting(ACCESS_LOG, AccessLog(), "The access log, or off.")
+    log: Log = setting(Section(Log), Log(), "The gateway's own log.")
+    rules_file: Path | None = setting(PathName("limits.yaml"), None, "File with the rules, relative to this one; or `rules:` inline.")
+    rules: tuple[Rule, ...] = setting(RULES, (), "The rules, where they are not in a file of their own.")
+
+    # Not settings: how this was loaded.
+    file: Path = Path()
+    environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
+    flags: MappingType[str, str] = field(default_factory=dict)
+    origins: MappingType[str, SourceLocation] = field(default_factory=dict, repr=False)  # path -> where it was written
+    sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
+
+    def problem(self, path: str, message: str, remedy: str) -> ConfigProblem:
+        """A problem at the setting `path`, or at the nearest one around it that was written down."""
+        inner = path
+        while inner and not self.origins.get(inner, NOWHERE).line:
+            inner = re.sub(r"(\.?[^.\[\]]+|\[[0-9]+\])$", "", inner)
+        return self.sources.problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
+
+    def describe(self) -> dict[str, object]:
+        """The effective configuration as it would be written, rules included. Holds no secret: tokens stand in files."""
+        shown = ROOT.show(self)
+        assert isinstance(shown, dict)
+        return {**shown}
+
+    def origin(self, path: str) -> SourceLocation:
+        """Where the value at `path` comes from: file, line and column, environment, flag or default."""
+        return self.origins.get(path, NOWHERE)
+
+    def with_rules(self, new: Settings) -> Settings:
+        """These settings with the rules of `new`, as a reload puts them in force."""
+        kept = {path: location for path, location in self.origins.items() if not path.startswith("rules")}
+        kept.update({path: location for path, location in new.origins.items() if path.startswith("rules")})
+        return replace(self, rules=new.rules, rules_file=new.rules_file, origins=kept, sources=new.sources)
+
+    def with_tls(self, new: Settings) -> Settings:
+        """These settings with the TLS of those listeners that are in `new` too, as a reload puts it in force."""
+        positions = {listener.name: number for number, listener in enumerate(new.listeners)}
+        origins = dict(self.origins)
+        listeners = []
+        for number, listener in enumerate(self.listeners):
+            position = positions.get(listener.name)
+            if position is not None:
+                after = new.listeners[position]
+                listener = replace(listener, tls=after.tls, upstream_tls=after.upstream_tls)  # noqa: PLW2901
+                for key in TLS:
+                    here, there = f"listeners[{number}].{key}", f"listeners[{position}].{key}"
+                    origins = {path: location for path, location in origins.items() if not path.startswith(here)}
+                    origins |= {here + path[len(there) :]: location for path, location in new.origins.items() if path.startswith(there)}
+            listeners.append(listener)
+        return replace(self, listeners=tuple(listeners), origins=origins, sources=new.sources)
+
+
+ROOT: Final = Section(Settings)
+RULES_FILE: Final = Section(RulesFile)
