@@ -8,7 +8,7 @@
      Channel ──► Decode ────────► SpendCredit ─────► RateLimit ───────────────────────► Forward ──► Channel
                  bytes→parts,      one credit per     asks the judge, on the limiter's   original bytes,
                  by the protocol   request; none      own executor; what is refused      one slice where they
-                 (Conversation)    left: not read     gets its action here (ACTIONS)        are contiguous
+                 (Conversation)    left: not read     gets its action here (ACTIONS)     are contiguous
         ▲                                                   │ refusal, phrased by the protocol
         │                                                   ▼
      Channel ◄──────────────────────────── Conversation.relay / take_replies ◄────────────────────── Channel
@@ -17,7 +17,8 @@
 
 What all sessions share stands in `Shared`: the judge, the accounts, the configuration's numbers. What one listener's sessions share stands
 in `ListenerConfig`. What belongs to one client stands in `Session`: its two channels and what is assembled here, which is one conversation
-(the protocol's state), one pipeline and two credits.
+(the protocol's state), one pipeline and two credits. The event loop gives each session its turns (`gateway/event_loop/sweeper.py`). How a
+session comes to its end is in `gateway/session/states.py`.
 
 To add a broker protocol: `gateway/protocols/__init__.py` (RECORDS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its
 name in `limiter/rules/rule.py`. An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint:

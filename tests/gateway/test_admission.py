@@ -35,7 +35,7 @@ def refused(call: object, *arguments: object) -> tuple[str, str]:
     return caught.value.cause, str(caught.value)
 
 
-def test_the_listeners_cap_names_itself_and_a_seat_given_back_is_free() -> None:
+def test_the_listeners_limit_names_itself_and_a_released_permit_is_free() -> None:
     door = admission(ConnectionLimits(connections=2))
     first, _ = door.admit("10.0.0.1", 0), door.admit("10.0.0.2", 0)
     cause, text = refused(door.admit, "10.0.0.3", 0)
@@ -47,7 +47,7 @@ def test_the_listeners_cap_names_itself_and_a_seat_given_back_is_free() -> None:
     assert refused(door.admit, "10.0.0.4", 0)[0] == BY_ALL
 
 
-def test_an_address_has_its_own_cap_and_is_told_of_that_one_first() -> None:
+def test_an_address_has_its_own_limit_and_is_checked_first() -> None:
     door = admission(ConnectionLimits(connections=2, per_address=2))
     permits = [door.admit("10.0.0.1", 0) for _ in range(2)]
     cause, text = refused(door.admit, "10.0.0.1", 0)

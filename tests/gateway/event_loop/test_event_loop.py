@@ -205,7 +205,7 @@ async def test_tasks_go_on_although_trio_has_taken_the_instrument_out(wires: Wir
             assert trio.current_time() - began < MAX_SLEEP_S + SOON_S
 
 
-async def test_it_stops_when_told_to_and_listens_no_more(wires: Wires, way: str) -> None:
+async def test_the_loop_stops_when_asked_to_and_removes_its_instrument(wires: Wires, way: str) -> None:
     async with looping(wires) as loop:
         await trio.sleep(0.02)
     wires.sweeper.called = False

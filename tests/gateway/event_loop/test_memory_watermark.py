@@ -70,7 +70,7 @@ def names(data: bytes) -> list[str]:
     return [frame.name for frame in amqp.read(data) if frame.channel == 0]
 
 
-def test_who_publishes_is_not_read_and_told_and_who_consumes_goes_on() -> None:
+def test_publishers_are_not_read_and_told_so_and_consumers_go_on() -> None:
     with Wires(never(), backlog_bytes=MARK) as wires:
         ground = Ground(wires)
         hoarder, hoarding = ground.join()
@@ -103,7 +103,7 @@ def test_who_publishes_is_not_read_and_told_and_who_consumes_goes_on() -> None:
         assert names(wires.received(publisher)) == ["Connection.Unblocked"]
 
 
-def test_who_publishes_first_while_memory_is_full_is_stopped_at_the_next_look() -> None:
+def test_a_first_publish_while_memory_is_full_stops_its_connection_at_the_next_check() -> None:
     with Wires(never(), backlog_bytes=MARK) as wires:
         ground = Ground(wires)
         hoarder, hoarding = ground.join()
@@ -153,7 +153,7 @@ def test_how_long_it_was_full_is_a_counter() -> None:
         assert repr(watch) == "<MemoryWatermark open 0/250000 stopped=0>"
 
 
-def test_incomplete_frames_alone_stop_nobody_because_who_is_not_read_cannot_complete_them() -> None:
+def test_incomplete_frames_alone_stop_no_connection_because_unread_they_are_never_complete() -> None:
     with Wires(never("rocketmq")) as wires:
         ground = Ground(wires)
         ends = [wires.connect("rocketmq") for _ in range(3)]

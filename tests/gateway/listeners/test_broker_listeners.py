@@ -275,7 +275,7 @@ def test_the_broker_longest_unseen_gives_up_its_port_and_clients_never_find_it_c
     assert one.kept().keys() == {"old/0", "new/0"}
 
 
-def test_without_a_descriptor_for_it_the_client_is_told_and_nobody_loses_a_port(house: Callable[..., House]) -> None:
+def test_without_a_descriptor_for_it_the_client_is_told_and_no_broker_loses_its_port(house: Callable[..., House]) -> None:
     one = house(4)
     fill(one)
     one.now += UNNAMED_S + 10
@@ -378,7 +378,7 @@ def test_a_damaged_file_is_left_aside_and_written_anew(
     assert one.kept() == {"broker-a/0": first_port(one)}
 
 
-def test_a_file_that_cannot_be_written_is_said_and_costs_no_client_anything(
+def test_a_file_that_cannot_be_written_is_logged_and_costs_no_client_anything(
     house: Callable[..., House], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = heard(monkeypatch)
@@ -440,7 +440,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return said
 
 
-def test_registrations_are_counted_and_said_once_in_a_while(house: Callable[..., House], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registrations_are_counted_and_logged_once_in_a_while(house: Callable[..., House], monkeypatch: pytest.MonkeyPatch) -> None:
     said = heard(monkeypatch)
     one = house()
     for _ in range(50):

@@ -34,7 +34,7 @@ S = 1_000_000_000
         (ZeroDivisionError("x"), "gateway_error", 0, b""),
     ],
 )
-def test_every_error_on_the_way_in_has_a_cause_and_its_words(error: Exception, cause: str, code: int, last_words: bytes) -> None:
+def test_every_error_on_the_way_in_has_a_cause_and_a_text(error: Exception, cause: str, code: int, last_words: bytes) -> None:
     refusal = refusal_of(error)
     assert (refusal.cause, refusal.code, refusal.last_words) == (cause, code, last_words)
     assert (refusal.error is error) == (cause == "gateway_error")
@@ -46,7 +46,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object, object]]:
     return found
 
 
-def test_the_first_of_a_cause_is_said_at_once_then_one_line_a_second_and_the_sum_is_exact(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_of_a_cause_is_logged_at_once_then_one_line_a_second_and_the_sum_is_exact(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sluice")
     refusals = RefusalLog("rabbit", "amqp")
     full, down = Refusal("max_connections", "full", 320), Refusal("upstream_unreachable", "down", 320)
@@ -71,7 +71,7 @@ def test_a_probe_of_the_port_is_no_warning(caplog: pytest.LogCaptureFixture) -> 
     assert lines(caplog) == []
 
 
-def test_a_broker_that_stays_away_is_said_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_stays_away_is_logged_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sluice")
     refusals = RefusalLog("rabbit", "amqp")
     for second in range(150):

@@ -30,7 +30,7 @@ def settings(directory: Path, text: str) -> Settings:
 BOTH = "tls: {certificate: a.pem, key: a.key}, upstream_tls: {ca: ca.pem, certificate: a.pem, key: a.key}"
 
 
-def test_changed_files_are_said_and_begun_with_and_failures_are_not_forgotten(ca: Authority, tmp_path: Path) -> None:
+def test_changed_files_are_reported_and_used_by_new_connections_and_failure_counts_stay(ca: Authority, tmp_path: Path) -> None:
     configured = settings(tmp_path, BOTH)
     listening = listeners_of(configured)
     rabbit = listening["rabbit"]

@@ -205,7 +205,7 @@ async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(brok
         assert await said(stranger, b"GET / HTTP/1.1\r\n\r\n") == amqp.PROTOCOL_HEADER
 
 
-async def test_hundreds_that_say_a_byte_at_a_time_cost_no_dial_keep_nobody_out_and_are_gone_at_their_deadline(broker: Broker) -> None:
+async def test_hundreds_that_send_a_byte_at_a_time_cost_no_dial_keep_no_client_out_and_are_closed_at_their_deadline(broker: Broker) -> None:
     """docs/design/reliability.md F01."""
     async with running(broker.address, handshake_s=1.5) as one:
         slow = [await one.client() for _ in range(300)]
@@ -224,7 +224,7 @@ async def test_hundreds_that_say_a_byte_at_a_time_cost_no_dial_keep_nobody_out_a
     assert len(broker.dialled()) == 1
 
 
-async def test_a_client_that_goes_without_a_word_is_no_dial_and_no_fault(broker: Broker) -> None:
+async def test_a_client_that_leaves_without_a_byte_costs_no_dial_and_is_no_fault(broker: Broker) -> None:
     async with running(broker.address) as one:
         await (await one.client()).aclose()
         half = await one.client()
@@ -256,14 +256,14 @@ async def test_beyond_the_cap_a_client_is_told_and_existing_ones_stay(broker: Br
             await one.until(lambda: len(one.arrived) == 2)
 
 
-async def test_rocketmq_has_no_words_and_is_closed_at_once(broker: Broker) -> None:
+async def test_rocketmq_has_no_frame_for_a_rejection_and_is_closed_at_once(broker: Broker) -> None:
     async with running(broker.address, "rocketmq", limits=ConnectionLimits(connections=0)) as one, await one.client() as client:
         assert await said(client, heartbeat()) == b""
         assert one.listener.closed == {"max_connections": 1}
         assert one.listener.rejecter.rejected_silently == 1
 
 
-async def test_a_seat_is_given_back_when_the_dial_fails_when_the_client_goes_and_when_the_gateway_stops() -> None:
+async def test_a_permit_is_released_when_the_dial_fails_when_the_client_goes_and_when_the_gateway_stops() -> None:
     with socket.create_server((LOOPBACK, 0)) as gone:
         address = gone.getsockname()
     async with running(address) as one:
@@ -296,7 +296,7 @@ async def test_a_fault_of_the_gateways_own_ends_that_client_only(broker: Broker,
             await one.until(lambda: len(one.arrived) == 1)
 
 
-async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_a_rejection_leaves_the_listener_standing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(broker.address, limits=ConnectionLimits(connections=1)) as one, await one.client() as first:
         await first.send_all(GREETING)
         await one.until(lambda: len(one.arrived) == 1)
@@ -309,7 +309,7 @@ async def test_a_fault_in_turning_one_away_leaves_the_listener_standing(broker: 
         await one.until(lambda: one.listener.rejecter.rejecting == 0)
 
 
-async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_long(broker: Broker) -> None:
+async def test_only_so_many_are_told_at_a_time_and_none_for_long(broker: Broker) -> None:
     """docs/design/reliability.md F02: clients that say nothing do not keep the others from being told."""
     async with running(broker.address, limits=ConnectionLimits(connections=0)) as one:
         silent = [await one.client() for _ in range(MAX_REJECTING + 20)]
@@ -324,7 +324,7 @@ async def test_only_so_many_are_told_at_a_time_and_nobody_keeps_his_place_for_lo
             await client.aclose()
 
 
-async def test_descriptors_are_shared_and_running_out_is_told(broker: Broker) -> None:
+async def test_descriptors_are_shared_and_clients_are_told_when_they_run_out(broker: Broker) -> None:
     slots = ConnectionSlots(1, 1024)
     async with (
         running(broker.address, slots=slots) as one,
@@ -384,7 +384,7 @@ async def test_the_cap_per_address_counts_the_original_addresses(broker: Broker)
 
 
 @pytest.mark.parametrize("data", [GREETING, b"PROXY TCP4 192.0.2.7 198.51.100.1 50113 99999\r\n", b"\r\n\r\n\0\r\nQUIT\n\x51\x11\0\0"])
-async def test_without_a_good_header_nobody_gets_in(broker: Broker, data: bytes) -> None:
+async def test_without_a_valid_proxy_header_no_client_gets_in(broker: Broker, data: bytes) -> None:
     async with running(broker.address, accept_proxy=True) as one, await one.client() as client:
         assert await said(client, data) == b""
         assert one.listener.closed == {"proxy_protocol": 1}
@@ -423,7 +423,7 @@ def client_context(authority: Authority) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("behind_balancer", [False, True])
-async def test_who_is_turned_away_from_a_tls_listener_is_told_within_tls(broker: Broker, tmp_path: Path, behind_balancer: bool) -> None:
+async def test_a_client_rejected_by_a_tls_listener_is_told_within_tls(broker: Broker, tmp_path: Path, behind_balancer: bool) -> None:
     authority = Authority(tmp_path)
     hop = client_hop(*authority.issue("server", "localhost"), None)
     async with (
@@ -441,9 +441,7 @@ async def test_who_is_turned_away_from_a_tls_listener_is_told_within_tls(broker:
         assert reason(found)[1].startswith("CONNECTION_FORCED - max_connections of listener rabbit (0) is reached;")
 
 
-async def test_a_broker_whose_certificate_is_not_trusted_is_as_good_as_down_and_the_client_is_told_why(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_a_broker_whose_certificate_is_not_trusted_counts_as_down_and_the_client_is_told_why(broker: Broker, tmp_path: Path) -> None:
     right, wrong = Authority(tmp_path / "right"), Authority(tmp_path / "wrong")
     context = client_hop(*wrong.issue("broker", "127.0.0.1"), None).context
 

@@ -129,7 +129,7 @@ def test_a_broker_that_goes_away_frees_a_blocked_client() -> None:
         assert wires.totals("amqp", "%2F/amq.default/orders")["abandoned"] == 3
 
 
-def test_memory_above_the_high_watermark_is_told_to_whom_it_stops() -> None:
+def test_memory_above_the_high_watermark_is_reported_to_the_clients_it_stops() -> None:
     with Wires(rule("delay")) as wires:
         client, _ = connected(wires)
         other, _ = connected(wires)

@@ -39,7 +39,7 @@ def ended(end: socket.socket) -> bool:
 
 @pytest.mark.parametrize("pieces", ["in one piece", "byte by byte"])
 @pytest.mark.parametrize("name", BAD)
-def test_the_sender_is_told_and_let_go_and_everybody_else_goes_on(name: str, pieces: str) -> None:
+def test_the_sender_of_bad_bytes_is_told_and_closed_and_all_others_go_on(name: str, pieces: str) -> None:
     data, code = BAD[name]
     if pieces == "byte by byte" and "above the agreed size" in name:
         data = data[:600]  # the announced size is wrong already
@@ -100,7 +100,7 @@ def test_another_protocol_gets_ours_and_its_end(first: bytes) -> None:
         assert ended(client)
 
 
-def test_a_thousand_frames_in_a_segment_and_one_byte_a_segment_say_the_same() -> None:
+def test_a_thousand_frames_in_a_segment_and_one_byte_a_segment_mean_the_same() -> None:
     """F11, with the work counted in decoded requests rather than in time."""
     said = (amqp.publish(1, "orders") + amqp.HEARTBEAT + amqp.ack(2, 1)) * 300
     got = []

@@ -228,7 +228,7 @@ def test_a_new_listener_has_seen_nothing() -> None:
 # ---- busy answers (RocketMQ) -------------------------------------------------------------------------------------------
 
 
-def test_busy_answers_are_counted_by_reason_and_told_once_in_ten_seconds(wires: Wires) -> None:
+def test_busy_answers_are_counted_by_reason_and_logged_once_in_ten_seconds(wires: Wires) -> None:
     session = Link(wires).session
     flow, told = session.listener_config.flow, session.conversation.reports.busy
     told += [BusySignal("timeout_clean_queue", 231, 17), BusySignal("timeout_clean_queue", 90, 3), BusySignal("overload", -1, -1)]

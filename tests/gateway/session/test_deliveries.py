@@ -47,7 +47,7 @@ def deliveries(first: int, last: int, size: int = 100) -> bytes:
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_deliveries_are_counted_where_nobody_limits_them(threads: int) -> None:
+def test_deliveries_are_counted_where_no_rule_limits_them(threads: int) -> None:
     with Wires(limit(), threads=threads) as wires:
         client, broker = consuming(wires, "mail")
         broker.sendall(deliveries(1, 300))
@@ -201,7 +201,7 @@ def test_a_slow_judge_reorders_nothing_and_a_failing_one_lets_pass() -> None:
         assert (totals["bypassed"], totals["forwarded"]) == (50, 50)
 
 
-def test_a_cancel_while_the_judge_looks_costs_nobody_the_connection() -> None:
+def test_a_cancel_while_the_judge_looks_closes_no_connection() -> None:
     looks = threading.Event()
     goes_on = threading.Event()
 

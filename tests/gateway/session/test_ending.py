@@ -70,7 +70,7 @@ def over_tcp(wires: Wires, **more: object) -> Link:
 # ---- the broker goes away ----------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_ends_without_a_word_is_told_to_the_client_in_the_protocol(wires: Wires) -> None:
+def test_the_client_is_told_in_the_protocol_of_a_broker_that_ends_without_a_close(wires: Wires) -> None:
     link = Link(wires, confirms=(1,))
     link.say(amqp.publish(1, "free") * 3)
     link.answer(amqp.ack(1, 1))
@@ -85,7 +85,7 @@ def test_a_broker_that_ends_without_a_word_is_told_to_the_client_in_the_protocol
     assert [session.cause for session, _ in wires.ended] == ["broker_lost"]
 
 
-def test_the_same_for_a_broker_that_resets_after_its_last_words(wires: Wires) -> None:
+def test_the_client_is_told_of_a_broker_that_resets_after_its_last_frames(wires: Wires) -> None:
     """A send of ours that fails must not take what it had said before."""
     link = over_tcp(wires, confirms=(1,))
     link.say(amqp.publish(1, "free") * 3)
@@ -102,7 +102,7 @@ def test_the_same_for_a_broker_that_resets_after_its_last_words(wires: Wires) ->
     assert [(session.cause, error) for session, error in wires.ended] == [("broker_lost", None)]
 
 
-def test_within_a_frame_that_was_half_passed_on_nothing_is_said(wires: Wires) -> None:
+def test_nothing_is_sent_within_a_frame_that_was_half_passed_on(wires: Wires) -> None:
     link = Link(wires)
     half = amqp.deliver(1, b"d" * 1000)[:-400]
     link.answer(half)
@@ -125,7 +125,7 @@ def test_before_the_connection_is_open_a_bare_end_stays_one(wires: Wires) -> Non
 
 
 @pytest.mark.parametrize(("answer", "sends_proxy", "told"), [(b"", False, "none"), (amqp.PROTOCOL_HEADER, True, "v2")])
-def test_a_broker_that_does_not_even_begin_is_told_to_the_client_with_the_likely_reason(
+def test_the_client_is_told_of_a_broker_that_closes_early_with_the_likely_reason(
     wires: Wires, answer: bytes, sends_proxy: bool, told: str
 ) -> None:
     """RabbitMQ with proxy_protocol closes without a word where no PROXY header comes; without, it answers one with its own header."""
@@ -155,7 +155,7 @@ def test_a_broker_that_does_not_even_begin_is_told_to_the_client_with_the_likely
 
 
 @pytest.mark.parametrize("who", ["broker", "client"])
-def test_who_has_been_told_already_is_not_told_again(wires: Wires, who: str) -> None:
+def test_a_client_that_was_told_already_is_not_told_again(wires: Wires, who: str) -> None:
     link = Link(wires)
     if who == "broker":
         link.answer(close(320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"))

@@ -120,7 +120,7 @@ def test_a_frame_that_began_to_flow_ends_although_the_budget_is_full() -> None:
         assert len(got) == len(data), (len(got), len(data), s.conversation.budget.held_bytes, s.withheld(), s.due == NEVER)
 
 
-def test_our_heartbeats_keep_no_session_alive_whose_client_has_gone() -> None:
+def test_heartbeats_of_the_gateway_keep_no_session_alive_whose_client_has_gone() -> None:
     with Wires(rule("never", 0, protocol="amqp"), threads=0) as w:
         client, broker = w.connect("amqp")
         client.sendall(amqp.greeting(heartbeat=10, channels=(1,)) + amqp.publish(1, "never"))
@@ -171,7 +171,7 @@ def test_a_client_that_goes_while_it_is_not_read_is_noticed(how: str) -> None:
         assert not w.sweeper.sessions, f"ten minutes after the client's {how}: {s} held={s.conversation.budget.held_messages}"
 
 
-def test_small_slices_in_the_backlog_pin_no_whole_reads() -> None:
+def test_small_slices_in_the_backlog_keep_no_whole_reads_alive() -> None:
     with Wires(rule("flood", 1, 1), threads=0) as w:
         client, _broker = w.connect("rocketmq")
         w.run()
@@ -331,7 +331,7 @@ def test_a_publish_that_is_half_in_does_not_keep_the_drain() -> None:
         assert s.drained(now_ns() + 25 * S, 200_000_000), "25 s later: the half publish counts as outstanding, its rest is not read"
 
 
-def test_last_words_after_a_protocol_error_reach_a_client_that_is_still_sending() -> None:
+def test_the_close_after_a_protocol_error_reaches_a_client_that_is_still_sending() -> None:
     with Wires(threads=0) as w:
         _, client, _ = over_tcp(w)
         client.recv(1 << 20)

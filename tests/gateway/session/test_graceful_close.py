@@ -176,7 +176,7 @@ def test_polls_that_a_rule_holds_are_not_waited_for_either() -> None:
         assert wires.received(broker) == heartbeat(opaque=2)
 
 
-def test_words_of_the_gateway_never_stand_within_an_answer_and_no_answer_is_cut() -> None:
+def test_frames_of_the_gateway_never_stand_within_an_answer_and_no_answer_is_cut() -> None:
     with Wires() as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(pull(1) + pull(2))
@@ -293,7 +293,7 @@ def test_a_broker_that_never_answers_is_waited_for_until_it_has_been_silent_for_
         assert closed(client)
 
 
-def test_a_client_that_goes_on_asking_is_told_for_two_seconds_and_then_closed() -> None:
+def test_a_client_that_goes_on_asking_is_rejected_for_two_seconds_and_then_closed() -> None:
     with Wires() as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(heartbeat())
@@ -353,7 +353,7 @@ def test_an_operators_close_is_as_orderly() -> None:
         assert wires.ended[0][0].cause == "admin"
 
 
-def test_nobody_is_waited_for_for_ever() -> None:
+def test_a_graceful_close_has_a_deadline() -> None:
     """The client does not read: its answers never leave."""
     with Wires(backlog_bytes=1 << 20) as wires:
         client, broker = wires.connect("rocketmq")

@@ -86,7 +86,7 @@ def test_a_client_that_dribbles_a_frame_is_alive_for_the_broker(wires: Wires) ->
     assert link.at_broker() == frame
 
 
-def test_a_client_that_is_read_and_silent_gets_no_beats_said_for_it(wires: Wires) -> None:
+def test_the_gateway_sends_no_heartbeats_for_a_client_that_is_read_and_silent(wires: Wires) -> None:
     link = Link(wires, heartbeat=AGREED)
     wires.elapse(AGREED * 2)
     assert link.at_broker() == b""
@@ -110,7 +110,7 @@ def test_beats_stay_out_of_a_frame_that_flows_through(wires: Wires) -> None:
     assert beats(link.at_broker()) == 1
 
 
-def test_no_beats_are_made_where_none_were_agreed_on_and_nobody_dies(wires: Wires) -> None:
+def test_without_agreed_heartbeats_none_are_sent_and_no_peer_is_declared_dead(wires: Wires) -> None:
     link = Link(wires, heartbeat=0)
     throttle(link)
     wires.elapse(3600)
@@ -273,7 +273,7 @@ def test_while_deliveries_are_held_the_client_hears_beats_and_the_broker_is_not_
         assert heard.count("Basic.Deliver") <= 1
 
 
-def test_a_process_that_stood_still_declares_nobody_dead(wires: Wires) -> None:
+def test_a_process_that_stood_still_declares_no_peer_dead(wires: Wires) -> None:
     link = Link(wires, heartbeat=AGREED)
     wires.elapse(1)
     wires.stand_still(60)
@@ -289,7 +289,7 @@ def test_a_process_that_stood_still_declares_nobody_dead(wires: Wires) -> None:
 
 
 @pytest.mark.parametrize(("data", "said"), [(amqp.raw_frame(8, 1, b""), "channel 1"), (amqp.raw_frame(8, 0, b"x"), "payload")])
-def test_a_broken_heartbeat_is_an_error_of_whoever_sent_it(wires: Wires, data: bytes, said: str) -> None:
+def test_a_broken_heartbeat_is_an_error_of_its_sender(wires: Wires, data: bytes, said: str) -> None:
     link = Link(wires, heartbeat=AGREED)
     link.say(data)
     close = link.close_of(link.at_client())

@@ -31,7 +31,7 @@ def looks(wires: Wires, link: Link, seconds: float) -> int:
     return len(seen) - 1
 
 
-def test_who_is_at_rest_is_not_looked_at_and_who_has_just_said_something_each_time(wires: Wires) -> None:
+def test_an_idle_session_is_not_looked_at_and_an_active_one_at_each_tick(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
     assert looks(wires, link, 0.5) == 2
     wires.elapse(2)
@@ -40,13 +40,13 @@ def test_who_is_at_rest_is_not_looked_at_and_who_has_just_said_something_each_ti
     assert looks(wires, link, 0.5) == 2
 
 
-def test_who_has_nothing_due_is_looked_at_each_half_a_minute(wires: Wires) -> None:
+def test_a_session_with_nothing_due_is_looked_at_each_half_a_minute(wires: Wires) -> None:
     link = Link(wires, heartbeat=1200)
     wires.elapse(3)
     assert 9 <= looks(wires, link, 300) <= 40, "ten rests, each with a look or two at its end"
 
 
-def test_the_slot_of_a_send_that_nobody_answers_is_free_on_time() -> None:
+def test_the_slot_of_an_unanswered_send_is_free_on_time() -> None:
     with Wires(Rule("few", per="topic", limit=Limit(concurrent=5), algorithm="concurrency")) as wires:
         client, _ = wires.connect("rocketmq")
         client.sendall(rocketmq.send("orders", b"x", opaque=1))
@@ -119,7 +119,7 @@ def test_a_process_that_stood_still_blames_no_session_at_rest(wires: Wires) -> N
     assert link.session.cause in {"heartbeat", "broker_heartbeat"}, "from then on its silence counts"
 
 
-def test_who_ends_at_rest_is_gone_with_what_it_kept(wires: Wires) -> None:
+def test_an_idle_session_that_ends_is_gone_with_what_it_kept(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
     link.say(amqp.publish(1, "a", b"x" * 1000)[:10])
     wires.elapse(3)

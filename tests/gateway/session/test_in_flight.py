@@ -133,7 +133,7 @@ def test_an_opaque_used_twice_holds_two_slots() -> None:
             assert state(wires).in_flight == left
 
 
-def test_a_send_that_nobody_answers_gives_its_slot_back_after_a_while_and_a_late_answer_counts_no_more() -> None:
+def test_an_unanswered_send_gives_its_slot_back_after_a_while_and_a_late_answer_counts_no_more() -> None:
     with Wires(few(2)) as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(sends(1, 2))

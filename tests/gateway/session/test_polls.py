@@ -51,7 +51,7 @@ class Gate:
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_messages_that_consumers_get_are_counted_where_nobody_limits_them_and_where_somebody_does(threads: int) -> None:
+def test_messages_that_consumers_get_are_counted_with_and_without_a_rule(threads: int) -> None:
     with Wires(limit(1000), threads=threads) as wires:
         client, broker = wires.connect("rocketmq")
         requests = pull("mail", opaque=1) + pull("orders", opaque=2)
@@ -110,7 +110,7 @@ def test_a_held_pull_is_answered_when_its_clients_patience_is_over() -> None:
         assert consumed(wires) == [0, 0, 0, 0, 0, 0]
 
 
-def test_nobodys_end_waits_for_a_held_pull() -> None:
+def test_no_sides_end_waits_for_a_held_pull() -> None:
     with Wires(limit(0)) as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(pull(opaque=1) + send("mail", opaque=2))

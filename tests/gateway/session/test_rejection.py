@@ -123,7 +123,7 @@ def test_clients_whose_user_cannot_be_known_count_as_one_user() -> None:
 
 
 @pytest.mark.parametrize("how", ["crash", "reset"])
-def test_a_seat_is_free_again_whatever_ends_the_session(how: str) -> None:
+def test_a_permit_is_released_whatever_ends_the_session(how: str) -> None:
     door = admission(per_user=1)
     with Wires() as wires:
         pair = Pair(wires, door.admit("10.0.0.7", 0))
@@ -177,7 +177,7 @@ def test_the_deadline_counts_from_the_accept_not_from_the_dial() -> None:
         assert not wires.sweeper.sessions
 
 
-def test_an_open_connection_and_one_with_a_whole_request_have_no_such_deadline() -> None:
+def test_an_open_connection_and_one_with_a_whole_request_have_no_handshake_deadline() -> None:
     with Wires() as wires:
         Pair(wires).open()
         client, _ = wires.connect("rocketmq")
@@ -241,7 +241,7 @@ def test_another_version_passes_both_ways_as_it_is_and_knows_no_deadline_of_ours
         assert pair.broker.recv(1) == b""
 
 
-def test_without_that_another_version_is_told_ours_and_closed() -> None:
+def test_without_other_protocols_pass_another_version_is_told_ours_and_closed() -> None:
     with Wires() as wires:
         pair = Pair(wires)
         pair.step(pair.client, AMQP_1_0)

@@ -192,7 +192,7 @@ def test_a_client_cut_at_any_byte_leaves_the_broker_a_beginning_of_what_it_said(
             assert ended(broker)
 
 
-def test_a_thousand_frames_in_a_segment_and_one_byte_a_segment_say_the_same() -> None:
+def test_a_thousand_frames_in_a_segment_and_one_byte_a_segment_mean_the_same() -> None:
     """F11, with the work counted in decoded requests rather than in time."""
     said = (send(opaque=1) + heartbeat(opaque=2) + send("other", opaque=3, binary=True) + PULL) * 250
     told = (response(1) + CALLBACK + response(3, 2, remark="busy")) * 250
@@ -284,7 +284,7 @@ def test_a_large_frame_that_trickles_costs_its_bytes_and_little_more(batch: str)
     ],
     ids=lambda words: repr(words[8:40]),
 )
-def test_whatever_a_broker_answers_passes_as_it_is_and_harms_nobody_else(words: bytes) -> None:
+def test_whatever_a_broker_answers_passes_as_it_is_and_harms_no_other_connection(words: bytes) -> None:
     """F26: the client takes the answers it can place and drops the others; the gateway never takes one for another."""
     with Wires(rule(messages=2, protocol="rocketmq", topic="orders")) as wires:
         client, broker = wires.connect("rocketmq")

@@ -33,7 +33,7 @@ def reset(end: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
-def test_what_nobody_limits_passes_byte_for_byte_in_both_directions(threads: int) -> None:
+def test_what_no_rule_limits_passes_byte_for_byte_in_both_directions(threads: int) -> None:
     upward = b"".join(send("orders", opaque=number) + heartbeat(opaque=1000 + number) for number in range(250))
     downward = b"".join(response(number) for number in range(250))
     with Wires(limited(), threads=threads) as wires:

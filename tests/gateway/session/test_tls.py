@@ -106,7 +106,7 @@ def open_amqp(secure: Secure, client: End, broker: End, start_ok: commands.Conne
 
 
 @pytest.mark.parametrize("hops", HOPS)
-def test_what_nobody_limits_passes_byte_for_byte_in_both_directions(secure: Secure, hops: tuple[bool, bool]) -> None:
+def test_what_no_rule_limits_passes_byte_for_byte_in_both_directions(secure: Secure, hops: tuple[bool, bool]) -> None:
     upward = b"".join(send("orders", opaque=number) for number in range(200))
     downward = b"".join(response(number) for number in range(200))
     client, broker = secure.connect("rocketmq", hops)
@@ -140,7 +140,7 @@ def test_a_confirm_channel_is_nacked_through_tls_with_the_clients_own_tags(secur
 
 
 @pytest.mark.parametrize("hops", HOPS)
-def test_a_large_message_passes_byte_for_byte_though_nobody_reads_for_a_while(secure: Secure, hops: tuple[bool, bool]) -> None:
+def test_a_large_message_passes_byte_for_byte_though_the_peer_does_not_read_for_a_while(secure: Secure, hops: tuple[bool, bool]) -> None:
     """5 MiB through backlogs of 256 KiB: both sides stop and go on, and nothing is left inside TLS without anybody knowing."""
     client, broker = secure.connect("amqp", hops)
     open_amqp(secure, client, broker)
@@ -160,7 +160,7 @@ def test_a_large_message_passes_byte_for_byte_though_nobody_reads_for_a_while(se
 
 
 @pytest.mark.parametrize("hops", HOPS)
-def test_each_sides_end_reaches_the_other_after_its_last_words(secure: Secure, hops: tuple[bool, bool]) -> None:
+def test_each_sides_end_reaches_the_other_after_its_last_bytes(secure: Secure, hops: tuple[bool, bool]) -> None:
     client, broker = secure.connect("rocketmq", hops)
     client.say(send("orders", opaque=1))
     client.finish()
@@ -201,7 +201,7 @@ def test_external_means_the_user_of_the_certificate(secure: Secure, mechanism: s
     assert shown["upstream_tls"] == {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384", "certificate_user": None}
 
 
-def test_external_without_a_certificate_is_nobody(secure: Secure) -> None:
+def test_external_without_a_certificate_has_no_user(secure: Secure) -> None:
     client, broker = secure.connect("amqp", (True, False))
     open_amqp(secure, client, broker, commands.Connection.StartOk({}, "EXTERNAL", "", "en_US"))
     shown = description.describe(secure.wires.session(), now_ns())

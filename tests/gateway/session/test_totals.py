@@ -57,7 +57,7 @@ def test_nothing_is_summed_of_no_sessions() -> None:
     assert (found.flow("any").blocked, found.flow("any").blocked_ns, found.flow("any").send_blocked_ns) == (0, 0, 0)
 
 
-def test_brokers_that_say_they_are_blocked_are_told_by_listener(wires: Wires) -> None:
+def test_blocked_brokers_are_summed_up_by_listener(wires: Wires) -> None:
     first, second = config("first"), config("second")
     links = [link(wires, first), link(wires, second), link(wires, first), link(wires, first)]
     for each in links[:3]:

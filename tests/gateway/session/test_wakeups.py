@@ -104,7 +104,7 @@ def test_a_handshake_that_does_not_end_does_not_hold_up_a_drain() -> None:
         assert session.state >= CLOSING
 
 
-def test_blocked_is_not_said_before_the_broker_has_let_the_client_in() -> None:
+def test_connection_blocked_is_not_sent_before_the_broker_has_let_the_client_in() -> None:
     with Wires(limited(action="delay")) as wires:
         client, broker = wires.connect("amqp")
         wires.shared.memory_full = True
