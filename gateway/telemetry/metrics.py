@@ -162,7 +162,11 @@ MESSAGES: Final = (
         *TOPIC,
         "reason",
     ),
-    counter("sluice_messages_delayed_total", "Messages that a limit made wait at least once. They are forwarded or refused later.", *TOPIC),
+    counter(
+        "sluice_messages_delayed_total",
+        "Messages that a limit made wait at least once. They are counted as forwarded, refused or abandoned later.",
+        *TOPIC,
+    ),
     counter("sluice_messages_dropped_total", "Messages dropped without an answer, as the rule's action drop says.", *TOPIC),
     counter(
         "sluice_messages_bypassed_total",
@@ -296,7 +300,7 @@ PROCESS: Final = (
           "version", "build", "python", workers=EACH),
     histogram(
         "sluice_event_loop_lag_seconds",
-        "Seconds by which a timer of the event loop came late. All connections wait that long; 0.05 and more is too busy.",
+        "Seconds by which a timer of the event loop came late. All connections wait that long. Above 0.05 the process has too much to do.",
     ),
     gauge("sluice_config_last_reload_successful", "1 if the last reload of the configuration succeeded, 0 if the last good one stays.",
           workers=SAME),
