@@ -17,8 +17,8 @@ from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whol
 from gateway.settings.problems import SourceLocation, listed, suggestion
 from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent, Size, Weight
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
-from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.setting_errors import COUNTING, MAX_CONCURRENT
+from limiter.algorithms import ALGORITHMS, COUNTING
+from limiter.algorithms.setting_errors import MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.protocols import PROTOCOL_NAMES

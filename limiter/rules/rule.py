@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from limiter.algorithms import ALGORITHMS
+from limiter.algorithms import ALGORITHMS, COUNTING, RATE_ALGORITHMS
 from limiter.algorithms.setting_errors import (
-    COUNTING,
     MAX_CONCURRENT,
-    RATE_ALGORITHMS,
     has_burst,
     in_flight_setting_error,
     lag_setting_error,

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limiter.algorithms import ALGORITHMS
+from limiter.algorithms import ALGORITHMS, RATE_ALGORITHMS
 from limiter.algorithms.fills import UNIT, messages_of
-from limiter.algorithms.setting_errors import RATE_ALGORITHMS
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.rules.rule import Rule
 from support.algorithms import RATES, tokens

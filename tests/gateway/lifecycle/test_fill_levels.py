@@ -9,7 +9,7 @@ import pytest
 
 from gateway.clock import now_ns
 from gateway.lifecycle.fill_levels import FillLevelsFile, parse
-from limiter.algorithms.setting_errors import RATE_ALGORITHMS
+from limiter.algorithms import RATE_ALGORITHMS
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.request import Request

@@ -59,7 +59,7 @@ BROKEN = [
     ("IPv6 without quotes", "admin: {bind: [::1]:9180}\n", 3, 16, "", "not YAML", "in quotes"),
     ("merge key", "log: {<<: {level: info}}\n", 3, 7, "log.<<", "unknown key", "merge keys are not supported"),
     ("no limit", "rules:\n  - name: a\n    limit: {}\n", 5, 12, "rules[0].limit", "limits neither messages nor bytes", "give one of them"),
-    ("burst of pacing", "rules: [{name: a, algorithm: pacing, limit: {messages: 1/s, burst: 2s}}]\n", 3, 68, "rules[0].limit.burst", "knows no burst",
+    ("burst of pacing", "rules: [{name: a, algorithm: pacing, limit: {messages: 1/s, burst: 2s}}]\n", 3, 68, "rules[0].limit.burst", "has no burst",
      "leave it out, or use algorithm: token_bucket"),
     ("breaker of pacing", "rules: [{name: a, algorithm: pacing, limit: {messages: 1/s}, breaker: {open_for: 1s}}]\n", 3, 82,
      "rules[0].breaker.open_for", "has no breaker", "leave it out, or set 0s"),

@@ -40,14 +40,14 @@ def test_how_they_are_written(write: Callable[..., Path], text: str, limit: Limi
     ("text", "path", "said", "remedy"),
     [
         ("limit: {concurrent: 64}", "limit.concurrent", "this rule's is token_bucket", "set one of them"),
-        ("algorithm: concurrency, limit: {messages: 5/s}", "", "how many requests may be in flight", "give limit: {concurrent: 64}"),
-        ("algorithm: adaptive", "", "how many requests may be in flight", "give limit: {concurrent: 64}"),
+        ("algorithm: concurrency, limit: {messages: 5/s}", "", "needs the most requests in flight", "add limit: {concurrent: 64}"),
+        ("algorithm: adaptive", "", "needs the most requests in flight", "add limit: {concurrent: 64}"),
         ("algorithm: concurrency, limit: {concurrent: 0}", "limit.concurrent", "0 is too small", "the least is 1"),
         ("algorithm: concurrency, limit: {concurent: 5}", "limit.concurent", "unknown key", "did you mean `concurrent`?"),
         (
             "algorithm: concurrency, limit: {concurrent: 5}, match: {operation: consume}",
             "algorithm",
-            "counts what publishers wait for",
+            "counts requests of publishers",
             "use algorithm: token_bucket",
         ),
         (
@@ -61,13 +61,13 @@ def test_how_they_are_written(write: Callable[..., Path], text: str, limit: Limi
             "algorithm: adaptive, limit: {concurrent: 5}, adaptive: {at_least: 6}",
             "adaptive.at_least",
             "6 is outside 1 to 5",
-            "lower it",
+            "lower at_least",
         ),
         (
             "algorithm: adaptive, limit: {concurrent: 50}, adaptive: {at_least: 6, start: 5}",
             "adaptive.start",
             "5 is outside 6",
-            "begin between the two",
+            "choose a number between the two",
         ),
         (
             "algorithm: concurrency, limit: {concurrent: 5}, candidate: {messages: 1/s}",

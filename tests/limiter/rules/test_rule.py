@@ -52,7 +52,7 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, per="topics"), "per", "did you mean topic?"),
         (lambda: Rule("r", limit=FIVE, per="exchange", match=Match(protocol="rocketmq")), "per", "RocketMQ has no exchange"),
         (lambda: Rule("r", limit=Limit(messages=Rate(5), burst_ns=SECOND), algorithm="pacing"), "limit.burst", "leave it out, or use"),
-        (lambda: Rule("r", limit=Limit(messages=Rate(5), messages_burst=2), algorithm="pacing"), "limit.burst", "knows no burst"),
+        (lambda: Rule("r", limit=Limit(messages=Rate(5), messages_burst=2), algorithm="pacing"), "limit.burst", "has no burst"),
         (lambda: Rule("r", limit=FIVE, algorithm="pacing", candidate=LimitChange(burst_ns=SECOND)), "candidate.burst", "leave it out"),
         (lambda: Rule("r", limit=FIVE, algorithm="pacing", open_for_ns=SECOND), "breaker.open_for", "leave it out, or set 0s"),
         (lambda: Rule("r", limit=Limit(messages=Rate(5), warm_up_ns=SECOND)), "warm_up", "set algorithm: warm_up, or leave it out"),

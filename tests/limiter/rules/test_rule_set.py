@@ -294,7 +294,7 @@ def test_changes_and_quotas_over_a_rule_that_paces_leave_out_what_pacing_has_not
     assert (one.limit, one.rule.algorithm, one.rule.breaker_ns()) == (Limit(messages=Rate(5)), "pacing", 0)
     (one,) = RuleSet((paced,), quotas=QUOTA).effective(ORDERS)
     assert (one.limit, one.rule.algorithm) == (Limit(messages=Rate(7)), "pacing")
-    with pytest.raises(RuleError, match="knows no burst"):
+    with pytest.raises(RuleError, match="has no burst"):
         RuleSet((paced,), rule_overrides={"paced": Override(burst_ns=SECOND)})
 
 
