@@ -25,8 +25,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import mypyc_attr
-
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
@@ -96,7 +94,6 @@ class ConversationContext:
         self.routes = routes  # of a name server's listener
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # what is tried, or tested, as a protocol need not be compiled
 class Conversation:
     """One client, one broker. Subclassed once per protocol; see the module's docstring for the order of calls."""
 

@@ -247,7 +247,8 @@ TOY: Final = Protocol(
     opening=Opening(4, opening),
     close_causes={"frame_too_large": "A request too long.", "wrong_protocol": "Something else was spoken."},
 )
-SCRIPT: Final = [  # who speaks, and what; 18 publishes
+PUBLISHES: Final = 18  # in the script
+SCRIPT: Final = [  # who speaks, and what
     ("client", b"PING\n"),
     ("broker", b"PONG\n"),
     ("client", b"".join(publish(number, f"topic-{number % 3}", b"x" * (number % 4)) for number in range(9))),
