@@ -1,12 +1,12 @@
 """How much may pass without a verdict: at most a share of the messages of the last seconds (`max_bypass: 10%/10s`).
 
-The naive way to fail open lets everything pass while the judge's queue is full. Then whoever floods the gateway for long enough has
-switched the limits off for everybody: the harder they are pushed, the less they hold. So what passes unjudged is bounded by what is
-judged.
+The naive way to fail open lets everything pass while the judge's queue is full. Then a client that floods the gateway for long enough
+has switched the limits off for all: the harder they are pushed, the less they hold. So the messages that pass unjudged are bounded by
+those that are judged.
 
 The promise: whenever messages pass by `take`, they and all that passed before them within the window ending now are at most the share of
-all messages settled within it, these included. What a failing judge lets pass (`add`) is counted in it and never held back by it: there is
-nothing to judge it with.
+all messages settled within it, these included. Messages that pass because the judge failed (`add`) are counted in it and never held back by
+it: there is nothing to judge them with.
 
 A sliding window would have to remember every message. Instead there are counters that only grow, and what they said at the beginning of
 each of the last slots: a fixed ring. A window of whole slots is never exactly the one that ends now, so both sides are taken on the safe

@@ -1,15 +1,15 @@
 """Credit, as RabbitMQ has it (`credit_flow.erl`): how pressure travels back from a slow stage to the one that reads sockets.
 
-The naive way is a bounded queue between each two stages, and everybody waits when one is full: a stage that waits in the middle holds what
-it has, and two of them can wait for each other. With credit nobody in the middle waits. A stage may pass on `initial` messages, one credit
-each. The stage behind it gives credits back in lots of `more_after`, when it has *handled* that many; while it is itself out of credit
-further down it defers them. So the stages empty themselves one after the other, backwards, and **only the reader waits**: it stops reading
-when its account is empty, and TCP tells the client.
+The naive way is a bounded queue between each two stages, and every stage waits when one is full: a stage that waits in the middle holds
+what it has, and two of them can wait for each other. With credit no stage in the middle waits. A stage may pass on `initial` messages, one
+credit each. The stage behind it gives credits back in lots of `more_after`, when it has *handled* that many; while it is itself out of
+credit further down it defers them. So the stages empty themselves one after the other, backwards, and **only the reader waits**: it stops
+reading when its account is empty, and TCP tells the client.
 
     reader ──Credit──► limiter ──Credit──► forwarder ──► broker
         ◄── grants, deferred while the limiter is blocked ──
 
-An account may be overdrawn by one batch: a frame that was read must be passed on, whatever it costs. What waits between two stages is
+An account may be overdrawn by one batch: a frame that was read must be passed on, whatever it costs. The messages between two stages are
 bounded by `initial` plus that batch.
 """
 

@@ -3,7 +3,7 @@
 One submission per sweep of the loop goes to a thread's bounded queue; when it is judged it goes to the list of done ones, and one write
 to an eventfd wakes the loop, which collects them all. Writes are saved while the loop has not collected yet.
 
-What can go wrong, and what happens then (`docs/design/limiter.md` 5). Whatever it is, a submission always comes back, judged or passed:
+Three things can go wrong (`docs/design/limiter.md` 5). Each time the submission comes back, judged or passed:
 
 * **The queue is full**: run-inline rejection. The submission is settled at once on the caller's thread: passed unlimited (`on_rejection`
   "pass"), as long as what passes like that is within its bound (`bypass.py`), or judged ("judge", and beyond the bound). A judge that is
@@ -14,13 +14,13 @@ What can go wrong, and what happens then (`docs/design/limiter.md` 5). Whatever 
   bypassed and towards the bound; the first failure is told, all are counted.
 * **Closed**: as a full queue.
 
-What passed like that says so (`Request.bypassed`).
+Each request that passed like that says so (`Request.bypassed`).
 
-**Several threads.** The naive way gives a submission to whoever is idle. Then one flood's batches stand in every queue, and everybody's
-pass unjudged when it has filled them. So sessions are pinned: each belongs to one thread (`split`), whose queue only they can fill. That
-also keeps the order within a session, whatever it has out at once (it has one batch, and one of deliveries). What threads do not bring is
-speed: one lock guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in
-between the others get their turn, the loop's thread included; so who waits behind a flood that is another thread's waits for a slice.
+**Several threads.** The naive way gives a submission to any idle thread. Then one flood's batches stand in every queue, and those of all
+sessions pass unjudged when it has filled them. So sessions are pinned: each belongs to one thread (`split`), whose queue only they can
+fill. That also keeps the order within a session, whatever it has out at once (it has one batch, and one of deliveries). Threads do not
+bring speed: one lock guards the buckets, and Python runs one thread at a time. A long submission is judged SLICE requests at a time, and in
+between the others get their turn, the loop's thread included; so a submission behind another thread's flood waits for one slice.
 
 **When the thread is not worth it.** Handing a submission over and back costs two switches between threads, 20 to 50 µs. A judge that
 knows its keys takes less than a tenth of that for what one sweep brings of few topics. Where the sweep is of many topics the thread is
@@ -107,7 +107,7 @@ def pass_unjudged(requests: list[Request]) -> int:
         request.wait_ns = 0
         request.rule = None
         request.shadow_refused = 0
-        request.bypassed = request.key is not None  # what nobody limits was not bypassed
+        request.bypassed = request.key is not None  # a request without a limit was not bypassed
         if request.bypassed:
             messages += request.count * request.messages
     return messages

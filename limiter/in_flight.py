@@ -1,19 +1,19 @@
 """Flights: requests that were let through and have not ended yet, and the slots they hold.
 
-A rate is spent for good; a slot is lent, and somebody must bring it back. The naive way counts up when a request passes and down when an
+A rate is spent for good; a slot is lent, and must be brought back. The naive way counts up when a request passes and down when an
 answer is seen. It goes wrong in every case that is not an answer: the request waits behind others and its client goes away; it is
-forwarded and its channel is closed; nobody ever answers. A slot lost once is lost until the restart, and a limit of 64 that loses one
+forwarded and its channel is closed; no answer ever comes. A slot lost once is lost until the restart, and a limit of 64 that loses one
 a minute stands still within an hour.
 
 So what is lent has a name. When the judge lets `n` requests of a run through and one of their buckets counts what is in flight, it writes
-a `Flight` into the request: which slots were taken, how many, for how many requests. Whoever has the request has the flight, and whoever
-lets go of it must say how it ended, which counts once per request, however often it is said::
+a `Flight` into the request: which slots were taken, how many, for how many requests. The holder of the request has the flight, and must say
+how it ended when it lets go of it. That counts once per request, however often it is said::
 
     judge ──► request.flight ──► split, held, abandoned with its part ──► forwarded (`since`) ──► kept by the conversation
       ▲                                      │                                                        │ answered, failed, busy
       └──── Judge.finished(endings, now) ◄───┴──── given up ◄──── channel or connection closed ◄──────┘
 
-`Flight.left` belongs to the loop's thread, which ends flights, `Hold.left` and `Slots` to whoever has the judge's lock. In shadow mode a
+`Flight.left` belongs to the loop's thread, which ends flights, `Hold.left` and `Slots` to the holder of the judge's lock. In shadow mode a
 bucket may hold slots for fewer requests than pass; those are given back with the first that end.
 """
 

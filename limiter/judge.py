@@ -4,8 +4,8 @@
 request is a run of `count` like ones; how many of them pass is computed, not tried one by one, with the same result. Requests of one key
 that follow each other are judged together where that changes nothing (`limiter.decisions.runs`).
 
-What it is made of: the keys of those who speak (`limiter.decisions.origins`), what is in force for them (`limiter.decisions.in_force`), and
-the hot loop over their requests (`limiter.decisions.batches`). Here is all that others ask of it, and who may touch what.
+Its parts: the origins and their keys (`limiter.decisions.origins`), the rules and buckets in force for them (`limiter.decisions.in_force`),
+and the hot loop over their requests (`limiter.decisions.batches`). Here is all that others ask of it, and which thread may touch what.
 
 Threads: `decide` runs on the limiter's threads, `origin`, `key` and `release` on the loop's. They share nothing but the rule set (one
 assignment) and the key's matched buckets, which only `decide` touches, under its lock. Everything that looks at buckets takes that lock
@@ -70,14 +70,14 @@ class Judge:
 
     @property
     def lock(self) -> Lock:
-        """Taken while somebody judges, or reads the states of all keys: `decide` would have to wait."""
+        """Taken during a decision, and while the states of all keys are read: `decide` would have to wait."""
         return self._lock
 
     def replace(self, rules: RuleSet, now: int | None = None) -> bool:
         """Put `rules` in force from the next `decide` on; whether sessions must ask anew for their origins and keys.
 
         Keys match anew when they are used; buckets keep their fill in proportion. A bucket fills at its new rate from `now` (monotonic
-        ns) on, however long nobody asks; without it from the next `decide` on.
+        ns) on, however long no message comes; without it from the next `decide` on.
         """
         self._in_force.replace(rules, now)
         return self.origins.replace(rules)
@@ -208,11 +208,11 @@ class Judge:
                 self._in_force.adopt(now)
                 some = [bucket for bucket in buckets[begin : begin + SLICE] if bucket.state in (IN_USE, OVERFLOW)]
                 found += [LimitState(bucket, now) for bucket in some if self._in_force.bring_in_force(bucket)]
-            sleep(0)  # who waits for the lock gets it
+            sleep(0)  # a thread that waits for the lock gets it
         return found
 
     def state(self, name: TopicName, now: int, operation: str = "produce") -> LimitState | None:
-        """The limit of one topic (level `topic`); None where nobody has used it yet: ask `rules.effective` then."""
+        """The limit of one topic (level `topic`); None where no message has used it yet: ask `rules.effective` then."""
         with self._lock:
             self._decisions.give_back()
             self._in_force.adopt(now)
@@ -223,7 +223,7 @@ class Judge:
             return None
 
     def state_of(self, identity: Identity, now: int) -> LimitState | None:
-        """The limit in use of that identity; None where nobody has used it yet."""
+        """The limit in use of that identity; None where no message has used it yet."""
         with self._lock:
             self._decisions.give_back()
             self._in_force.adopt(now)
@@ -266,7 +266,7 @@ class Judge:
             return self._in_force.candidates.copies()
 
     def judged(self) -> int:
-        """The sum of `checks`, without its lock: nobody waits for a slow verdict to learn it."""
+        """The sum of `checks`, without its lock: no caller waits for a slow verdict to learn it."""
         checks = self._decisions.verdicts.checks
         return checks.ok + checks.shadowed + checks.limited
 

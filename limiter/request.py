@@ -52,7 +52,7 @@ class Request:
         self.flight: Flight | None = None  # the slots that those which passed hold, where a bucket counts them; the verdict's, too
         # The verdict, written by Judge.decide (or by Executor where it gave none):
         self.passed: i64 = 0  # how many of `count` pass: always the first ones
-        self.wait_ns: i64 = 0  # true time until the first refused one would pass, if nobody else asked; NEVER at most
+        self.wait_ns: i64 = 0  # true time until the first refused one would pass, if no other asked; NEVER at most
         self.rule: Rule | None = None  # the rule that refused; its action says what happens now
         self.bucket: Bucket | None = None  # whose bucket `rule` is about; of no meaning where nothing was refused
         self.shadow_refused: i64 = 0  # how many of `count` a rule in shadow mode would have refused

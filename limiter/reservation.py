@@ -1,18 +1,18 @@
 """Reservations: for requests whose cost is known only when the answer has come.
 
-A consumer asks for messages, and how many come is the broker's to say. Charging only afterwards lets every queue of a topic ask at once
-and fall so deep into debt that nothing comes for minutes (5/s, 16 queues, 32 messages each: 100 s). So a request **reserves** what its
-answer is expected to bring, and the difference is **settled** when it is known::
+A consumer asks for messages, and the broker decides how many come. Charging only afterwards lets every queue of a topic ask at once and
+fall so deep into debt that nothing comes for minutes (5/s, 16 queues, 32 messages each: 100 s). So a request **reserves** what its answer
+is expected to bring, and the difference is **settled** when it is known::
 
     Reservation ── reserve ──► taken from all buckets, or kept waiting ── settle ──► the true cost is charged, or the rest given back
 
-* Settling asks nobody, so it can go into debt; no deeper than DEBT_NS of the rate, for a broker that brings a hundred times what
-  was expected must not stop a topic for an hour. What is beyond that is forgiven. A debt made by reserving (an answer of 32 messages
-  from a bucket of 5) is never forgiven, or the rate would not hold.
+* Settling cannot be refused, so it can go into debt; no deeper than DEBT_NS of the rate, for a broker that brings a hundred times what
+  was expected must not stop a topic for an hour. A deeper debt is forgiven. A debt made by reserving (an answer of 32 messages from a
+  bucket of 5) is never forgiven, or the rate would not hold.
 * It never opens a breaker.
-* **First come, first served**, because there is no other way to be sure that nobody starves: whoever has waited longest for a bucket is
-  its `first`, and while it goes on asking nobody younger passes. Who was answered empty-handed and asks again for the same queue has
-  waited since it asked first (`since`).
+* **First come, first served**, because there is no other way to be sure that no request starves. The reservation that has waited longest
+  for a bucket is its `first_waiting`, and while it goes on asking none younger passes. One that was answered empty-handed and asks again
+  for the same queue has waited since it asked first (`since`).
 * Messages are counted (`admitted`, `over_limit`, the judge's own) when they have come, each once.
 """
 

@@ -1,4 +1,4 @@
-"""Adaptive: a limit on requests in flight that nobody has to know beforehand. `limiter.algorithms.gradient` finds it."""
+"""Adaptive: a limit on requests in flight that need not be known beforehand. `limiter.algorithms.gradient` finds it."""
 
 from __future__ import annotations
 

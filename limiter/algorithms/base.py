@@ -1,4 +1,4 @@
-"""What an algorithm must know: the interface between the judge and one bucket.
+"""The interface of an algorithm, between the judge and one bucket.
 
 An algorithm decides for one thing (a topic, a client, ...) about messages and bytes together. It looks (`available`) and takes (`take`)
 in two steps, because a message must pass several levels and a refusal at one must spend nothing at the others. It holds no clock: `now`
@@ -7,7 +7,7 @@ is nanoseconds, monotonic; a clock that steps back by up to `JITTER_NS` (threads
 Contract, tested for every member of `ALGORITHMS` in `tests/contracts/test_algorithms.py`, of rates in `test_rates.py`:
 
 * `take(n)` after `available(n, ...) == n` admits as many as n times one.
-* After exactly `wait_ns` (and nobody else took) the cost is available; one nanosecond earlier it is not.
+* After exactly `wait_ns` (and no other took) the cost is available; one nanosecond earlier it is not.
 * Looking changes nothing anybody can notice.
 * `change` keeps the fill in proportion.
 """
@@ -38,7 +38,7 @@ class Algorithm:
         raise NotImplementedError
 
     def settle(self, messages: int, size: int, debt_ns: int, now: int) -> None:
-        """Charge what nobody had asked for, or give back what is negative.
+        """Charge a cost that was not asked for before, or give a negative one back.
 
         Charging leaves a debt of at most `debt_ns` of the rate, or the one that there is, where that is deeper.
         """
@@ -53,7 +53,7 @@ class Algorithm:
         raise NotImplementedError
 
     def is_full(self, now: int) -> bool:
-        """Whether forgetting this state would give nobody anything."""
+        """Whether one made anew would be no fuller than this one."""
         raise NotImplementedError
 
     def fill(self, now: int) -> float:
@@ -84,11 +84,11 @@ class Algorithm:
     def heard(self, outcome: int, count: int, since: int, now: int) -> None:
         """The broker has answered `count` requests that were forwarded at `since`, `outcome` says how; their slots are given back."""
 
-    # What follows is for buckets that nobody uses now (`limiter.buckets.packed_buckets`). Where an algorithm says nothing, one is at hand
+    # What follows is for idle buckets (`limiter.buckets.packed_buckets`). Where an algorithm says nothing, one is at hand
     # until it is full.
 
     def full_after_ns(self, now: int) -> int:
-        """In how long `is_full` will hold if nobody asks; NEVER: not by time alone, so that it is not packed. Changes nothing."""
+        """In how long `is_full` will hold without a request; NEVER: not by time alone, so that it is not packed. Changes nothing."""
         return 0 if self.is_full(now) else NEVER
 
     def fills(self, now: int) -> int:

@@ -1,18 +1,18 @@
 """Concurrency: so many requests in flight, however fast they go.
 
-A rate has to be known beforehand, and it is known of one broker, on one day, with messages of one size. What overloads a broker is
-not messages per second but messages that it has taken and not finished: they fill its queues, and everybody waits behind them. Little's
-law ties the two: requests in flight = rate * latency. A limit on what is in flight needs no rate: as the broker slows down, answers
-come later, slots come back later, and the rate falls by itself; as it recovers, it rises.
+A rate has to be known beforehand, and it is known of one broker, on one day, with messages of one size. A broker is overloaded not by
+messages per second but by messages that it has taken and not finished: they fill its queues, and all others wait behind them. Little's law
+ties the two: requests in flight = rate * latency. A limit on what is in flight needs no rate: as the broker slows down, answers come
+later, slots come back later, and the rate falls by itself; as it recovers, it rises.
 
 Here a slot is taken when a request passes and given back when it has ended, see `limiter.in_flight`. That makes it unlike a bucket:
 
 * **It does not refill with time.** When a slot comes back is the broker's to say, so `wait_ns` is an estimate: as long as an answer has
-  taken lately, at least 1 ms. What is held is judged again when its own connection has got an answer, at latest after that wait.
+  taken lately, at least 1 ms. A held request is judged again when its own connection has got an answer, at latest after that wait.
 * **There is no breaker** unless the rule names one: the answer that frees a slot may come in the next microsecond.
 * **A lower limit takes effect as answers come**: while more are in flight than it allows, none passes.
 * **After a restart nothing is in flight**, whatever the fill was: no old answer can come to the new process.
-* **Requests that nobody answers hold no slot**: RocketMQ's one-way sends, and AMQP publishes without confirms. They pass here uncounted,
+* **Requests without an answer hold no slot**: RocketMQ's one-way sends, and AMQP publishes without confirms. They pass here uncounted,
   because refusing them would lose them, and nothing would ever say that they are through. A rate beside it limits them.
 * A slot is a request's, not a message's: a RocketMQ batch of 32 messages takes one.
 

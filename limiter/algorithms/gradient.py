@@ -1,4 +1,4 @@
-"""Adaptive: the concurrency that the broker can take, found from its own latency.
+"""The gradient: the concurrency that the broker can take, found from its own latency.
 
 `concurrency` needs a number, and the right one differs from broker to broker and from hour to hour: too low wastes the broker, too high
 only fills its queues. But the broker tells. While it has capacity to spare, latency does not depend on how much is in flight; beyond
@@ -66,7 +66,7 @@ START: Final = 20  # requests; Gradient2's
 
 
 class Gradient:
-    """Finds how many requests may be in flight. Knows no clock: it is told of every ending, and looked at when somebody asks."""
+    """Finds how many requests may be in flight. Knows no clock: it is told of every ending, and looked at with every request."""
 
     __slots__ = (
         "_at_least", "_ceiling", "_cut_at", "_limit", "_long_ns", "_probed_at", "_returns_to", "_samples", "_start", "_total_ns",
@@ -186,7 +186,7 @@ class Gradient:
         self._start = max(self._at_least, min(float(START if limit.start is None else limit.start), self._ceiling))
 
     def is_forgettable(self, slots: Slots, now: int) -> bool:
-        """Whether beginning anew would give nobody more than what was found."""
+        """Whether one made anew would let no more pass than this one."""
         return self._limit >= self._start or now - slots.heard_at > STALE_NS
 
     def __repr__(self) -> str:

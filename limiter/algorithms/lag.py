@@ -1,8 +1,8 @@
 """Lag: a token bucket whose rate follows how far the consumers are behind.
 
 A fixed rate protects a broker, but not the consumers behind it: while they are slow, the topic's backlog grows at whatever the fixed rate
-lets through, and its messages are late for as long as it takes to drain. What is right for them changes with every deployment of theirs,
-so nobody can write it down.
+lets through, and its messages are late for as long as it takes to drain. The rate that is right for them changes with every deployment
+of theirs, so it cannot be written down.
 
 Here the rate stands between `lag.slowest` and the limit's own (the fastest). `gateway.broker_load.lag_watch` asks the broker for the
 backlog and sets the rate (`set_rate`); `limiter.algorithms.lag_controller` calculates it. In between this is an ordinary bucket at the

@@ -11,7 +11,7 @@ still, whatever their speed is. So the rate is what they take, times a factor th
     between half of it and the target   what they take: it stands still                                      (the hysteresis)
     below half of the target            what it was, and GROWTH more each second, but never less than what they take
 
-The last line finds out how fast consumers can be: while they keep up, what they take is what is published, which says nothing. What they
+The last line finds out how fast consumers can be: while they keep up they take what is published, which says nothing. What they
 take is smoothed over SMOOTH_S, because acknowledgements come in lumps. After a stall the first look that sees them take something lets the
 rate rise again.
 

@@ -1,8 +1,8 @@
 """Pacing: messages pass evenly, one interval after the other, without a burst.
 
-The naive way is to sleep an interval after each message. Then whoever comes late (a loop that was busy, a thread that was not woken) has
+The naive way is to sleep an interval after each message. Then a late caller (a loop that was busy, a thread that was not woken) has
 lost that time for ever: at 1,000/s and a wake-up that is 0.2 ms late the rate is 833/s. The next idea is a bucket that holds one
-message; that loses the same, for it overflows while nobody looks.
+message; that loses the same, for it overflows between two looks.
 
 ATM networks had the problem first. Their Generic Cell Rate Algorithm (ITU-T I.371, annex A) remembers the **theoretical arrival time**:
 when the next cell is due if all came on time. A cell passes if it is due, or would be within the tolerance; then the next is due one

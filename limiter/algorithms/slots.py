@@ -26,7 +26,7 @@ class Slots:
     def __init__(self, most: int, now: int) -> None:
         self.most = most  # requests that may be in flight now; where it was lowered more may be
         self.taken = 0
-        self.peak = 0  # most that were taken since whoever looks at it looked last
+        self.peak = 0  # most that were taken at once since the gradient looked last
         self.passing = False  # the request being judged is never answered: it takes no slot and needs none
         self.prepaid = False  # it has been charged what stands beside the slots
         self.latency_ns = 0.0  # smoothed; an estimate, so it may be a float

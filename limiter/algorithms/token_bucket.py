@@ -206,7 +206,7 @@ class TokenBucket(Algorithm):
     def room(self, kept_ns: int, now: int) -> tuple[int, int]:
         """The messages and bytes that would pass now in any parts, while `kept_ns` of the rate stay; what costs more may pass as well.
 
-        Below 0: not even a cost of 0 passes. What is unlimited has room for UNBOUNDED.
+        Below 0: not even a cost of 0 passes. An unlimited dimension has room for UNBOUNDED.
         """
         return (
             UNBOUNDED if self._messages is None else self._messages.room(kept_ns, now),
@@ -317,7 +317,7 @@ class TokenBucket(Algorithm):
 
 
 def changed(tokens: Tokens | None, rate: Rate | None, capacity: int, now: int) -> Tokens | None:
-    """The dimension under another rate. What was unlimited until now begins full: nothing was counted."""
+    """The dimension under another rate. A dimension without a limit until now begins full: nothing was counted."""
     if rate is None:
         return None
     if tokens is None:

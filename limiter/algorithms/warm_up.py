@@ -23,9 +23,9 @@ stands `rest`: how long it has been idle, at most `over`.
   n + E(n) <= burst + rate * T, where E(n) is what the first n pay above 1 each: w - max(0, w - n)^2 / w, with w = rate * over/2.
   From a cold start endless demand loses over/2 of the rate, once.
 * The burst, too, is dear when rested: default one second of the limit, which passes a third as many.
-* Who uses half of the limit or more, however evenly, is warm in the end; who uses a quarter or less never is.
+* A key that uses half of the limit or more, however evenly, is warm in the end; one that uses a quarter or less never is.
 
-What differs from Guava: there is a burst; requests are refused rather than lent the future; integers. Messages and bytes warm up apart.
+Unlike Guava it has a burst, refuses requests rather than lending them the future, and counts in integers. Messages and bytes warm up apart.
 A bucket begins cold. Over a restart one number is kept: how long until it would be wholly rested; which is read the careful way.
 """
 
@@ -77,7 +77,7 @@ class Warming(Dimension):
             self._last = now
 
     def _at(self, now: int) -> tuple[int, int]:
-        """Level and rest at `now`, if nobody asks until then. It rests only while the level is full; below 0 there is no rest."""
+        """Level and rest at `now`, if no request comes until then. It rests only while the level is full; below 0 there is no rest."""
         gain = max(0, now - self._last) * self._amount
         missing = self._full - self._level
         if gain <= missing:

@@ -44,7 +44,7 @@ class Breaker:
         return self.open_for_ns > 0 and not self.is_open(now)
 
     def trip(self, now: int, full_in_ns: int) -> None:
-        """The bucket has refused; it would be full in `full_in_ns`. Whoever asks `may_open` first need not work that out in vain."""
+        """The bucket has refused; it would be full in `full_in_ns`. Ask `may_open` first, where that time is dear to work out."""
         if self.may_open(now):
             self.open_until = now + min(self.open_for_ns, full_in_ns)
 

@@ -26,7 +26,7 @@ GONE: Final = 3  # as EVICTED, for good: the bucket of a connection that has end
 
 
 class Waiter:
-    """What waits in line for a bucket, as the bucket knows it: a reservation (`limiter.reservation`)."""
+    """A reservation that waits in line for a bucket, as the bucket knows it (`limiter.reservation`)."""
 
     __slots__ = ("asked_at", "messages", "since", "size")
 
@@ -72,7 +72,7 @@ class Bucket:
         self.factory = factory
         self.effective = effective
         self.rule = rule
-        self.subject = subject  # whoever asked first; to find the rules of a bucket that nobody uses now
+        self.subject = subject  # of the first message; finds the rules of a bucket that is not in use now
         self.generation = generation  # of the rule set under which it was matched last
         self.algorithm: Algorithm = self._new_algorithm(rule, now, apart=state == OVERFLOW)
         self.slots = self.algorithm.slots()  # what is in flight; kept through a change of the algorithm
@@ -89,7 +89,7 @@ class Bucket:
         self.reported_held = 0  # of `held`, what `take_unreported` has told
         self.reported_refused = 0
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
-        self.first_waiting: Waiter | None = None  # who has waited for it longest; nobody younger passes before it
+        self.first_waiting: Waiter | None = None  # what has waited for it longest; none younger passes before it
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:
@@ -143,7 +143,7 @@ class Bucket:
         return max(self.breaker.remaining_ns(now), self.algorithm.wait_ns(messages, size, now))
 
     def peek_ns(self, now: int) -> int:
-        """The wait of one message (of no bytes), for those who only look."""
+        """The wait of one message (of no bytes), for a caller that only looks."""
         algorithm = self.algorithm
         wait = algorithm.peek_ns(1, 0, now) if isinstance(algorithm, LeasedBucket) else algorithm.wait_ns(1, 0, now)
         return max(self.breaker.remaining_ns(now), wait)

@@ -1,4 +1,4 @@
-"""The candidate: a limit that is only tried. What it would have done is counted beside what the enforced limit does.
+"""The candidate: a limit that is only tried. Its verdicts are counted beside those of the enforced limit.
 
 The obvious way to try a limit is a second rule in shadow mode. It needs another level (of one level only one rule holds), and it sees what
 the enforced limits let pass: of a limit of 500/s tried at 700/s it can say nothing. So a rule has its candidate beside its limit, with a
@@ -17,7 +17,7 @@ over that, as it would if the candidate were promoted; a key's live change may b
 It begins full, counts from nothing when it comes into force or is changed, and is forgotten by a restart, with its counts; a bucket that
 the ledger lets go takes its candidate with it. The counts of a rule are kept apart from its buckets, so that they never go back.
 `CLIENTS_KEPT` addresses are remembered with their refusals by the Space-Saving algorithm (Metwally et al., 2005): a newcomer takes over the
-place, and the count, of the one refused least. So whoever has more than one part in `CLIENTS_KEPT` of the refusals is among them, and no
+place, and the count, of the one refused least. So a client with more than one part in `CLIENTS_KEPT` of the refusals is among them, and no
 count is too low.
 
 Workers of one gateway each try a part of it (1/N) on what comes to them, and their counts are added (`merge`); so where they are not

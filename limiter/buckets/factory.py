@@ -3,12 +3,11 @@
 Where one process judges alone a bucket is the whole limit; else it is one side's part of it.
 
 * **Alone**: the bucket is the limit's own.
-* **A member** (`Lease` given): a token bucket is this member's part of one that an owner has (`limiter.leases.leased_bucket`). What cannot
-  be had in parts (other algorithms, caps that topics share, the bucket of those that found no room in the ledger) is divided evenly, each
-  member with its own.
+* **A member** (`Lease` given): a token bucket is this member's part of one that an owner has (`limiter.leases.leased_bucket`). Limits that
+  cannot be had in parts (other algorithms, caps that topics share, the overflow bucket) are divided evenly, each member with its own.
 * **The owner** (members, no lease): a token bucket holds what is not lent to its members.
 * **A gateway of a fleet** (`fleet`, with a lease): a token bucket is this gateway's part of one that Redis has, unless its rule says that
-  it is the gateway's own. What cannot be had in parts is whole: gateways come and go, nobody knows by how many to divide.
+  it is the gateway's own. Limits that cannot be had in parts are whole: gateways come and go, and no number to divide by would stay true.
 
 A connection is in one process from its beginning to its end: its buckets are whole everywhere.
 """

@@ -1,4 +1,4 @@
-"""What an owner knows of a bucket whose parts its members have (`limiter.leases.owner`)."""
+"""What a lease owner knows of a bucket whose parts its members have (`limiter.leases.owner`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class LeasedBucketRef:
-    """What the owner knows of a bucket whose parts it hands out: whose it is, and where it is."""
+    """A bucket whose parts the owner hands out: its identity, and the owner's own bucket, once found."""
 
     __slots__ = ("bucket", "identity", "overflow", "subject")
 
     def __init__(self, identity: Identity, subject: Subject, *, overflow: bool = False) -> None:
         self.identity = identity
         self.overflow = overflow  # of those that found no room in a member's ledger
-        self.subject = subject  # whoever asked first
+        self.subject = subject  # of the first message
         self.bucket: Bucket | None = None  # the owner's, where it was last found
 
     def __repr__(self) -> str:

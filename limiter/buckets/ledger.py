@@ -4,8 +4,8 @@ Names come from clients. A ledger without a bound is a way to fill memory; one t
 up names until yours is forgotten. So
 
 * At most `live` buckets are at hand, those used last. When one more is needed the longest idle is evicted. If it is full by now it is
-  dropped, for that gives nobody anything. Else it is **packed** (`limiter.buckets.packed_buckets`): 32 bytes say how full it is until it is
-  full, and the next message for it goes on from there. Its counters begin again.
+  dropped, for a bucket made anew is full too. Else it is **packed** (`limiter.buckets.packed_buckets`): 32 bytes say how full it is until
+  it is full, and the next message for it goes on from there. Its counters begin again.
 * When it can neither be dropped nor packed, new names share one **overflow** bucket per rule and level until there is room, and that
   is counted.
 
@@ -170,7 +170,7 @@ class Ledger:
         return True
 
     def current(self, bucket: Bucket, now: int) -> Bucket:
-        """The bucket that has the place of `bucket` now, which may have been let go since; `bucket` itself where nobody has."""
+        """The bucket that has the place of `bucket` now, which may have been let go since; `bucket` itself where none has."""
         identity = bucket.effective.identity
         if bucket.state != EVICTED:
             return bucket

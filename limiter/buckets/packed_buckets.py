@@ -1,20 +1,20 @@
 """Packed buckets: what is kept of buckets that are not at hand, 32 bytes each.
 
-A bucket at hand costs most of a kilobyte: objects, strings, places in tables. A million of them, one for each name that somebody made
-up, would be the gateway's whole memory. But all that matters of a bucket that nobody asks for is how full it will be when somebody does.
+A bucket at hand costs most of a kilobyte: objects, strings, places in tables. A million of them, one for each made-up
+name, would be the gateway's whole memory. But all that matters of an idle bucket is how full it will be at its next message.
 That is a line: how full it was, when, and when it is full. So a packed bucket is a row of four integers in an array::
 
     hash of whose it is │ when `fills` were true │ messages and bytes, how full │ when it is full
 
 * **Rows find their own end.** One whose time has come is worth nothing (a bucket made anew is full too), so its place is free. Nothing
-  is ever cleared up, nobody counts rows.
+  is ever cleared up, and rows are not counted.
 * A row stands at one of `WINDOW` places that its hash names. When all are taken by buckets that are not full yet, it is refused: what
   cannot be packed stays at hand. So packing and finding look at `WINDOW` rows, however many there are; no table grows, nothing is
   ever moved.
 * Memory is taken a page at a time, when first written to: a gateway that sees few topics pays nothing.
 * The hash is keyed by `secret`. 64 bits: with a million rows, one name in 10^12 or so meets another's row by chance, and gets the
-  emptier bucket of both; without the secret nobody can look for such names.
-* Fills are rounded down to 2^-24 of the burst, debts included (a level below 0 is a negative fill): nobody gains by being packed.
+  emptier bucket of both; without the secret such names cannot be looked for.
+* Fills are rounded down to 2^-24 of the burst, debts included (a level below 0 is a negative fill): no bucket gains by being packed.
 
 All of it is lost when the process ends, but for `rows`, which `take_rows` takes back: times are relative there.
 """
@@ -71,7 +71,7 @@ class PackedBuckets:
                     free = place
                 continue
             row = place % PAGE * COLUMNS
-            if page[row] == key and page[row + 3] > now:  # two names of one hash: whoever comes back first gets the emptier bucket
+            if page[row] == key and page[row + 3] > now:  # two names of one hash: the first to come back gets the emptier bucket
                 if full_at > page[row + 3]:
                     self._write(place, key, at, fills, full_at)
                 return True
@@ -126,7 +126,7 @@ class PackedBuckets:
         return found
 
     def take_rows(self, rows: array[int], now: int, away_ns: int) -> None:
-        """Pack what `rows` gave `away_ns` before `now`, under the same secret. What finds no place, or cannot be, is left out."""
+        """Pack what `rows` gave `away_ns` before `now`, under the same secret. Rows that find no place, or cannot be, are left out."""
         base = now - away_ns
         for row in range(0, len(rows) - COLUMNS + 1, COLUMNS):
             key, age, fills, full_in = rows[row : row + COLUMNS]

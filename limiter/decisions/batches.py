@@ -1,10 +1,10 @@
-"""Decisions: batches of requests, judged one batch after the other, whoever asks.
+"""Batches of requests, judged one batch after the other.
 
-A batch comes with one `now` for all of it. What is in force is looked up once, what has ended is given back first. Then each request goes
-the shortest way there is for it: in a run with those before and after it (`limiter.decisions.runs`), alone (`limiter.decisions.single`), or
-past, where no rule is for it.
+A batch has one `now` for all of it. The rules in force are looked up once, and slots of requests that have ended are given back first. Then
+each request goes the shortest way there is for it: in a run with those before and after it (`limiter.decisions.runs`), alone
+(`limiter.decisions.single`), or past, where no rule is for it.
 
-Threads: `decide` runs on the limiter's threads, `finished` on the loop's. Whoever looks at buckets has `lock`.
+Threads: `decide` runs on the limiter's threads, `finished` on the loop's. Any look at a bucket needs `lock`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Decisions:
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
-        self._finished: deque[tuple[list[Ending], int]] = deque()  # told by `finished`, to be given back by who has the lock next
+        self._finished: deque[tuple[list[Ending], int]] = deque()  # from `finished`; the next holder of the lock gives them back
         self.verdicts = Verdicts(in_force)
-        self.lock = Lock()  # mypyc's own: `threading.Lock` costs 600 instructions each time where nobody waits for it
+        self.lock = Lock()  # mypyc's own: `threading.Lock` costs 600 instructions each time though no thread waits for it
 
     def decide(self, requests: list[Request], now: int) -> None:
         """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe. Raises UnjudgedError."""
@@ -106,7 +106,7 @@ class Decisions:
             request.passed = request.count
 
     def _end_turn(self, failed: list[Request]) -> None:
-        """Whoever's turn it was at a cap when the judge failed, it is over."""
+        """The judge has failed: no topic has the turn at a cap any more."""
         for request in failed[:1]:
             key = request.key
             if key is not None and key.share is not None:
@@ -124,7 +124,7 @@ class Decisions:
                 self.lock.release()
 
     def give_back(self) -> None:
-        """Take note of what has ended. For whoever has the lock."""
+        """Take note of what has ended. The caller has the lock."""
         finished = self._finished
         while finished:
             endings, now = finished.popleft()

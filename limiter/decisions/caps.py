@@ -1,7 +1,7 @@
 """Caps: the buckets that topics share (`limiter.fair_share.shared_bucket`), as the judge finds them and operators see them.
 
-A cap is a rule with `per: listener` for what is published, kept as a token bucket. What consumers get (`operation: consume`) waits in line
-anyway, first come first served (`limiter.reservation`); other algorithms hold nothing that could be shared out.
+A cap is a rule with `per: listener` for published messages, kept as a token bucket. Requests of consumers (`operation: consume`) wait in
+line anyway, first come first served (`limiter.reservation`); other algorithms hold nothing that could be shared out.
 """
 
 from __future__ import annotations

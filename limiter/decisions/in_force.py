@@ -1,9 +1,9 @@
 """What is in force: the rules by which requests are judged now, and the buckets that keys draw from under them.
 
-Rules are replaced by one assignment, from any thread (`replace`). Nothing else changes at that moment: whoever judges next takes them over
-(`adopt`), keys match anew when they are used, and a bucket goes on under its new limit when its key does, or when somebody looks at it.
+Rules are replaced by one assignment, from any thread (`replace`). Nothing else changes at that moment: the next decision takes them over
+(`adopt`), keys match anew when they are used, and a bucket goes on under its new limit when its key does, or when its state is asked for.
 
-Everything but `replace` is for whoever has the judge's lock.
+The caller of everything but `replace` has the judge's lock.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class InForce:
 
     def replace(self, rules: RuleSet, now: int | None) -> None:
         """Judge by `rules` from the next `adopt` on; they hold since `now` (monotonic ns), or since then."""
-        self._replaced_at = now  # first: who sees the new rules sees their time
+        self._replaced_at = now  # first: a thread that sees the new rules sees their time
         self.latest = rules
 
     def adopt(self, now: int) -> None:
@@ -122,7 +122,7 @@ class InForce:
             del self._lag_controlled[name]
         return list(self._lag_controlled.values())
 
-    # ---- buckets that nobody has used since the rules changed -------------------------------------------------------
+    # ---- buckets not used since the rules changed ------------------------------------------------------------------
 
     def bring_in_force(self, bucket: Bucket) -> bool:
         """Bring `bucket` under the rules in force, if it is not; False where none holds for it any more."""

@@ -82,7 +82,7 @@ def stand_in_line(request: Request, reservation: Reservation, buckets: list[Buck
                 request.rule = bucket.rule
             if first is None or first.since >= reservation.since or abs(now - first.asked_at) > GONE_NS:
                 bucket.first_waiting = reservation
-        elif first is reservation:  # it could pass here and waits elsewhere: nobody is kept for its sake
+        elif first is reservation:  # it could pass here and waits elsewhere: no other is kept for its sake
             bucket.first_waiting = None
 
 

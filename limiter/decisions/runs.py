@@ -2,10 +2,10 @@
 
 The obvious way asks every bucket about every request, and then tells every bucket what it has let pass: at three buckets of messages and
 bytes six dimensions are looked at twice. But all requests of a batch are judged at the same instant, so between two of one key nothing
-comes in and nobody else asks. What the buckets have is found **once**, as whole messages and bytes (`room`); a request that fits in what is
-left of both passes, whatever its cost; what has passed is taken from each bucket **once**, when the run ends. How many buckets there are no
-longer matters to a request. Nor is one calculated that is like the one before it: how many of its cost fit is known (`fitting`), so it is
-only compared. The same holds for a refusal: the next request of the same cost is refused for the same reason, and its wait is the same.
+comes in and no other key asks. What the buckets have is found **once**, as whole messages and bytes (`room`); a request that fits in what
+is left of both passes, whatever its cost; what has passed is taken from each bucket **once**, when the run ends. How many buckets there are
+no longer matters to a request. Nor is one calculated that is like the one before it: how many of its cost fit is known (`fitting`), so it
+is only compared. The same holds for a refusal: the next request of the same cost is refused for the same reason, and its wait is the same.
 
 A run ends where anything is not as simple as that: at another key, at a request that reserves or is prepaid, at one that does not fit (it
 may fit in part, go into debt, or open a breaker: `limiter.decisions.single` knows), at numbers so large that their product might be no

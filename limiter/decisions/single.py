@@ -1,10 +1,10 @@
-"""Verdicts: one request at the buckets of its key, look at all, then take from all.
+"""One request at the buckets of its key: look at all, then take from all.
 
 A bucket in shadow mode is judged like any other, from what the enforced buckets let pass, and only counted. A request that reserves
 (`limiter.reservation`) and one that counts in flight (`limiter.in_flight`) are told apart by the judge. What many requests have
 in common is judged together by `limiter.decisions.runs`, with the same result.
 
-All of it is for whoever has the judge's lock.
+The caller has the judge's lock.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Verdicts:
                 self._try_candidates(request, buckets, count, messages, now)
 
     def judge_counted(self, request: Request, buckets: list[Bucket], now: int) -> None:
-        """The same where a bucket counts what is in flight: who has taken slots gets a flight to give them back by
+        """The same where a bucket counts what is in flight: a request that has taken slots gets a flight to give them back by
         (`limiter.in_flight`)."""
         holds: list[Hold] = []
         counted: list[tuple[Bucket, int, int]] = []

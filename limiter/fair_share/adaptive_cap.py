@@ -1,9 +1,9 @@
 """The adaptive cap: one that listens to its broker, by additive increase and multiplicative decrease (AIMD).
 
 A cap is a guess of what the broker can take, made on a good day. On a bad one (a slow disk, a rebuild, a neighbour) the broker sheds by
-itself, and it does so without looking at topics: whoever is first in its queue is answered "busy". It is better to send it less, and to
-choose what. So each of its signals makes the cap smaller by a part, and time makes it larger by an amount: AIMD, because that is what
-finds a level that moves (as TCP does). The parts:
+itself, and it does so without looking at topics: the first request in its queue is answered "busy". It is better to send it less, and to
+choose what to leave out. So each of its signals makes the cap smaller by a part, and time makes it larger by an amount: AIMD, because that
+is what finds a level that moves (as TCP does). The parts:
 
 * **down** by `tighten` of what it is, at most once in `every`: signals of one overload come in crowds, and what is done about them takes
   time to show;

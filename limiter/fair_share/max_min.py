@@ -1,25 +1,25 @@
-"""The water level: how much each of many may take in one window, by weighted max-min, without looking at all of them.
+"""Weighted max-min: how much each of many shares may take in one window, found without looking at all of them.
 
-Pour what there is into vessels as wide as their owners' weights, all connected: the water stands equally high in all of them, except in
-those that are full (who asks for little gets it all). That is weighted max-min: nobody could get more without taking from somebody who has
-less for his weight. Finding the height means sorting everybody by demand over weight, once per window: with 100,000 topics 100 ms, which
-is the whole window.
+Pour what there is into vessels as wide as their weights, all connected. The water stands equally high in all of them, except in those that
+are full: a share that asks for little gets it all. That is weighted max-min: no share could get more without taking from one that has less
+for its weight. Finding the height means sorting all shares by demand over weight, once per window: with 100,000 topics 100 ms, which is the
+whole window.
 
-So nobody is looked at twice. While a window lasts, each share that is used notes what it has taken in one of `HEIGHTS` sums by the size of
-taken / weight (a power of two each), or, once something of it was refused, as **hungry**: it wants more than it got, how much is not known
-and does not matter. The next window's level follows from those sums: HEIGHTS steps, however many topics there are. A share notes its
-part at its first use in a window; those that are not used cost nothing.
+So no share is looked at twice. While a window lasts, each share that is used notes what it has taken in one of `HEIGHTS` sums by the size
+of taken / weight (a power of two each). Once something of it was refused it is **hungry** instead: it wants more than it got, and how much
+does not matter. The next window's level follows from those sums: HEIGHTS steps, however many topics there are. A share notes its part at
+its first use in a window; those that are not used cost nothing.
 
 Where one message is more than a window's share (a cap of 10/s among 20 topics) a share cannot be had in whole messages. So levels add up:
-`raised` is the sum of all levels, and a share has its own mark, up to which it has used it. The difference is its credit: carried over
-while it is hungry, a debt where one message was more than there was; who asks now and then saves up to two messages. What the hungry carry
-over was promised already, so it is subtracted from what the next window has to give (`owed`).
+`raised` is the sum of all levels, and each share has its own mark, up to which it has used it. The difference is its credit. A hungry share
+carries it over; one message that was more than there was leaves a debt; a share that asks now and then saves up to two messages. The credit
+that hungry shares carry over was promised already, so it is subtracted from what the next window has to give (`owed`).
 
-While nobody is refused there are no shares (`free`). But a flood need not last: of one that comes in gusts each would find no shares. So
-for WARY_WINDOWS windows after a refusal they go on, each as large as all that there is.
+While no share is refused there are none to keep (`free`). But a flood need not last: each gust of one would find no shares. So for
+WARY_WINDOWS windows after a refusal shares go on, each as large as all that there is.
 
-The level errs downwards by less than the share of one power of two, and only among those that were satisfied at about that height; what it
-leaves is in the bucket in the next window, and is given then.
+The level errs downwards by less than the share of one power of two, and only among the shares that were satisfied at about that height.
+What it leaves is in the bucket in the next window, and is given then.
 
 Integers: amounts are nanoseconds of the cap's rate (a message of a cap of 1,000/s is 1,000,000), weights are thousandths.
 """
@@ -60,7 +60,7 @@ class Share:
         self.weight = weight  # thousandths; in this window
         self.wanted = weight  # from its first use in a window on
         self.protected = protected
-        self.gone = False  # forgotten: whoever holds it must ask for another
+        self.gone = False  # forgotten: a key that has it must ask for another
         self.seen = 0  # monotonic ns of its first use in the last window in which it was used
         self.window = -1  # in which the following was true
         self.era = -1
@@ -84,7 +84,7 @@ class Tier:
 
     def __init__(self) -> None:
         self.window = 0
-        self.free = True  # in this window nobody need be kept from anything
+        self.free = True  # in this window no share is kept from anything
         self.era = 0  # how often it was; credits and debts are of one era
         self.level = 0  # of this window: what a weight of 1 may take
         self.raised = 0  # all levels so far
@@ -95,10 +95,11 @@ class Tier:
         self._amounts = [0] * HEIGHTS  # taken by satisfied shares, by height
         self._weights = [0] * HEIGHTS  # their weights
         self._lightest = MAX_WEIGHT  # weight of those used in this window
-        self._wary = 0  # windows to go by shares for, though nobody is refused
+        self._wary = 0  # windows in which shares go on, though none is refused
 
     def begin(self, amount: int, *, some: bool, quiet: bool) -> None:
-        """A window begins in which `amount` is to be given; `some`: there is at all. `quiet`: in the one before nobody asked."""
+        """A window begins that has `amount` to give. `some`: the bucket holds anything at all. `quiet`: no share was used in the one
+        before."""
         self.window += 1
         self.free = quiet or (self.hungry == 0 and self._wary == 0)
         if self.free:
@@ -111,7 +112,7 @@ class Tier:
                 self.level = self._level_of(amount - self.owed)
             else:
                 self._wary -= 1
-                self.level = amount * ONE // self._lightest  # nobody has more than there is now; what comes in is for others
+                self.level = amount * ONE // self._lightest  # no share has more than there is now; what comes in is for others
             if self.level <= 0:
                 self.level = 1 if some else 0  # never nothing while there is something: who waited for this window must get one
             self.raised += self.level
@@ -153,9 +154,9 @@ class Tier:
         return min(count, 1 + (credit - least) // need)
 
     def windows_to_wait(self, share: Share, cost: int, now: int) -> int:
-        """The end of which window lets one of `cost` pass: 0 none, 1 this one's, 2 the next one's; true if nobody else asks meanwhile.
+        """The end of which window lets one of `cost` pass: 0 none, 1 this one's, 2 the next one's; true if no other share asks meanwhile.
 
-        A share without debts gets a window's worth in any window; after one in which nobody asked the tier is free.
+        A share without debts gets a window's worth in any window; after one without a request the tier is free.
         """
         if self.allowed(share, 1, cost, now) > 0:
             return 0

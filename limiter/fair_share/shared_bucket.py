@@ -1,30 +1,30 @@
-"""Sharing: one cap, many topics.
+"""The shared bucket: one cap, many topics.
 
-The naive cap is one bucket that everybody draws from, first come first served. At the cap every token has a hundred takers the instant it
-comes, and who asks most often gets it: a flood of 20 times the cap leaves a topic that asks for a tenth of it one message in twenty.
-Peers answer with a queue per topic and a round over the queues; but a limiter that refuses has no queues, and a scan over all topics for
-each message, or for each token, is what a flood of made-up topics would be for.
+The naive cap is one bucket that all topics draw from, first come first served. At the cap every token has a hundred takers the instant it
+comes, and the topic that asks most often gets it: a flood of 20 times the cap leaves a topic that asks for a tenth of it one message in
+twenty. Peers answer with a queue per topic and a round over the queues. But a limiter that refuses has no queues, and a scan over all
+topics for each message, or for each token, is an opening for a flood of made-up topics.
 
 So the cap's bucket is wrapped, and time is cut into windows of 100 ms:
 
-* **What a window gives** is what the bucket holds when it begins, not what comes in while it lasts. So a topic's share is there for it
-  whenever in the window it asks; who asks at once and often cannot take it away. What comes in meanwhile is for those nobody expected;
-  for those who come before anything has come in, an eighth of a window, or the largest request of late, is left.
+* **A window gives** what the bucket holds when the window begins, not what comes in while it lasts. So a topic's share is there for it
+  however late in the window it asks: an early, greedy topic cannot take it. Tokens that come in meanwhile are for topics that were not
+  expected. For those that ask before any token has come in, an eighth of a window, or the largest recent request, is left.
 * **Protected topics** are served first. As much as they are expected to ask for stays in the bucket for them (`reserve`): what they took
   in the last windows, or as much again as they have taken in this one. If that is more than the cap they share it by weight.
-* **All others** share the rest by weighted max-min (`limiter.fair_share.max_min`): O(1) per message, 64 steps per window. What a topic did
-  not use is left in the bucket, and so lent to all in the next window; when it asks again it gets its share in the next window, or in this
-  one
-  from what has come in.
-* **While nobody is refused**, nor was for a second, nothing of this happens: the bucket alone decides, burst and all.
+* **All others** share the rest by weighted max-min (`limiter.fair_share.max_min`): O(1) per message, 64 steps per window. What a topic does
+  not use stays in the bucket, and so is lent to all in the next window. When the topic asks again it gets its share in the next window, or
+  in this one out of what has come in.
+* **While no topic is refused**, nor was for a second, none of this happens: the bucket alone decides, burst and all.
 
 Costs are counted in nanoseconds of the cap: messages or bytes, whichever takes more of it. The bucket is asked last and by its own exact
-rules, so no more than burst + rate * T passes whatever is said here.
+rules, so no more than burst + rate * T passes whatever the shares say.
 
-The wait is true: to the end of the window (who is in debt for an oversized batch: of the next), or until the bucket holds it, if later.
+The wait is true. It lasts to the end of the window (for a share in debt for an oversized batch: of the next window), or until the bucket
+holds the cost, if that is later.
 
-Holds at most MAX_SHARES topics; beyond them new ones share one share. Each new one makes room for itself: it looks at the two oldest and
-forgets those idle for IDLE_NS.
+Holds at most MAX_SHARES topics; beyond them new ones have one share together. Each new one makes room for itself: it looks at the two
+oldest and forgets those idle for IDLE_NS.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class SharedBucket(Algorithm):
         return min(max(self._expected - self._taken, self._taken, self._largest_protected), self._capacity_ns // 2)
 
     def _next_reserve(self) -> int:
-        """The most that will have to stay in it in later windows, if nobody asks meanwhile."""
+        """The most that will have to stay in it in later windows, if no topic asks meanwhile."""
         return max(self._next_expected(), min(self._largest_protected, self._capacity_ns // 2))
 
     # ---- Algorithm -------------------------------------------------------------------------------------------------

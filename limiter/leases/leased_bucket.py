@@ -1,8 +1,9 @@
-"""Slices: one limit over many members (worker processes of a gateway, gateways of a fleet), each of which decides on its own.
+"""Leased buckets: one limit over many members (worker processes of a gateway, gateways of a fleet), each of which decides on its own.
 
 The naive way divides: each of N members gets a limit of 1/N. When all the load is on one of them, N - 1 parts of the limit lie idle.
-The other naive way asks the owner of the limit for every message, and a message then costs a journey. Here a member decides from what it
-has, and asks in the background for **slices**: tokens for the next moments, out of the owner's bucket, which is charged for them at once::
+The other naive way asks the owner of the limit for every message, and a message then costs a round trip. Here a member decides from what
+it has, and asks in the background for **slices**: tokens for the next moments, out of the owner's bucket, which is charged for them at
+once. That is token leasing::
 
       owner: the real bucket, of rate r and the part of the burst that is not lent
         │ asks (wish), every few milliseconds    ▲
@@ -10,22 +11,23 @@ has, and asks in the background for **slices**: tokens for the next moments, out
       member: level ── spent by take ──► may fall to -line, is brought back above 0 by grants
 
 * **The line.** Half of the burst is lent in advance: a member that owes nothing may spend `line` = burst / (2 N), at least 1 token, before
-  it is granted anything. So the first message of a fresh key needs no journey. What it spends it owes, and its next grants pay for that.
+  it is granted anything. So the first message of a fresh key needs no round trip. The member owes what it spends, and its next grants pay
+  for that.
 * **The bound.** The owner's bucket holds the other half of the burst (`owner_limit`), so that in any window T the sum over all members is
   at most burst + r * T, as if there were one; where the burst is less than 2 N tokens, at most N tokens more, because every line has at
   least one; and each member may go into debt for one oversized request, as a bucket may. A member that ends may leave unpaid what it owed
   (once `line` per bucket), and takes with it what it was granted (once `slice`).
-* **The slice.** What a member wants to have beside its line: what it has spent lately in HORIZON_NS; all of SLICE_NS of the rate (or one
-  token, where that is less) after something was refused. Nothing when nobody has asked for IDLE_NS: then it gives back what it has and only
-  pays what it owes. An ask is answered before the next one is made.
+* **The slice.** A member wants to have, beside its line, what it has spent lately in HORIZON_NS; after a refusal all of SLICE_NS of the
+  rate (or one token, where that is less). After IDLE_NS without a request it wants nothing: it gives back what it has and only pays what
+  it owes. An ask is answered before the next one is made.
 * **Short of tokens** the owner shares what there is between the members that were short lately (`LeaseOwner.grant`).
 * **The owner is gone** (`Lease.owner_lost`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
-  limit that was used up, what it got of it in the last seconds (with a tenth divided evenly, so that nobody has nothing); of one that
+  limit that was used up, what it got of it in the last seconds (with a tenth divided evenly, so that each has something); of one that
   was not, that or 1/N of the limit, whichever is more. While shares are as they were the sum stays under the limit; it can never
   be twice the limit. No burst is made by it. The next grant ends it (`Lease.owner_back`). Where members may be parted from each other
   (`Lease.parted`), each goes on as of a limit that was used up: then the shares of any of them are at most the limit together.
 
-What this costs: a member alone passes at once no more than its line and slice, and more of the burst only after an answer, some
+The cost: a member alone passes at once no more than its line and slice, and more of the burst only after an answer, some
 milliseconds later. `wait_ns` is the truth only for a member whose owner is gone: else it is a guess from its share. A breaker closes when
 the member's part could be full again, which is earlier than the whole bucket could.
 
@@ -176,7 +178,8 @@ class LeasedBucket(Lessee):
             self._bytes.settle(size, debt_ns)
 
     def wait_ns(self, messages: int, size: int, now: int) -> int:
-        """While there is an owner: a guess, from the member's share. Who asks wants it: reservations ask for nothing else."""
+        """While there is an owner: a guess, from the member's share. Asking for the wait means wanting tokens: reservations ask for nothing
+        else."""
         self._used_at = now
         if not self.listed:
             self._use(now)
@@ -189,7 +192,7 @@ class LeasedBucket(Lessee):
         return wait
 
     def peek_ns(self, messages: int, size: int, now: int) -> int:
-        """As `wait_ns`, for one who only looks: nothing is asked of the owner for it."""
+        """As `wait_ns`, for a caller that only looks: nothing is asked of the owner for it."""
         if self._lease.owner_lost_at != 0:
             self._refill(now)
         wait = 0
@@ -208,7 +211,7 @@ class LeasedBucket(Lessee):
         return full_in
 
     def is_full(self, now: int) -> bool:
-        """Owes nothing. What it has in hand is lost when it is forgotten, a slice at most."""
+        """Owes nothing. When it is forgotten, what it has in hand is lost: a slice at most."""
         if self._lease.owner_lost_at != 0:
             self._refill(now)
         if self._messages is not None and not self._messages.is_whole():

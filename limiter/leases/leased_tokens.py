@@ -203,7 +203,7 @@ class LeasedTokens:
 
 
 def changed(tokens: LeasedTokens | None, rate: Rate | None, capacity: int, members: int, now: int) -> LeasedTokens | None:
-    """The dimension under another rate. What was unlimited until now owes nothing: nothing was counted."""
+    """The dimension under another rate. A dimension without a limit until now owes nothing: nothing was counted."""
     if rate is None:
         return None
     if tokens is None:

@@ -1,5 +1,7 @@
-"""Lending: the owner's side of a limit that several members share (`limiter.leases.leased_bucket`): cuts slices from a bucket of any
-algorithm."""
+"""The lease owner: the other side of a limit that several members share (`limiter.leases.leased_bucket`).
+
+It cuts slices from a bucket of any algorithm.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ class LeaseOwner:
             self._forget(name, member)
 
     def expire(self, now: int) -> None:
-        """Forget who is short no more. Call it once in a while, for buckets that nobody asks for any more."""
+        """Forget members that are short no more. Call it once in a while, for buckets that are not asked for any more."""
         for name in list(self._short):
             self._others(name, -1, now)
 
