@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.paths import day_start, glob_url
+from spark_jobs.paths import day_start, read_url
 from spark_jobs.schemas import CORRUPT, LINE
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def files_of(log: Path, date: str) -> list[LogFile]:
         if not files:
             raise InsufficientInputError(f"no access log for {date}: no hr=HH/*{CLOSED} under {folder}")
         return files
-    raise InsufficientInputError(f"{folder}: files vanish while they are read; is somebody deleting the log?")
+    raise InsufficientInputError(f"{folder}: files vanish while they are read; is the log being deleted?")
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -69,20 +69,20 @@ def _sha256(path: Path) -> str:
 
 def read_lines(spark: SparkSession, files: Iterable[LogFile]) -> DataFrame:
     """The lines of `files` as (file, line); `file` is a URL, see `name_of`. Blank lines are left out."""
-    lines = spark.read.text([glob_url(file.path) for file in files], lineSep="\n")
+    lines = spark.read.text([read_url(file.path) for file in files], lineSep="\n")
     return lines.select(F.col("_metadata.file_path").alias("file"), F.col("value").alias("line")).where("trim(line) != ''")
 
 
 def name_of(url: str, log: Path) -> str:
-    """The name under the log's directory of what `read_lines` calls `url`."""
+    """The name, under the log's directory, of the file at `url` as `read_lines` gives it."""
     return Path(unquote(urlsplit(url).path)).relative_to(log.resolve()).as_posix()
 
 
 def parse(lines: DataFrame, date: str) -> DataFrame:
-    """Each line's fields, and in `fault` what is wrong with it: null, `json`, `version`, `fields`, `range`, or `stray` (not of this
+    """Each line's fields, and its `fault`: null, `json`, `version`, `fields`, `range`, or `stray` (not of this
     day).
 
-    All but `stray` count as corrupt. A line with a bad type keeps its good fields: whoever uses them must look at `fault` first.
+    All but `stray` count as corrupt. A line with a bad type keeps its good fields, so check `fault` before use.
     """
     start = day_start(date)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}

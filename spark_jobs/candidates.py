@@ -1,5 +1,5 @@
-"""What every quota rule would publish tonight, before the guard rails. Kept with the day, so that the next day can tell which was
-right."""
+"""The quotas that each quota rule would publish tonight, before the guard rails. They are kept with the day, and the next day is their
+test."""
 
 from __future__ import annotations
 

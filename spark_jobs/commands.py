@@ -1,4 +1,4 @@
-"""What the command line calls. Returns exit codes, writes talk to stderr."""
+"""The functions that the command line calls. They return exit codes and report on stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ FAILED: Final = 1
 USAGE: Final = 2  # docs/design/contract.md 2, as the others
 INSUFFICIENT: Final = 5
 INTERRUPTED: Final = 130
-SMALL_BYTES: Final = 64 * 2**20  # of log: below it a Java that starts fast is done sooner (a guess between 20 MB, measured, and a busy day)
+SMALL_BYTES: Final = (
+    64 * 2**20
+)  # bytes of log; below it a Java that starts fast ends sooner; between 20 MB, measured, and a busy day (guess)
 
 
 def compute(
@@ -91,7 +93,7 @@ def _compute(
 
 
 def _first_lines(text: str) -> str:
-    """A JVM's stack trace is of no use to an operator; its head is."""
+    """The first line of a JVM's error; its stack trace is of no use to an operator."""
     return " ".join(line.strip() for line in text.strip().splitlines()[:1])[:1000]
 
 

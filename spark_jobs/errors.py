@@ -1,4 +1,4 @@
-"""What can go wrong with a night's input, apart from mistakes in the code."""
+"""Errors of a night's input and environment."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class InsufficientInputError(Exception):
 
 
 class EnvironmentFaultError(Exception):
-    """Something the job needs is not installed; the message says what to install."""
+    """A program or package that the job needs is not installed; the message names it."""

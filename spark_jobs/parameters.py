@@ -17,8 +17,8 @@ def _parameter(default: Any, text: str, *, least: int = 0) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What may be tuned. The defaults of 1 and 5 in docs/design/quotas.md; where that says "suggestion" they are guesses until tuned on
-    your own days."""
+    """The parameters of a run. The defaults of 1 and 5 in docs/design/quotas.md; where that says "suggestion" they are guesses until tuned
+    on your own days."""
 
     remember_days: int = _parameter(28, "days that count, the computed one included", least=1)
     half_life_days: int = _parameter(7, "a day this old weighs half", least=1)
@@ -42,7 +42,7 @@ class Parameters:
     backtest_days: int = _parameter(1, "replayed days a rule needs before it may be chosen over the simple one", least=1)
     reserve_price_ppm: int = _parameter(1000, "backtest: refusals that reserving one million more messages (or bytes) is worth")
     corrupt_ppm: int = _parameter(1000, "more corrupt lines than this share: nothing is computed")
-    corrupt_least: int = _parameter(10, "so few corrupt lines are tolerated whatever their share")
+    corrupt_least: int = _parameter(10, "this many corrupt lines are tolerated, whatever their share")
     row_share_percent: int = _parameter(50, "fewer lines than this share of a week ago: nothing is computed; 0: never mind")
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Parameters:
         given: dict[str, Any] = {}
         for name, value in options.items():
             if name not in known:
-                raise ValueError(f"{name}: no such parameter; there are {', '.join(sorted(known))}")
+                raise ValueError(f"{name}: no such parameter; known: {', '.join(sorted(known))}")
             if value is None:
                 continue
             if name != "weighting" and isinstance(value, str):

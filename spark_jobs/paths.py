@@ -1,4 +1,4 @@
-"""Places and days as options name them. Log and state are folders of a file system that the driver and all workers see under the
+"""Paths and days, as options name them. Log and state are folders of a file system that the driver and all workers see under the
 same path."""
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 
-def url(path: Path) -> str:
-    """A path to write to, whatever the cluster's default file system is."""
+def write_url(path: Path) -> str:
+    """The URL of a path to write to, for any default file system of the cluster."""
     return f"file://{path.resolve()}"
 
 
-def glob_url(path: Path) -> str:
-    """A path to read from: Spark takes those as globs, so what a glob would mean by them is escaped."""
-    return re.sub(r"([\[\]{}*?\\,])", r"\\\1", url(path))
+def read_url(path: Path) -> str:
+    """The URL of a path to read from: Spark takes it as a glob, so its special characters are escaped."""
+    return re.sub(r"([\[\]{}*?\\,])", r"\\\1", write_url(path))
 
 
 def local_folder(option: str, path: Path | str) -> Path:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What one run is asked for."""
+    """The inputs of one run."""
 
     log: Path
     date: str
@@ -57,7 +57,7 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The good lines of the day, and what was counted on the way."""
+    """The good lines of the day, and the counts of the others."""
 
     lines: DataFrame
     inputs: list[dict[str, object]]
@@ -121,7 +121,7 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
 
 
 def read_day(spark: SparkSession, night: Night) -> Day:
-    """Read, count, keep aside, refuse what is too damaged. Raises InsufficientInputError."""
+    """Read and count the lines, keep corrupt ones aside, refuse a log that is too damaged. Raises InsufficientInputError."""
     files = access_log.files_of(night.log, night.date)
     rows = access_log.parse(access_log.read_lines(spark, files), night.date).cache()
     counts: dict[str, tuple[int, int, int]] = {}

@@ -1,9 +1,9 @@
-"""Which rule a topic gets: the one whose quotas would have cost it least on the days after, and the simple one unless another is
+"""The quota rule of each topic: the one whose quotas would have cost least on the days after, and the simple one unless another is
 cheaper.
 
-Each night the candidates of the night before are replayed on the day that followed: a rolling backtest in which no rule is judged
-on what it has seen. Cost of a day = refused + price · reserved, where reserved is the rate times the observed seconds: what nobody
-else could have used. A rule is compared with the simple one on the days both were replayed; only one with enough such days and
+Each night the candidates of the night before are replayed on the day that followed: a rolling backtest in which no rule is tested
+on its own input. Cost of a day = refused + price · reserved, where reserved is the rate times the observed seconds: capacity that no
+other topic could have used. A rule is compared with the simple one on the days both were replayed; only one with enough such days and
 strictly less cost replaces it, so no rule is published that its own backtest shows to be worse than yesterday's maximum.
 """
 

@@ -1,6 +1,6 @@
-"""The Spark session: finds Java, sets what the job relies on, says what is missing.
+"""The Spark session: finds Java, sets the options that the job relies on, reports missing programs.
 
-What the job relies on: the time zone is UTC, overflow and bad casts raise (ANSI), Python workers run the interpreter the driver
+The job relies on these: the time zone is UTC, overflow and bad casts raise (ANSI), Python workers run the interpreter the driver
 runs. Functions that run on the workers are shipped by value, so `spark_jobs` need not be installed there; numpy and pyarrow must
 be.
 """
@@ -29,14 +29,14 @@ from spark_jobs.errors import EnvironmentFaultError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
-PLACES: Final = ("/usr/lib/jvm", "/opt/java", "/Library/Java/JavaVirtualMachines")  # Debian and Fedora; container images; macOS
+MIN_JAVA: Final = 17  # feature release; Spark 4 is compiled for it
+JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/opt/java", "/Library/Java/JavaVirtualMachines")  # Debian and Fedora; container images; macOS
 INSTALL_JAVA: Final = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
 INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
 
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
 
-GRACE_S: Final = 3.0  # for Java to stop its context and remove its files (about 0.5 s, 2026-11)
+GRACE_S: Final = 3.0  # seconds; for Java to stop its context and remove its files; it takes about 0.5 s (measured 2026-11)
 NOISE: Final = (
     b"WARNING: Using incubator modules",
     b"Setting default log level to",
@@ -68,7 +68,7 @@ def java_version(home: Path) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def find_java(environment: Mapping[str, str], places: tuple[str, ...] = PLACES) -> Path:
+def find_java(environment: Mapping[str, str], folders: tuple[str, ...] = JAVA_FOLDERS) -> Path:
     """The home of a Java that Spark runs on: JAVA_HOME, then PATH, then the usual places, oldest fit release first.
 
     Raises EnvironmentFaultError, which lists what was found and says what to install.
@@ -82,22 +82,22 @@ def find_java(environment: Mapping[str, str], places: tuple[str, ...] = PLACES) 
     seen: list[str] = []
     for home in candidates:
         version = java_version(home)
-        if version is not None and version >= OLDEST_JAVA:
+        if version is not None and version >= MIN_JAVA:
             return home
         seen.append(f"{home} ({'not a Java' if version is None else f'Java {version}'})")
     installed = []
-    for place in places:
-        for home in sorted(Path(place).glob("*")):
+    for folder in folders:
+        for home in sorted(Path(folder).glob("*")):
             for root in (home, home / "Contents" / "Home"):
                 version = java_version(root)
-                if version is not None and version >= OLDEST_JAVA:
+                if version is not None and version >= MIN_JAVA:
                     installed.append((version, root))
                 elif version is not None:
                     seen.append(f"{root} (Java {version})")
     if installed:
         return min(installed)[1]
     looked = f"; looked at {', '.join(dict.fromkeys(seen))}" if seen else ""
-    raise EnvironmentFaultError(f"Spark needs Java {OLDEST_JAVA} or newer and found none{looked}: {INSTALL_JAVA}")
+    raise EnvironmentFaultError(f"Spark needs Java {MIN_JAVA} or newer and found none{looked}: {INSTALL_JAVA}")
 
 
 def local_cores(master: str) -> int | None:
@@ -154,9 +154,9 @@ def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkS
 class OwnJava:
     """The Java process of a session, ours from its first moment to its last: an interrupt never leaves it behind.
 
-    pyspark would start it too, but tells nobody its pid before it answers, and its SIGINT handler talks to a Java that is busy
-    with another call. So: we start it as a group of its own, on SIGINT end it first and then raise KeyboardInterrupt, and pyspark
-    finds it as it finds spark-submit's. What it writes to stderr goes on to ours, but for NOISE, and nothing after an interrupt.
+    pyspark would start it too, but keeps its pid until it answers, and its SIGINT handler calls a Java that is busy
+    with another call. So we start it in a process group of its own, on SIGINT end it first and then raise KeyboardInterrupt, and pyspark
+    finds it as it finds spark-submit's. Its stderr is passed on to ours, but for NOISE, and ends with an interrupt.
     """
 
     def __init__(self, settings: Mapping[str, str], scratch: Path) -> None:
@@ -191,12 +191,12 @@ class OwnJava:
         from pyspark.find_spark_home import _find_spark_home
         from pyspark.serializers import UTF8Deserializer, read_int
 
-        told = self._scratch / "connection"
+        connection_file = self._scratch / "connection"
         command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
         for name, value in self._settings.items():
             command += ["--conf", f"{name}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file)}
         self._starting = True
         self._process = subprocess.Popen(
             command,
@@ -210,11 +210,11 @@ class OwnJava:
             raise KeyboardInterrupt
         self._pump = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
         self._pump.start()
-        while not told.exists():
+        while not connection_file.exists():
             if self._process.poll() is not None:
-                raise EnvironmentFaultError(f"Java ended with {self._process.returncode} before Spark was there; its words are above")
+                raise EnvironmentFaultError(f"Java ended with {self._process.returncode} before Spark was ready; its messages are above")
             time.sleep(0.05)
-        with told.open("rb") as file:
+        with connection_file.open("rb") as file:
             port: int = read_int(file)  # type: ignore[no-untyped-call]  # its annotations are missing
             secret: str = UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
@@ -237,7 +237,7 @@ class OwnJava:
                 os.killpg(self._process.pid, number)
 
     def _end(self) -> None:
-        """End Java: asked, then, after GRACE_S, told. pyspark forgets it."""
+        """End Java: with SIGTERM, then after GRACE_S with SIGKILL. pyspark forgets it."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -256,7 +256,7 @@ class OwnJava:
                 self._signal(signal.SIGKILL)
                 self._process.wait()
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # what else there was in its group
+                os.killpg(self._process.pid, signal.SIGKILL)  # the rest of its group
             if self._process.stdin is not None:
                 self._process.stdin.close()
         if self._pump is not None:
@@ -277,19 +277,19 @@ class OwnJava:
 
 
 def silence() -> None:
-    """Nobody wants to read how a Java that we ended ended: neither py4j's log nor exceptions of finalisers."""
+    """Suppress the messages about a Java that we ended: py4j's log and exceptions of finalisers."""
     logging.disable(logging.CRITICAL)  # py4j logs an interrupted call with the root logger
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     sys.unraisablehook = lambda _: None
 
 
 def _settings(master: str | None, scratch: Path, java_options: str) -> dict[str, str]:
-    """What Spark is told before it starts."""
+    """The settings that Spark starts with."""
     quiet = scratch / "log4j2.properties"
     quiet.write_text(LOG4J)
     local = master is not None and local_cores(master) is not None
     if local:
-        java_options += f" -Djava.io.tmpdir={scratch} -XX:-UsePerfData"  # whatever ends it, it leaves nothing in /tmp
+        java_options += f" -Djava.io.tmpdir={scratch} -XX:-UsePerfData"  # however it ends, it leaves no file in /tmp
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -314,7 +314,7 @@ def _build(settings: Mapping[str, str]) -> SparkSession:
     ours = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, ours)  # pyspark's calls Java from within whatever call was interrupted
+        signal.signal(signal.SIGINT, ours)  # pyspark's own handler calls Java from within the interrupted call
     session.sparkContext.setLogLevel("ERROR")
     cores = local_cores(str(session.sparkContext.master))
     if cores is not None:
@@ -327,7 +327,7 @@ def _build(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _require(session: SparkSession) -> None:
-    """Set what the results rely on, whoever made the session."""
+    """Set the options that the results rely on, on any session."""
     ship_by_value()
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # the exception says the same, without pages of JSON
     session.conf.set("spark.sql.session.timeZone", "UTC")

@@ -1,11 +1,11 @@
-"""The state directory: what is remembered of each day, in `dt=` folders that change all at once.
+"""The state directory: the memory of each day, in `dt=` folders that change all at once.
 
-    STATE/dt=2026-11-20/manifest.json                       what the day was computed from, and which data folder holds
+    STATE/dt=2026-11-20/manifest.json                       the inputs of the day, and the data folder in force
     STATE/dt=2026-11-20/data-1f0c…/usage|candidates|scores  the tables of `schemas.py` (Parquet)
     STATE/corrupt/dt=2026-11-20/*.json                      the corrupt lines of the day, with file and fault
 
 The manifest is replaced atomically after the data it names is written, and the data of an earlier run is removed after that. So a
-run that dies leaves the old state or the new one, a rerun replaces the day whatever it holds (an empty day too: Spark's own dynamic
+run that dies leaves the old state or the new one, a rerun replaces the day in any case (an empty day too: Spark's own dynamic
 overwrite would leave the stale rows), and folders that no manifest names are swept by the next run. One run per state directory at
 a time.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.paths import glob_url, url
+from spark_jobs.paths import read_url, write_url
 from spark_jobs.schemas import STATE_FORMAT
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MANIFEST: Final = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a day was computed from. `data` names the folder beside it."""
+    """The inputs of a day. `data` names the folder beside it."""
 
     date: str
     data: str
@@ -116,7 +116,7 @@ class State:
         if lines is None:
             shutil.rmtree(folder, ignore_errors=True)
         else:
-            lines.write.mode("overwrite").json(url(folder))
+            lines.write.mode("overwrite").json(write_url(folder))
         return folder
 
 
@@ -124,13 +124,13 @@ def read_table(spark: SparkSession, table: str, schema: StructType, folders: lis
     """The rows of `table` in those data folders; no rows for no folders."""
     if not folders:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*[glob_url(folder / table) for folder in folders])
+    return spark.read.schema(schema).parquet(*[read_url(folder / table) for folder in folders])
 
 
 def write_table(rows: DataFrame, table: str, schema: StructType, staged: Path) -> DataFrame:
     """Write `rows` into a staged data folder and return them as read back: later steps start from the file, not from a plan that
     grows."""
-    rows.repartition(1).write.parquet(url(staged / table))
+    rows.repartition(1).write.parquet(write_url(staged / table))
     return read_table(rows.sparkSession, table, schema, [staged])
 
 

@@ -1,10 +1,10 @@
-"""Usage: what was asked of each topic in each second, and which seconds anybody watched.
+"""Usage: the demand on each topic in each second, and the seconds that were observed.
 
-Demand = passed + refused + dropped. Passed alone would be censored data: a throttled topic could never grow. Producing only: lines
-of consumers have no part in quotas. The log has no bytes of dropped messages: they are taken to be as
-large as the others of their topic and second.
+Demand = passed + refused + dropped. Passed alone would be censored data: a throttled topic could never grow. Producers only:
+quotas ignore lines of consumers. The log has no bytes of dropped messages: they are assumed to be as large as the others of their topic
+and second.
 
-A second is observed when some gateway wrote a line for it, a heartbeat at least. A second nobody observed is missing, not idle:
+A second is observed when some gateway wrote a line for it, a heartbeat at least. A second without a line is missing, not idle:
 `ticks` numbers the observed seconds one after the other, and all later steps count time in ticks.
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from spark_jobs.access_log import files_of, name_of
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.paths import day_start, glob_url, local_folder, url
+from spark_jobs.paths import day_start, local_folder, read_url, write_url
 
 
 def put(path: Path, text: str = "x\n") -> None:
@@ -52,8 +52,8 @@ def test_a_day_is_86400_seconds_also_where_clocks_are_changed(monkeypatch: pytes
 
 def test_what_a_glob_would_mean_is_escaped_and_names_come_back_from_urls(tmp_path: Path) -> None:
     path = tmp_path / "a b%20[x]{y}*" / "f.jsonl"
-    assert glob_url(path).endswith(r"/a b%20\[x\]\{y\}\*/f.jsonl")
-    assert url(path) == f"file://{path}"
+    assert read_url(path).endswith(r"/a b%20\[x\]\{y\}\*/f.jsonl")
+    assert write_url(path) == f"file://{path}"
     assert name_of(f"file:{tmp_path}/a%20b%2520%5Bx%5D/f.jsonl", tmp_path) == "a b%20[x]/f.jsonl"
 
 

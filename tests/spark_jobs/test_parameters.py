@@ -18,7 +18,7 @@ def test_options_may_be_text_or_absent() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"margin": 15}, "margin: no such parameter; there are backtest_days"),
+        ({"margin": 15}, "margin: no such parameter; known: backtest_days"),
         ({"margin_percent": "15%"}, "margin_percent: '15%' is not a whole number"),
         ({"margin_percent": 0.15}, "margin_percent: 0.15 is not a whole number"),
         ({"margin_percent": True}, "margin_percent: True is not a whole number"),
