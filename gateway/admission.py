@@ -28,9 +28,8 @@ BY_DESCRIPTORS: Final = "overload"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS)
 RESERVED_DESCRIPTORS: Final = 128  # for the admin API, files, the loop itself; an idle gateway has about 25 open (a guess)
 DESCRIPTORS_PER_BROKER: Final = 2  # of a listener opened on demand: its socket, and the one in reserve
-MAX_REJECTING: Final = (
-    64  # clients per listener that are told at a time why they cannot connect: they hold no permit, but a descriptor (a guess)
-)
+# Clients per listener that are told at a time why they cannot connect: they hold no permit, but a descriptor (a guess)
+MAX_REJECTING: Final = 64
 UNKNOWN_USER: Final = ""  # all whose login the gateway cannot read (mechanisms of plugins) count as one user
 MAX_CHARS_SHOWN: Final = 64  # of a name or an address in a text; AMQP's reply texts have 255 bytes
 

@@ -105,13 +105,13 @@ class Line:
     def counts(self) -> str:
         """The numbers, from "messages" on."""
         if self.refused or self.refused_bytes or self.delayed or self.dropped or self.bypassed or self.shadow_refused:
-            others = (
+            rest = (
                 f'"refused_messages":{self.refused},"refused_bytes":{self.refused_bytes},"delayed_messages":{self.delayed},'
                 f'"dropped_messages":{self.dropped},"bypassed_messages":{self.bypassed},"shadow_refused_messages":{self.shadow_refused}'
             )
         else:
-            others = ALL_PASSED
-        return f'"messages":{self.messages},"bytes":{self.bytes},{others},"max_100ms_messages":{self.max_100ms()}'
+            rest = ALL_PASSED
+        return f'"messages":{self.messages},"bytes":{self.bytes},{rest},"max_100ms_messages":{self.max_100ms()}'
 
     def __repr__(self) -> str:
         return f"<Line {self.key.text} messages={self.messages}>"

@@ -40,9 +40,8 @@ MAX_EVENTS: Final = 512  # taken from the kernel per sweep
 # The same after a sweep that found fewer. `epoll.poll` allocates room for as many events as it is asked for, of 12 bytes each: 42 fit into
 # the 512 bytes that pymalloc, Python's own allocator, serves from its pools; more is malloc's.
 MAX_FEW_EVENTS: Final = 42
-MAX_VERDICT_WAIT_NS: Final = (
-    1_000_000  # for a sweep's own verdicts, in whole ms as epoll counts: cheaper than through trio, and frees the GIL
-)
+# How long a sweep waits for its own verdicts (epoll counts in ms): cheaper than going through trio, and it frees the GIL
+MAX_VERDICT_WAIT_NS: Final = 1_000_000
 MAX_TURN_NS: Final = 4_000_000  # of sweeping while other tasks want their turn: admin and timers lag no more (goal: p99 under 5 ms)
 EDGE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 # What the kernel announces, as epoll_ctl(2) numbers it: compiled code would look `select`'s names up for each event.

@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from gateway.settings.types import Listener as Entry
     from gateway.systemd import Inheritance
 
-UNNAMED_S: Final = (
-    120.0  # without being named in a route before a broker may lose its port: four times the 30 s after which clients ask again
-)
+# A broker that no route has named for so long may lose its port: four times the 30 s after which clients ask again
+UNNAMED_S: Final = 120.0
 WRITE_EVERY_S: Final = 60.0  # between writes of the file that change nothing but when brokers were seen
 LOG_EVERY_S: Final = 10.0  # between two log lines of one kind (a guess)
 # Accepts there from now on, and probes the broker while the function says so; what it returns ends that, and closes the socket.
@@ -95,14 +94,14 @@ class BrokerListeners(Routes):
             handed = {port: inheritance.at((self.names.bind[0], port)) for port in self.ports}
             self._inherited = {port: sock for port, sock in handed.items() if sock is not None}
         try:
-            known = self._file.read()
+            restored = self._file.read()
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
             remedy = "ports are handed out anew; clients find them with their next route"
             log.event(logging.WARNING, "broker_ports_unreadable", listener=self.entry.name, err=str(error), remedy=remedy)
             return
-        for assigned in known:
+        for assigned in restored:
             try:
                 if assigned.port not in self.ports:
                     raise RouteError(f"port {assigned.port} is not of broker_ports ({self.entry.broker_ports}) any more")
@@ -145,15 +144,15 @@ class BrokerListeners(Routes):
                 "register with its own address (brokerIP1), at the name server itself"
             )
         now = self._wall_clock()
-        known = self.by_broker.get((broker, number))
-        if known is None:
-            known = self._assign((broker, number), address, now)
-        elif known.address != address:
-            self._move(known, address, upstream)
-        known.seen = now
+        assigned = self.by_broker.get((broker, number))
+        if assigned is None:
+            assigned = self._assign((broker, number), address, now)
+        elif assigned.address != address:
+            self._move(assigned, address, upstream)
+        assigned.seen = now
         if now - self._written_at >= WRITE_EVERY_S or now < self._written_at:
             self._write()
-        return str(Address(self.host, known.port))
+        return str(Address(self.host, assigned.port))
 
     def known(self, address: str) -> str:
         port = next((one.port for one in self.by_broker.values() if one.address == address), None)
@@ -289,10 +288,10 @@ class BrokerListeners(Routes):
 
     def read_tls(self, entry: Entry) -> dict[str, Protection]:
         """By broker listener: how its hops are to be protected where the name server's listener is configured like `entry`."""
-        known = [one for one in self.by_broker.values() if one.broker in self.opened]
+        opened = [one for one in self.by_broker.values() if one.broker in self.opened]
         return {
             self._name(one.broker): hops(replace(self._entry(one, parse(one.address)), tls=entry.tls, upstream_tls=entry.upstream_tls))
-            for one in known
+            for one in opened
         }
 
     # ---- what is kept and said -------------------------------------------------------------------------------------

@@ -192,17 +192,16 @@ class Listener:
                 arrival.permit.take_address(arrival.address[0])
             if not arrival.protected:
                 await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass)
-        with trio.CancelScope(
-            shield=True
-        ):  # where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol
+        # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol.
+        with trio.CancelScope(shield=True):
             arrival.upstream = await self.upstream.dial(arrival.ends)
 
     async def _prepare(self, arrival: Arrival) -> None:
         """What comes before the protocol's own first byte: the PROXY header, then TLS. Does what is not done yet."""
         sock = arrival.client.sock
         if arrival.ends is None:
-            told = await read_proxy_header(sock) if self.accept_proxy else None
-            arrival.ends = told or _ends_of(sock, arrival.address)
+            ends = await read_proxy_header(sock) if self.accept_proxy else None
+            arrival.ends = ends or _ends_of(sock, arrival.address)
             arrival.address = arrival.ends.source
         if self.tls is None or arrival.protected:
             return

@@ -73,8 +73,8 @@ async def _protect(sock: socket.socket, hop: Hop, early: bytes) -> TlsChannel:
     except ssl.SSLError as error:
         with trio.move_on_after(LINGER_S):
             await _linger(sock, outgoing)
-        label, words = explain(error)
-        raise TlsHandshakeError(label, f"TLS: {words}") from error
+        label, text = explain(error)
+        raise TlsHandshakeError(label, f"TLS: {text}") from error
     except OSError as error:
         raise TlsHandshakeError("closed", f"TLS: the peer closed the connection within the handshake: {error.strerror}") from error
     channel = TlsChannel(sock, tls, incoming, outgoing)
@@ -127,8 +127,8 @@ async def _step(tls: ssl.SSLObject) -> bool:
 def _not_tls(data: bytes, hop: Hop) -> TlsHandshakeError:
     if not hop.server_side:
         return TlsHandshakeError("not_tls", f"TLS: the broker does not speak TLS on this port (it began with {data[:8]!r})")
-    words = next((words for start, words in WITHOUT_TLS if data.startswith(start)), f"does not speak TLS (it began with {data[:8]!r})")
-    return TlsHandshakeError("not_tls", f"TLS: the client {words}")
+    text = next((text for start, text in WITHOUT_TLS if data.startswith(start)), f"does not speak TLS (it began with {data[:8]!r})")
+    return TlsHandshakeError("not_tls", f"TLS: the client {text}")
 
 
 async def _receive(sock: socket.socket) -> bytes:

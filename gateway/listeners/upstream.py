@@ -37,9 +37,9 @@ from gateway.transport.tls.context import Hop
 
 CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
 MAX_DIALS: Final = 128  # at a time per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
-MIN_BACKOFF_S: Final = (
-    0.1  # docs/design/reliability.md F22: 0.1 to 5 s; a little less than 5, so that clients are back within 5 s of the broker (F20)
-)
+# Between probes of a broker that is down: 0.1 to 5 s (docs/design/reliability.md F22); a little less than 5, so that clients are back
+# within 5 s of the broker (F20)
+MIN_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 4.5
 PROBE_EVERY_S: Final = 30.0  # between probes of a broker that is up and not in use; a few lines a minute in RocketMQ's log (a guess)
 LOG_EVERY_S: Final = 60.0  # between log lines that the broker still cannot be reached (a guess)

@@ -13,9 +13,8 @@ from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
 STALLED_LINGER_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
-HANDSHAKE_LINGER_NS: Final = (
-    750_000_000  # the same where the handshake took too long: closed within a second (docs/design/reliability.md F01)
-)
+# As LINGER_NS, where the handshake took too long: closed within a second (docs/design/reliability.md F01)
+HANDSHAKE_LINGER_NS: Final = 750_000_000
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
 CALM_NS: Final = 700_000_000  # without a byte before a session counts as idle: by then all that lasts a tick or two is over (a guess)
 MAX_IDLE_NS: Final = 10_000_000_000  # between two looks: what `quiet_until` overlooks is then late, not lost (a guess)

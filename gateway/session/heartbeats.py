@@ -29,9 +29,8 @@ CLIENT_SILENT: Final = 1
 BROKER_SILENT: Final = 2
 
 LATE_NS: Final = 500_000_000  # that a peer's heartbeat may be late before anything is done about it: two ticks
-PAUSE_NS: Final = (
-    1_000_000_000  # between two ticks; longer means that this process stood still (SIGSTOP, a paused machine), not that a peer was silent
-)
+# Between two ticks; longer means that this process stood still (SIGSTOP, a paused machine), not that a peer was silent
+PAUSE_NS: Final = 1_000_000_000
 
 
 class Heartbeats:
@@ -56,8 +55,8 @@ class Heartbeats:
         interval = self.conversation.heartbeat_interval_ns()
         if interval >= NEVER:
             return ALIVE
-        self._listen(now, reads_client=reads_client, reads_broker=reads_broker)
-        self._speak(now, interval, reads_client=reads_client)
+        self._update_silence(now, reads_client=reads_client, reads_broker=reads_broker)
+        self._send_due(now, interval, reads_client=reads_client)
         patience = 4 * interval + LATE_NS
         if now - self.client_heard_at >= patience:
             return CLIENT_SILENT
@@ -70,15 +69,15 @@ class Heartbeats:
             return NEVER
         silent_at = min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS
         due = min(max(self.client.sent_at + LATE_NS, self.client_beat_at) + interval, silent_at)
-        said_at = max(self.upstream.sent_at, self.upstream_beat_at)
-        return min(due, said_at + interval) if self.client.received_at > said_at else due  # a client's silence is passed on
+        last_sent_at = max(self.upstream.sent_at, self.upstream_beat_at)
+        return min(due, last_sent_at + interval) if self.client.received_at > last_sent_at else due  # a client's silence is passed on
 
     def excuse(self, asleep: int, now: int) -> None:
         """This process stood still for `asleep` ns up to `now`: no one was silent meanwhile."""
         self.client_heard_at = min(max(self.client_heard_at, self.client.received_at) + asleep, now)
         self.upstream_heard_at = min(max(self.upstream_heard_at, self.upstream.received_at) + asleep, now)
 
-    def _listen(self, now: int, *, reads_client: bool, reads_broker: bool) -> None:
+    def _update_silence(self, now: int, *, reads_client: bool, reads_broker: bool) -> None:
         """Move on from when each side's silence counts."""
         self.ticked_at = now
         client = self.client
@@ -90,17 +89,17 @@ class Heartbeats:
         if not reads_broker or upstream.readable:
             self.upstream_heard_at = now
 
-    def _speak(self, now: int, interval: int, *, reads_client: bool) -> None:
+    def _send_due(self, now: int, interval: int, *, reads_client: bool) -> None:
         conversation = self.conversation
         upstream = self.upstream
-        said_at = max(upstream.sent_at, self.upstream_beat_at)
-        if upstream.backlog == 0 and now - said_at >= interval:
-            for_client = not reads_client or conversation.budget.held_bytes > 0 or self.client.received_at > said_at
+        last_sent_at = max(upstream.sent_at, self.upstream_beat_at)
+        if upstream.backlog == 0 and now - last_sent_at >= interval:
+            for_client = not reads_client or conversation.budget.held_bytes > 0 or self.client.received_at > last_sent_at
             if for_client and self._beat(upstream, conversation.heartbeat(), now):
                 self.upstream_beat_at = now
         client = self.client
-        said_at = max(client.sent_at + LATE_NS, self.client_beat_at)
-        if client.backlog == 0 and now - said_at >= interval and self._beat(client, conversation.heartbeat_to_client(), now):
+        last_sent_at = max(client.sent_at + LATE_NS, self.client_beat_at)
+        if client.backlog == 0 and now - last_sent_at >= interval and self._beat(client, conversation.heartbeat_to_client(), now):
             self.client_beat_at = now
 
     def _beat(self, channel: Channel, beat: bytes, now: int) -> bool:

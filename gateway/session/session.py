@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from gateway.session.graceful_close_state import GracefulClose
 
 MAX_DUE_PER_TURN: Final = 256  # held requests judged again per turn (a guess)
-CLOSE_DELAY_NS: Final = (
-    1_000_000_000  # between the last delivery and connection.close: pika discards undelivered messages on close (a guess)
-)
+# Delay between the last delivery and connection.close: pika discards undelivered messages on close; 1 s is a guess
+CLOSE_DELAY_NS: Final = 1_000_000_000
 
 
 class Stages:

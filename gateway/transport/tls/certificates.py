@@ -104,8 +104,8 @@ def vouches(der: bytes) -> bool:
             name, *_critical, value = _elements(der, start, end)
             if der[name[1] : name[2]] == _BASIC_CONSTRAINTS:
                 (constraints,) = _elements(der, *value[1:], _SEQUENCE)
-                said = list(_elements(der, *constraints[1:]))
-                return bool(said) and said[0][0] == _BOOLEAN and der[said[0][1]] != 0
+                values = list(_elements(der, *constraints[1:]))
+                return bool(values) and values[0][0] == _BOOLEAN and der[values[0][1]] != 0
     except (IndexError, StopIteration, ValueError) as error:
         raise ValueError(f"it is not an X.509 certificate ({error})") from None
     return False
