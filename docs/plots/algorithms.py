@@ -153,7 +153,7 @@ def lag_controlled(rule: Rule) -> Course:
     course = Course()
     judge = Judge(RuleSet((rule,)))
     key = judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"orders", rocketmq_topic(b"orders"))
-    steering = LagController(rule.limit)
+    controller = LagController(rule.limit)
     steps = SECOND // STEP_NS  # a second has so many
     backlog, able, taken = 0, 0, 0  # `able`: what consumers could have taken, in messages per steps
     for step in range(LENGTH * steps):
@@ -171,7 +171,7 @@ def lag_controlled(rule: Rule) -> Course:
             able, backlog, taken = able - steps, backlog - 1, taken + 1
         if step % steps == 0:
             for level in judge.lag_controlled():
-                judge.set_rate(level, steering.look(rule.limit, backlog, taken, 1.0), now)
+                judge.set_rate(level, controller.next_rate(rule.limit, backlog, taken, 1.0), now)
             taken = 0
     return course
 

@@ -40,7 +40,7 @@ class FollowingLimit:
     def __init__(self, bucket: Bucket) -> None:
         limit = bucket.rule.limit
         self.bucket = bucket
-        self.steering = LagController(limit)
+        self.controller = LagController(limit)
         self.looked_at = -1.0  # seconds, trio's clock; below 0: never
         self.waiting = 0  # at the last look, as the next two
         self.taken = 0
@@ -57,7 +57,7 @@ class FollowingLimit:
         return found
 
     def __repr__(self) -> str:
-        return f"<FollowingLimit {self.bucket.effective.thing} {self.trouble or self.steering}>"
+        return f"<FollowingLimit {self.bucket.effective.thing} {self.trouble or self.controller}>"
 
 
 class LagWatch:
@@ -105,7 +105,7 @@ class LagWatch:
         self._log_change(one, "")
         found = one.look(backlog.waiting, backlog.taken, trio.current_time())
         if found is not None:
-            self._judge.set_rate(bucket, one.steering.look(limit, backlog.waiting, *found), self._now_ns())
+            self._judge.set_rate(bucket, one.controller.next_rate(limit, backlog.waiting, *found), self._now_ns())
 
     def _source(self, bucket: Bucket) -> Source:
         name = bucket.subject.listener or ""

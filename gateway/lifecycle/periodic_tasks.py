@@ -173,7 +173,7 @@ async def probe_broker(listener: Listener, wanted: Callable[[], bool] | None = N
 
 
 async def watch_lag(lag_watch: LagWatch) -> None:
-    """Steer the limits that follow a backlog; idle while no rule does."""
+    """Set the rate of limits that follow a backlog; idle while no rule does."""
     loop = SupervisedLoop("backlogs")
     try:
         while True:

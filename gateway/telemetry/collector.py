@@ -209,7 +209,7 @@ def backlog_lines(gateway: Gateway) -> Iterator[str]:
     labelled = [((one.bucket.effective.thing, one.bucket.rule.name), one) for one in followed]
     return families({
         "sluice_backlog_messages": [(labels, one.waiting) for labels, one in labelled if one.looked_at >= 0],
-        "sluice_backlog_rate": [(labels, round(one.steering.rate, 3)) for labels, one in labelled],
+        "sluice_backlog_rate": [(labels, round(one.controller.rate, 3)) for labels, one in labelled],
         "sluice_backlog_looks_total": [((result,), count) for result, count in gateway.lag_watch.looks.items()],
     })  # fmt: skip
 

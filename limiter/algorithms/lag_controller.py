@@ -46,7 +46,7 @@ class LagController:
         self.taken_per_s = -1.0  # what consumers take, smoothed; below 0: not known yet
         self.backlog = 0  # at the last look
 
-    def look(self, limit: Limit, backlog: int, taken: int, elapsed_s: float) -> Rate:
+    def next_rate(self, limit: Limit, backlog: int, taken: int, elapsed_s: float) -> Rate:
         """The rate from now on, given the backlog, and how many messages consumers have taken in the last `elapsed_s` seconds."""
         lag = limit.lag
         assert lag is not None

@@ -89,7 +89,7 @@ def test_what_is_given_back_never_makes_more_than_a_full_bucket(
 def test_a_bucket_that_was_kept_elsewhere_passes_no_more_than_it_would_have(
     name: str, data: st.DataObject, moves: Moves, later: int
 ) -> None:
-    """Over a restart, on the shelf, under another name. What is in flight is over by then."""
+    """Over a restart, packed, under another name. What is in flight is over by then."""
     limit = data.draw(limits_of(name))
     bucket, now = play(name, limit, moves)
     restored = ALGORITHMS[name](limit, now)

@@ -58,7 +58,7 @@ def warm_up_at_once(rate: Rate, capacity: int, over_ns: int) -> int:
 
 RATES = {
     "token_bucket": RateTraits(most=bucket_most, at_once=lambda _rate, capacity, _over: capacity),
-    "lag": RateTraits(most=bucket_most, at_once=lambda _rate, capacity, _over: capacity),  # a bucket, while nobody steers it
+    "lag": RateTraits(most=bucket_most, at_once=lambda _rate, capacity, _over: capacity),  # a bucket, while no rate is set
     "pacing": RateTraits(most=pacing_most, at_once=lambda rate, _capacity, _over: 1 + rate.tokens_in(TOLERANCE_NS)),
     "warm_up": RateTraits(most=bucket_most, at_once=warm_up_at_once, late_ns=DEFAULT_OVER_NS // 2),
 }

@@ -1,4 +1,4 @@
-"""Limits that follow a backlog, steered by looks at a broker; and kept where they are while it cannot be asked."""
+"""Limits that follow a backlog, set by looks at a broker; and kept where they are while it cannot be asked."""
 
 from __future__ import annotations
 

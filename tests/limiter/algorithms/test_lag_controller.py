@@ -1,4 +1,4 @@
-"""Where a limit is steered that follows its consumers: a model of a topic, looked at once a second."""
+"""The rate of a limit that follows its consumers: a model of a topic, looked at once a second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Topic:
     """Producers that always want more than they may, consumers that take `speed` per second; one step a second."""
 
     def __init__(self, speed: int, demand: int = 1000) -> None:
-        self.steering = LagController(LIMIT)
+        self.controller = LagController(LIMIT)
         self.rate = float(FASTEST)
         self.speed = speed
         self.demand = demand
@@ -32,7 +32,7 @@ class Topic:
             taken = min(there, self.speed)
             self.backlog = there - taken
             self.worst = max(self.worst, self.backlog)
-            self.rate = self.steering.look(LIMIT, int(self.backlog), int(taken), 1.0).per_second
+            self.rate = self.controller.next_rate(LIMIT, int(self.backlog), int(taken), 1.0).per_second
         return self
 
 
@@ -67,9 +67,9 @@ def test_a_topic_with_little_to_do_is_not_slowed() -> None:
 
 
 def test_a_rate_never_leaves_its_bounds() -> None:
-    steering = LagController(LIMIT)
+    controller = LagController(LIMIT)
     looks = [(0, 10**9), (10**9, 0), (0, 0), (TARGET, 3), (TARGET + 1, 10**6), (-5, -5)] * 5
-    rates = [steering.look(LIMIT, backlog, taken, 0.5).per_second for backlog, taken in looks]
+    rates = [controller.next_rate(LIMIT, backlog, taken, 0.5).per_second for backlog, taken in looks]
     assert min(rates) >= SLOWEST
     assert max(rates) <= FASTEST
 

@@ -1,4 +1,4 @@
-"""What is bounded in the ledger, and that nobody gains by it: made-up names, shelved buckets, memory, work."""
+"""The bounds of the ledger, and that made-up names gain nothing by them: packed buckets, memory, work."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_making_room_costs_no_more_however_many_levels_there_are() -> None:
     judge = judge_of(SLOW, per_topic(1), max_keys=300, live=200)
     for number in range(200):
         passes(judge, f"t{number}", BEGIN + number, 5)
-    for number in range(150):  # the shelf is full after a hundred
+    for number in range(150):  # there is no room to pack more after a hundred
         passes(judge, f"u{number}", BEGIN + 200 + number, 5)
     order = [state.thing for state in judge.states(BEGIN + 400) if not state.overflow]
     passes(judge, "one-more", BEGIN + 400, 5)
@@ -215,7 +215,7 @@ def test_making_room_costs_no_more_however_many_levels_there_are() -> None:
 @pytest.mark.parametrize("clients", [1, 100])
 def test_a_topic_that_was_seen_costs_less_than_two_hundred_bytes(clients: int) -> None:
     """Everything in proportion: of 4,000 topics 200 are at hand, as 50,000 of a million are. No bucket is full again in this time."""
-    topics = 4000  # what one page of the shelf has room for
+    topics = 4000  # what one page of packed buckets has room for
     judge = judge_of(SLOW, max_keys=topics, live=at_hand(1_000_000) * topics // 1_000_000)
     judge.origins.limit = at_hand(1_000_000) * topics // 1_000_000
     origins = [judge.origin("rocketmq", "l", f"10.0.0.{host}", None) for host in range(clients)]

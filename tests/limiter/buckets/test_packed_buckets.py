@@ -1,4 +1,4 @@
-"""The shelf: rows that find their own end, and where nobody gains."""
+"""Packed buckets: rows that find their own end, and from which no name gains."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def test_memory_is_taken_when_it_is_written_to() -> None:
 
 
 def test_putting_and_taking_look_at_one_window_however_many_rows_there_are() -> None:
-    """A row outside of its window would not be found: all that are on the shelf are in theirs, and it is full where one was refused."""
+    """A row outside of its window would not be found: all that are packed are in theirs, and it is full where one was refused."""
     packed = PackedBuckets(5000)
     keys = [packed.hash_of(("topic", "", "rocketmq", f"t{number}")) for number in range(5000)]
     taken = [key for key in keys if packed.put(key, 0, 0, 50, 0)]
-    assert len(taken) > 4200  # five in six find a place on a shelf of just as many
+    assert len(taken) > 4200  # five in six find a place where there is room for just as many
     assert all(packed.take(key) is not None for key in taken)
     assert WINDOW == 16
 
