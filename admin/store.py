@@ -75,7 +75,7 @@ class Store:
         self._quotas: Mapping[TopicName, Quota] = {}
         self._to_void: list[tuple[int, str]] = []  # sequences of lines to be taken back, and why
         self._first_end: tuple[State | None, float] = (None, math.inf)  # of which state, and its `first_end`
-        self.enforce: Callable[[RuleSet], None] | None = None  # told of every new set of rules
+        self.enforce: Callable[[RuleSet], None] | None = None  # called with every new set of rules
         self.warnings: list[str] = []
         self.write_failures = 0
         self._lock = self._hold_lock()

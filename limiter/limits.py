@@ -13,7 +13,7 @@ from typing import Final
 
 SECOND: Final = 1_000_000_000  # nanoseconds
 NEVER: Final = (1 << 62) - 1  # nanoseconds (146 years): a time that does not come; the largest that compiled code compares without a call
-DEFAULT_BURST_NS: Final = SECOND  # a burst is one second of the rate where nothing else is said (docs/design/limiter.md 1)
+DEFAULT_BURST_NS: Final = SECOND  # ns of the rate; a burst where none is given; docs/design/limiter.md 1
 MAX_PER_SECOND: Final = 10**15  # tokens; a rate; above any broker, and low enough that a typing error is noticed (guess)
 
 

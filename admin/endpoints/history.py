@@ -95,8 +95,8 @@ async def _published_in(context: Context, edits: list[Edit]) -> Publication | No
 
 def _not_kept(context: Context, revision: int) -> ProblemError:
     kept = context.store.revisions()
-    told = f"kept are {kept[0]} to {kept[-1]}" if kept else "there are none yet"
-    return not_found(f"there is no revision {revision} in the history; {told}")
+    range_kept = f"revisions {kept[0]} to {kept[-1]} are kept" if kept else "there are none yet"
+    return not_found(f"there is no revision {revision} in the history; {range_kept}")
 
 
 async def audit(context: Context) -> Answer:

@@ -252,9 +252,9 @@ class _Composer:
 
 def _remedy(error: yaml.MarkedYAMLError) -> str:
     """What usually mends this kind of syntax error."""
-    said = f"{error.problem} {error.context}".lower()
+    reason = f"{error.problem} {error.context}".lower()
     for sign, remedy in _REMEDIES:
-        if sign in said:
+        if sign in reason:
             return remedy
     return "check indentation, quotes and brackets here and in the line above"
 
