@@ -10,7 +10,7 @@ import pytest
 from records import Bench, Goal, Run, loaded, stored
 
 
-def test_what_is_kept_comes_back_as_it_was(made_up: Callable[..., Bench], tmp_path: Path) -> None:
+def test_records_that_are_kept_come_back_as_they_were(made_up: Callable[..., Bench], tmp_path: Path) -> None:
     stored(made_up(), tmp_path / "kept.json")
     assert loaded(tmp_path / "kept.json") == made_up()
 

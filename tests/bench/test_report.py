@@ -52,7 +52,7 @@ def test_a_goal_that_is_missed_is_said_to_be(made_up: Callable[..., Bench], one_
     assert rows(bench)["stream", "messages/s ≥ 1.0 times HAProxy's"] == ["0.95 (0.90-1.20)", "no"]
 
 
-def test_what_was_not_measured_is_not_reached(made_up: Callable[..., Bench]) -> None:
+def test_a_goal_that_was_not_measured_is_not_reached(made_up: Callable[..., Bench]) -> None:
     bench = made_up()
     del bench.results["replies"]["envoy"]
     assert rows(bench)["replies", "CPU per message ≤ 0.8 times Envoy's"] == ["-", "not measured"]
@@ -72,7 +72,7 @@ def test_numbers_have_as_many_digits_as_mean_something(value: float, text: str) 
     assert number(value) == text
 
 
-def test_nothing_has_no_middle() -> None:
+def test_no_values_have_no_median() -> None:
     assert middle([]) == "-"
 
 

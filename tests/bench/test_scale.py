@@ -119,7 +119,7 @@ def test_a_soak_that_leaves_a_descriptor_open_misses_its_goal() -> None:
     assert by_name["threads before and after"] is True
 
 
-def test_what_kept_processors_busy_is_told_apart() -> None:
+def test_processor_time_of_sluice_and_of_all_on_the_machine_is_told_apart() -> None:
     probes = {name: {"worst": [[0.0, 1.0]], "p50_us": 1, "p99_us": 1, "p999_us": 1} for name in ("sluice", "direct", "traffic")}
     found = {"plan": vars(stalls.Plan()), "probes": probes, "worst": [], "happened": [], "processor": 0.24, "processors_busy": 0.46}
     row = stalls.rows(found)[-1]
@@ -150,7 +150,7 @@ def test_a_picture_has_a_panel_for_each_thing_that_grows_and_a_point_for_each_fa
     assert len(drawn.findall(f"{SVG}circle")) == 12
 
 
-def test_what_costs_the_same_everywhere_is_a_level_line() -> None:
+def test_a_constant_cost_is_drawn_as_a_level_line() -> None:
     drawn = ElementTree.fromstring(plots.growth(grown(40.0)))
     for line in drawn.findall(f"{SVG}polyline"):
         heights = {point.split(",")[1] for point in line.attrib["points"].split()}
@@ -215,6 +215,6 @@ def test_numbers_of_a_plan_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("setting", ["second=60", "seconds", "factors=1"])
-def test_what_a_plan_does_not_have_is_refused(setting: str) -> None:
+def test_settings_that_a_plan_does_not_have_are_refused(setting: str) -> None:
     with pytest.raises((SystemExit, ValueError)):
         run.changed(growth.Plan(), [setting])

@@ -42,7 +42,7 @@ def test_every_algorithm_has_a_picture_and_a_section(plots: ModuleType) -> None:
         assert f"(images/{plots.file_of(picture).name})" in page, picture.name
 
 
-def test_what_arrives_is_what_passes_is_refused_or_still_waits(plots: ModuleType) -> None:
+def test_every_message_that_arrives_passes_is_refused_or_still_waits(plots: ModuleType) -> None:
     for picture in plots.PICTURES:
         course = picture.simulate(picture.rule)
         waiting = sum(course.offered) - sum(course.passed) - sum(course.refused)

@@ -42,9 +42,7 @@ def test_a_run_admits_as_many_as_its_requests_one_by_one(
 @every_algorithm
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, messages=st.integers(1, 40), size=st.integers(0, 3000))
-def test_who_need_not_wait_passes_and_who_does_not_pass_must_wait(
-    name: str, data: st.DataObject, moves: Moves, messages: int, size: int
-) -> None:
+def test_a_request_passes_if_and_only_if_it_has_no_wait(name: str, data: st.DataObject, moves: Moves, messages: int, size: int) -> None:
     bucket, now = play(name, data.draw(limits_of(name)), moves)
     assert (bucket.wait_ns(messages, size, now) == 0) == (bucket.available(1, messages, size, now) == 1)
 
@@ -72,9 +70,7 @@ def test_looking_changes_nothing(name: str, data: st.DataObject, moves: Moves, l
 @every_algorithm
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, messages=st.integers(0, 5000), size=st.integers(0, 500_000))
-def test_what_is_given_back_never_makes_more_than_a_full_bucket(
-    name: str, data: st.DataObject, moves: Moves, messages: int, size: int
-) -> None:
+def test_giving_back_never_makes_more_than_a_full_bucket(name: str, data: st.DataObject, moves: Moves, messages: int, size: int) -> None:
     """As of a new one; of `warm_up` as of one that is warm."""
     limit = data.draw(limits_of(name))
     bucket, now = play(name, limit, moves)
@@ -104,7 +100,7 @@ def test_a_bucket_that_was_kept_elsewhere_passes_no_more_than_it_would_have(
 @every_algorithm
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps)
-def test_it_is_full_when_it_says_it_will_be(name: str, data: st.DataObject, moves: Moves) -> None:
+def test_a_bucket_is_full_at_the_moment_it_predicts(name: str, data: st.DataObject, moves: Moves) -> None:
     bucket, now = play(name, data.draw(limits_of(name)), moves)
     after = bucket.full_after_ns(now)
     assert (after == 0) == bucket.is_full(now)

@@ -169,7 +169,7 @@ def test_a_candidate_sees_all_that_arrives_once_and_nothing_else_changes(protoco
 @pytest.mark.parametrize("action", ["reject", "delay", "block"])
 @pytest.mark.parametrize("algorithm", RATES)
 @pytest.mark.parametrize("mode", ["shadow", "enforce"])
-def test_what_amqp_consumers_get(action: str, algorithm: str, mode: str) -> None:
+def test_amqp_consumers_get_every_delivery_in_shadow_and_not_every_one_in_enforce(action: str, algorithm: str, mode: str) -> None:
     with Wires(rule(mode, algorithm, action, "consume")) as wires:
         client, broker = connected(wires, "amqp")
         client.sendall(amqp.method(1, commands.Basic.Consume(queue="jobs", consumer_tag="c", nowait=True)))
@@ -192,7 +192,7 @@ def test_what_amqp_consumers_get(action: str, algorithm: str, mode: str) -> None
 @pytest.mark.parametrize("action", ["reject", "delay", "block"])
 @pytest.mark.parametrize("algorithm", RATES)
 @pytest.mark.parametrize("mode", ["shadow", "enforce"])
-def test_what_rocketmq_consumers_get(action: str, algorithm: str, mode: str) -> None:
+def test_rocketmq_consumers_polls_all_pass_in_shadow_and_only_the_first_in_enforce(action: str, algorithm: str, mode: str) -> None:
     with Wires(rule(mode, algorithm, action, "consume")) as wires:
         client, broker = wires.connect("rocketmq")
         asked = [pull("orders", queue=number, opaque=number + 1) for number in range(3)]

@@ -31,7 +31,7 @@ async def test_every_published_field_of_an_answer_without_a_type_is_still_there(
         ({"a": ["x"]}, {"a": ["w", "x"], "b": []}, []),
     ],
 )
-def test_what_is_gone_is_named_and_what_is_new_is_allowed(published: object, present: object, gone: list[str]) -> None:
+def test_missing_names_are_listed_and_new_names_are_allowed(published: object, present: object, gone: list[str]) -> None:
     assert list(missing(published, present)) == gone
     assert list(missing(published, with_additions(published, present))) == []
     assert json.loads(encoded({"names": published})) == {"names": published}

@@ -187,7 +187,7 @@ def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action
 
 @each_limited
 @each_action
-def test_what_is_held_is_counted_and_abandon_returns_all_of_it(protocol: str, action: str) -> None:
+def test_held_messages_are_counted_and_abandon_returns_all_of_them(protocol: str, action: str) -> None:
     talk = play(Talk(protocol, rule(action, messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
     conversation = talk.conversation
     held = conversation.budget.held_messages
@@ -226,7 +226,7 @@ def test_every_message_has_exactly_one_fate(protocol: str, action: str, limit: i
 
 @each_limited
 @pytest.mark.parametrize("action", ["delay", "block"])
-def test_what_is_held_goes_on_in_time_and_nothing_is_lost(protocol: str, action: str) -> None:
+def test_held_messages_go_on_in_time_and_nothing_is_lost(protocol: str, action: str) -> None:
     talk = play(Talk(protocol, rule(action, messages=20, burst=1, max_delay_ns=5 * SECOND // 2)), SCRIPTS[protocol], CHUNKINGS["whole"])
     assert talk.conversation.budget.held_messages > 0
     talk.wait(5 * SECOND)

@@ -88,7 +88,7 @@ def test_the_wait_is_true_to_the_nanosecond(name: str, data: st.DataObject, move
 
 
 @every_rate
-def test_what_costs_more_than_the_burst_passes_in_its_turn_and_is_paid_for(name: str) -> None:
+def test_a_request_that_costs_more_than_the_burst_passes_in_its_turn_and_is_paid_for(name: str) -> None:
     """A batch of 320 at 10/s: it passes, and the rate holds over the minutes after."""
     bucket = ALGORITHMS[name](Limit(messages=Rate(10), warm_up_ns=SECOND if name == "warm_up" else 0), BEGIN)
     now, admitted = BEGIN, 0
@@ -169,7 +169,7 @@ def test_lowered_to_zero_and_raised_again_it_has_gained_nothing(name: str) -> No
 
 
 @every_rate
-def test_what_was_unlimited_begins_as_new(name: str) -> None:
+def test_a_rate_that_was_unlimited_begins_as_new(name: str) -> None:
     bucket = ALGORITHMS[name](Limit(messages=Rate(1000)), BEGIN)
     bucket.change(Limit(messages=Rate(1000), bytes=Rate(5000)), BEGIN)
     new = ALGORITHMS[name](Limit(messages=Rate(1000), bytes=Rate(5000)), BEGIN)
@@ -223,7 +223,7 @@ def test_a_clock_that_jumps_grants_nothing_and_does_not_stall(name: str, data: s
 @pytest.mark.parametrize("which", ["messages", "bytes"])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), moves=steps, cost=st.integers(0, 500_000), debt_ns=st.sampled_from([0, SECOND, 10 * SECOND]))
-def test_what_is_settled_is_charged_in_full_or_leaves_the_debt_that_is_allowed(
+def test_a_settlement_is_charged_in_full_or_leaves_the_debt_that_is_allowed(
     name: str, which: str, data: st.DataObject, moves: Moves, cost: int, debt_ns: int
 ) -> None:
     drawn = data.draw(limits_of(name))

@@ -147,7 +147,7 @@ def test_the_committed_document_is_current() -> None:
     assert DOCUMENT.read_bytes() == encoded(ROUTES), "run: .venv/bin/python -m admin.openapi > docs/openapi.json"
 
 
-def test_what_is_served_is_documented_and_what_is_documented_is_served() -> None:
+def test_the_documented_routes_are_exactly_the_served_ones() -> None:
     described = json.loads(DOCUMENT.read_bytes())["paths"]
     documented = {(method.upper(), path) for path, methods in described.items() for method in methods}
     assert documented == {(route.method, route.template) for route in ROUTES}

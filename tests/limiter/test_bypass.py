@@ -69,7 +69,7 @@ def test_all_of_it_means_no_bound() -> None:
     assert all(bypass.take(1000, now * SECOND) for now in range(40))
 
 
-def test_what_was_judged_before_the_window_buys_nothing_in_it() -> None:
+def test_messages_judged_before_the_window_allow_no_bypass_in_it() -> None:
     judged = 0
     bypass = Bypass(BypassBound(100_000, WINDOW), lambda: judged)
     bypass.look(SECOND)
@@ -83,7 +83,7 @@ def test_what_was_judged_before_the_window_buys_nothing_in_it() -> None:
     "wrong",
     [BypassBound(-1, WINDOW), BypassBound(PARTS + 1, WINDOW), BypassBound(1, 0), BypassBound(1, SLOTS - 1), BypassBound(1, SLOTS + 1)],
 )
-def test_what_is_no_share(wrong: BypassBound) -> None:
+def test_an_invalid_share_is_refused(wrong: BypassBound) -> None:
     with pytest.raises(ValueError, match="a share is"):
         Bypass(wrong, lambda: 0)
 

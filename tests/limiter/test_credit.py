@@ -15,7 +15,7 @@ def test_defaults_are_rabbitmqs() -> None:
 
 
 @pytest.mark.parametrize(("initial", "more_after"), [(400, 0), (400, 401), (0, 0), (-1, -2)])
-def test_what_must_hold(initial: int, more_after: int) -> None:
+def test_a_credit_needs_more_after_to_be_positive_and_at_most_initial(initial: int, more_after: int) -> None:
     with pytest.raises(ValueError, match="0 < more_after <= initial"):
         Credit(initial, more_after)
 

@@ -177,7 +177,7 @@ def test_an_exception_in_telling_is_harmless() -> None:
     assert executor.close(PATIENCE_S)
 
 
-def test_what_nobody_limits_is_not_bypassed() -> None:
+def test_unlimited_requests_do_not_count_as_bypassed() -> None:
     executor = Executor(fail, threads=0)
     executor.submit(Submission([Request(None, 5, 0, 0), Request(key(), 5, 1, 0)], 0, None))
     (one,) = executor.collect()
@@ -257,7 +257,7 @@ def test_a_session_keeps_its_order_however_many_threads_there_are() -> None:
         assert [asked for asked in kept if asked] == [sorted(own)], "one thread, in order"
 
 
-def test_more_than_one_thread_needs_to_know_whose_requests_are_whose() -> None:
+def test_several_threads_need_a_split_of_requests_by_session() -> None:
     with pytest.raises(ValueError, match=r"threads: 2.*split"):
         Executor(refuse, threads=2)
 
@@ -327,7 +327,7 @@ def test_beyond_its_share_of_the_last_seconds_nothing_passes_unjudged() -> None:
     assert executor.close(PATIENCE_S)
 
 
-def test_what_a_failing_judge_lets_pass_counts_towards_the_share_and_is_never_held_back() -> None:
+def test_requests_that_a_failing_judge_lets_pass_count_towards_the_share_and_are_never_held_back() -> None:
     bound = Bypass(BypassBound(0, 10 * SECOND), lambda: 0)
     executor = Executor(fail, bound=bound, on_rejection="judge")
     for owner in range(3):
@@ -429,7 +429,7 @@ def test_threads_are_daemons_with_names() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"threads": -1}, {"queue": 0}, {"on_rejection": "drop"}])
-def test_what_makes_no_executor(wrong: dict[str, int]) -> None:
+def test_invalid_settings_make_no_executor(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"threads|on_rejection"):
         Executor(refuse, **wrong)  # type: ignore[arg-type]
 
@@ -491,7 +491,7 @@ def ask_long(executor: Executor, judge: Counting, slices: int) -> Submission:
     return back
 
 
-def test_what_is_long_is_judged_on_the_callers_thread_slice_by_slice_while_that_is_quick() -> None:
+def test_a_long_submission_is_judged_on_the_callers_thread_slice_by_slice_while_that_is_quick() -> None:
     """Unlike requests take longer than those of a run: a slice of them may, without being slow."""
     judge = Counting()
     executor = trusted(judge)
@@ -519,7 +519,7 @@ def test_the_caller_is_not_kept_for_all_that_a_flood_brings() -> None:
     assert judge.threads[here:] == ["sluice-limiter-0"] * (12 - here)
 
 
-def test_what_a_judge_fails_on_here_and_there_is_one_submission_that_failed() -> None:
+def test_a_submission_that_the_judge_fails_on_in_several_slices_counts_as_failed_once() -> None:
     class Failing(Counting):
         def __call__(self, requests: list[Request], now: int) -> None:
             super().__call__(requests, now)

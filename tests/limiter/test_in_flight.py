@@ -87,7 +87,7 @@ def test_however_it_ends_the_slot_is_free_and_only_success_tells_a_latency(outco
     assert state(judge).in_flight == 1
 
 
-def test_what_has_ended_is_told_as_often_as_one_likes_and_counts_once() -> None:
+def test_the_end_of_a_request_counts_once_however_often_it_is_told() -> None:
     judge = judge_of(at_most(4))
     key = key_of(judge, "orders")
     flight = forwarded(judge, key, 2, BEGIN).flight
@@ -134,7 +134,7 @@ def test_in_shadow_mode_it_counts_and_refuses_nothing() -> None:
     assert state(judge).in_flight == 0
 
 
-def test_what_is_never_answered_takes_no_slot_and_needs_none() -> None:
+def test_a_request_that_is_never_answered_takes_no_slot_and_needs_none() -> None:
     judge = judge_of(at_most(1))
     key = key_of(judge, "orders")
     forwarded(judge, key, 1, BEGIN)
@@ -157,7 +157,7 @@ def test_a_rate_beside_it_must_have_room_too_and_holds_for_what_is_never_answere
     assert request.wait_ns == SECOND // 5
 
 
-def test_who_gave_its_slots_back_to_wait_is_charged_for_nothing_else_twice() -> None:
+def test_a_request_that_gave_its_slots_back_to_wait_is_charged_for_nothing_else_twice() -> None:
     judge = judge_of(
         Rule("few", limit=Limit(concurrent=2, messages=Rate(4)), algorithm="concurrency"),
         Rule("rate", per="client", limit=Limit(messages=Rate(2)), open_for_ns=0),
@@ -186,7 +186,7 @@ def test_a_lower_limit_lets_none_pass_until_fewer_are_in_flight() -> None:
     assert ask(judge, key, BEGIN).passed == 1
 
 
-def test_what_is_in_flight_stays_counted_through_other_algorithms_and_modes() -> None:
+def test_requests_in_flight_stay_counted_through_other_algorithms_and_modes() -> None:
     rules: list[Rule] = [
         at_most(5, algorithm="adaptive"),
         Rule("few", limit=Limit(messages=Rate(1000)), open_for_ns=0),
@@ -254,7 +254,7 @@ def test_where_the_judge_fails_what_was_judged_before_keeps_its_verdict_and_its_
     assert ask(judge, key, BEGIN, count=9).passed == 3
 
 
-def test_what_has_been_paid_for_and_waits_for_slots_alone_is_not_charged_again_under_rules_without_slots() -> None:
+def test_a_paid_request_that_waits_only_for_slots_is_not_charged_again_under_rules_without_slots() -> None:
     judge = judge_of(at_most(3))
     key = key_of(judge, "orders")
     waiting = ask(judge, key, BEGIN)

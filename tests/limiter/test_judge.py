@@ -106,7 +106,7 @@ def test_the_rule_named_is_the_one_that_makes_wait_longest() -> None:
         ("client", "client 10.0.0.1"), ("user", "user shop"), ("connection", "connection 17"), ("rule", "rule r"),
     ],
 )  # fmt: skip
-def test_a_refusal_names_whose_bucket_was_empty(per: str, whose: str) -> None:
+def test_a_refusal_names_the_owner_of_the_empty_bucket(per: str, whose: str) -> None:
     judge = judge_of(Rule("r", Match(protocol="amqp"), per=per, limit=Limit(messages=Rate(1)), open_for_ns=0))
     origin = judge.origin("amqp", "tcp", "10.0.0.1", "shop", b"/", 17)
     name = orders(routing_key=b"order.1")
@@ -115,7 +115,7 @@ def test_a_refusal_names_whose_bucket_was_empty(per: str, whose: str) -> None:
     assert refused.bucket.owner_text() == whose
 
 
-def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
+def test_the_buckets_of_clients_without_a_user_and_of_the_overflow_are_named_as_such() -> None:
     judge = Judge(RuleSet((Rule("r", per="user", limit=Limit(messages=Rate(1))),)), 1)
     for user, whose in ((None, "whoever has no user"), ("shop", "the overflow bucket per user")):
         origin = judge.origin("rocketmq", "tcp", "10.0.0.1", user)
@@ -124,7 +124,7 @@ def test_a_bucket_of_nobody_and_one_of_many_are_called_so() -> None:
         assert refused.bucket.owner_text() == whose
 
 
-def test_what_no_rule_matches_passes() -> None:
+def test_messages_that_no_rule_matches_pass() -> None:
     judge = judge_of(per_topic(1, match=Match(topic="other")))
     assert ask(judge, key_of(judge, "orders"), BEGIN, count=10**6).passed == 10**6
     assert ask(judge, None, BEGIN, count=7).passed == 7
@@ -449,7 +449,7 @@ def test_repr_says_how_full_it_is() -> None:
     assert repr(judge) == "<Judge revision=0 keys=1 <Ledger 1/1000 overflow=0 evicted=0 packed=0>>"
 
 
-def test_what_was_held_and_is_refused_again_is_counted_once() -> None:
+def test_held_messages_that_are_over_the_limit_again_are_counted_once() -> None:
     judge = Judge(RuleSet((Rule("r", limit=Limit(messages=Rate(1), messages_burst=1)),)))
     key = key_of(judge, "orders")
     request = Request(key, 3, 1, 10)
@@ -480,7 +480,7 @@ def test_a_message_is_counted_by_its_first_verdict_and_only_once() -> None:
     assert (request.passed, checks_of(judge)) == (5, (10, 0, 2))
 
 
-def test_what_a_shadow_would_have_refused_has_passed_but_is_not_ok() -> None:
+def test_messages_that_a_shadow_would_have_refused_pass_but_do_not_count_as_ok() -> None:
     judge = judge_of(
         Rule("enforced", limit=Limit(messages=Rate(10)), open_for_ns=0),
         Rule("shadow", per="client", limit=Limit(messages=Rate(4)), open_for_ns=0, mode="shadow"),
@@ -489,7 +489,7 @@ def test_what_a_shadow_would_have_refused_has_passed_but_is_not_ok() -> None:
     assert checks_of(judge) == (4, 6, 5)
 
 
-def test_what_no_rule_is_for_is_not_counted_as_judged() -> None:
+def test_messages_that_no_rule_is_for_are_not_counted_as_judged() -> None:
     judge = judge_of(Rule("orders", Match(topic="orders"), limit=Limit(messages=Rate(1))))
     assert ask(judge, key_of(judge, "others"), BEGIN, count=50).passed == 50
     assert ask(judge, None, BEGIN, count=50).passed == 50

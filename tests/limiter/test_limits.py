@@ -17,7 +17,7 @@ def test_equal_rates_are_equal() -> None:
 
 
 @pytest.mark.parametrize(("amount", "per_ns"), [(-1, SECOND), (1, 0), (1, -5), (10**15 + 1, SECOND)])
-def test_what_is_no_rate(amount: int, per_ns: int) -> None:
+def test_an_invalid_rate_is_refused(amount: int, per_ns: int) -> None:
     with pytest.raises(ValueError, match="rate"):
         Rate(amount, per_ns)
 
@@ -35,7 +35,7 @@ def test_rates_from_json_numbers_are_exact(number: float, rate: Rate) -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), -1, -0.5, 1e300])
-def test_numbers_that_are_no_rate(number: float) -> None:
+def test_json_numbers_that_are_no_rate_are_refused(number: float) -> None:
     with pytest.raises(ValueError, match="rate"):
         per_second(number)
 

@@ -112,7 +112,7 @@ def test_errors_name_the_path(at: str, value: object, path: str, said: str) -> N
         (b'{"a": 1' + b"0" * 5000 + b"}", "not JSON"),
     ],
 )
-def test_what_is_no_snapshot(data: bytes, said: str) -> None:
+def test_bytes_that_are_no_snapshot_are_refused_with_the_reason(data: bytes, said: str) -> None:
     with pytest.raises(SnapshotError, match=said):
         load(data)
 

@@ -42,7 +42,7 @@ def left(judge: Judge, now: int) -> list[float]:
     return [state.fill for state in judge.states(now)]
 
 
-def test_what_is_expected_is_taken_and_the_difference_settled() -> None:
+def test_the_expected_messages_are_taken_and_the_difference_is_settled() -> None:
     judge = judge_of(per_topic(100))
     key = key_of(judge, "orders")
     first = reserve(judge, key, BEGIN, 40)
@@ -57,7 +57,7 @@ def test_what_is_expected_is_taken_and_the_difference_settled() -> None:
     assert judge.checks() == {"ok": 100, "limited_shadow": 0, "limited_enforced": 0}
 
 
-def test_what_is_over_the_limit_waits_the_true_time_and_spends_nothing() -> None:
+def test_a_reservation_over_the_limit_waits_the_true_time_and_spends_nothing() -> None:
     judge = judge_of(per_topic(10))
     key = key_of(judge, "orders")
     reserve(judge, key, BEGIN, 8)
@@ -104,7 +104,7 @@ def test_a_debt_made_by_reserving_is_not_forgiven_by_a_later_settlement() -> Non
     assert ask(judge, key, BEGIN).wait_ns == 32 * SECOND, "31 owed, and the one asked for; the one beyond was forgiven"
 
 
-def test_it_is_given_back_while_the_answer_is_not_there_and_never_beyond_a_full_bucket() -> None:
+def test_a_reservation_is_given_back_while_its_answer_is_missing_and_never_beyond_a_full_bucket() -> None:
     judge = judge_of(per_topic(10))
     key = key_of(judge, "orders")
     request = reserve(judge, key, BEGIN, 10)
@@ -139,7 +139,7 @@ def test_settling_never_opens_a_breaker_and_an_open_one_is_waited_for() -> None:
     assert judge.states(BEGIN)[0].breaker == "open"
 
 
-def test_what_no_rule_is_for_passes_and_is_settled_with_nobody() -> None:
+def test_a_reservation_that_no_rule_is_for_passes_and_its_settlement_is_counted_nowhere() -> None:
     judge = judge_of()
     request = reserve(judge, key_of(judge, "orders"), BEGIN, 32)
     settle(judge, request, BEGIN, 32)
@@ -147,7 +147,7 @@ def test_what_no_rule_is_for_passes_and_is_settled_with_nobody() -> None:
     assert judge.checks() == {"ok": 0, "limited_shadow": 0, "limited_enforced": 0}
 
 
-def test_it_is_settled_where_it_was_taken_whatever_rules_hold_by_then() -> None:
+def test_a_reservation_is_settled_where_it_was_taken_whatever_rules_hold_by_then() -> None:
     judge = judge_of(per_topic(10))
     key = key_of(judge, "orders")
     request = reserve(judge, key, BEGIN, 10)
@@ -192,7 +192,7 @@ def test_shadow_levels_count_what_they_would_have_kept() -> None:
 # ---- first come, first served ------------------------------------------------------------------------------------------
 
 
-def test_nobody_younger_passes_the_one_that_has_waited_longest() -> None:
+def test_no_younger_reservation_passes_the_one_that_has_waited_longest() -> None:
     judge = judge_of(per_topic(10))
     key, other = key_of(judge, "orders"), key_of(judge, "orders", client="10.0.0.2")
     reserve(judge, key, BEGIN, 10)
@@ -207,7 +207,7 @@ def test_nobody_younger_passes_the_one_that_has_waited_longest() -> None:
     assert again(judge, other, BEGIN + SECOND * 11 // 10, young.reservation).passed == 1
 
 
-def test_who_only_waits_for_an_older_one_that_may_pass_asks_again_soon() -> None:
+def test_a_reservation_that_waits_only_for_an_older_one_that_may_pass_asks_again_soon() -> None:
     judge = judge_of(per_topic(10))
     key, other = key_of(judge, "orders"), key_of(judge, "orders", client="10.0.0.2")
     reserve(judge, key, BEGIN, 10)
@@ -216,7 +216,7 @@ def test_who_only_waits_for_an_older_one_that_may_pass_asks_again_soon() -> None
     assert (young.passed, young.wait_ns) == (0, BEHIND_NS), "the older one has not asked since it may"
 
 
-def test_whoever_does_not_ask_any_more_is_not_waited_for() -> None:
+def test_a_reservation_that_is_no_longer_asked_for_keeps_no_other_waiting() -> None:
     judge = judge_of(per_topic(10))
     key = key_of(judge, "orders")
     reserve(judge, key, BEGIN, 10)
@@ -225,7 +225,7 @@ def test_whoever_does_not_ask_any_more_is_not_waited_for() -> None:
     assert reserve(judge, key, BEGIN + GONE_NS + 1, 1).passed == 1
 
 
-def test_who_asks_anew_for_the_same_queue_keeps_its_place() -> None:
+def test_a_reservation_asked_for_anew_keeps_the_place_of_the_earlier_one() -> None:
     judge = judge_of(per_topic(10))
     key = key_of(judge, "orders")
     reserve(judge, key, BEGIN, 10)
@@ -239,7 +239,7 @@ def test_who_asks_anew_for_the_same_queue_keeps_its_place() -> None:
     assert again(judge, key, BEGIN + SECOND, renewed).passed == 1
 
 
-def test_who_waits_for_its_client_is_in_nobodys_way_at_the_topic() -> None:
+def test_a_reservation_that_waits_for_its_client_holds_up_no_other_at_the_topic() -> None:
     judge = both(10, 10)
     one, other = key_of(judge, "orders"), key_of(judge, "orders", client="10.0.0.2")
     ask(judge, key_of(judge, "mail"), BEGIN, count=10)
@@ -260,7 +260,7 @@ def test_a_rule_of_another_group_is_not_touched() -> None:
     assert reserve(judge, key_of(judge, "orders", operation="consume"), BEGIN, 1).passed == 0
 
 
-def test_who_was_first_before_the_clock_was_set_back_keeps_nobody_waiting() -> None:
+def test_a_reservation_from_before_the_clock_was_set_back_keeps_no_other_waiting() -> None:
     judge = judge_of(per_topic(10))
     key = key_of(judge, "orders")
     reserve(judge, key, 3600 * SECOND, 10)

@@ -69,7 +69,7 @@ def test_durations(text: str, ns: int) -> None:
     assert parse_duration(text) == ns
 
 
-def test_what_ends_in_30m_ends_in_half_an_hour() -> None:
+def test_in_30m_means_in_half_an_hour() -> None:
     assert parse_from_now("30m") == parse_from_now("1.5 m") * 20 == parse_duration("30min")
     assert parse_from_now("2s") == 2 * SECOND
     with pytest.raises(ValueError, match=r"30M: unknown unit 'M'|'30M'"):
@@ -178,6 +178,6 @@ def test_shares(text: str, parts: int, window_ns: int, written: str) -> None:
 @pytest.mark.parametrize(
     "text", ["10%", "10/10s", "10%/0s", "10%/11min", "100.1%/10s", "-1%/10s", "0.00001%/10s", "10%/1.0001s", "", "%/s"]
 )
-def test_what_is_no_share(text: str) -> None:
+def test_a_text_that_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"10%/10s|at most|the most"):
         parse_share(text)

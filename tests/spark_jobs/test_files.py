@@ -50,7 +50,7 @@ def test_a_day_is_86400_seconds_also_where_clocks_are_changed(monkeypatch: pytes
     assert day_start("1970-01-02") == 86_400
 
 
-def test_what_a_glob_would_mean_is_escaped_and_names_come_back_from_urls(tmp_path: Path) -> None:
+def test_glob_characters_are_escaped_and_names_come_back_from_urls(tmp_path: Path) -> None:
     path = tmp_path / "a b%20[x]{y}*" / "f.jsonl"
     assert read_url(path).endswith(r"/a b%20\[x\]\{y\}\*/f.jsonl")
     assert write_url(path) == f"file://{path}"

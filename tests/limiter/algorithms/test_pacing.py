@@ -38,7 +38,7 @@ def test_messages_pass_one_interval_apart() -> None:
 
 
 @pytest.mark.parametrize(("rate", "at_once"), [(1, 1), (99, 1), (100, 2), (1000, 11), (1_000_000, 10_001)])
-def test_at_once_passes_what_may_be_made_up_for_and_one(rate: int, at_once: int) -> None:
+def test_after_a_pause_the_messages_that_may_be_made_up_for_and_one_more_pass_at_once(rate: int, at_once: int) -> None:
     assert pace_of(Rate(rate)).available(10**6, 1, 0, BEGIN + 3600 * SECOND) == at_once
 
 
@@ -47,7 +47,7 @@ def test_an_interval_that_is_no_whole_number_of_nanoseconds_loses_nothing() -> N
     assert times[-1] - BEGIN == 1000 * SECOND - TOLERANCE_NS
 
 
-def test_whoever_comes_late_makes_up_for_it() -> None:
+def test_a_caller_that_comes_late_makes_up_for_the_time_missed() -> None:
     """A loop that looks only every 7 ms: the naive way would pass 143 in a second."""
     bucket = pace_of(Rate(1000))
     admitted = 0

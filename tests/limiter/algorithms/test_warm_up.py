@@ -57,7 +57,7 @@ def test_after_a_pause_as_long_it_is_cold_again() -> None:
 
 
 @pytest.mark.parametrize(("share", "warm"), [(4, False), (2, True)])
-def test_who_uses_half_of_the_limit_is_warm_in_the_end_and_who_uses_a_quarter_is_not(share: int, warm: bool) -> None:
+def test_a_bucket_used_at_half_of_the_limit_warms_up_and_one_used_at_a_quarter_does_not(share: int, warm: bool) -> None:
     bucket = warming(rate=100, over_ns=2 * SECOND)
     demand(bucket, BEGIN, 60 * SECOND, step_ns=share * 10_000_000, count=1)
     now = BEGIN + 60 * SECOND
@@ -85,7 +85,7 @@ def test_a_rested_key_never_gets_more_than_what_the_first_ones_cost_lets_it(rate
         assert paid <= rate + tokens(Rate(rate), now - BEGIN) + debt
 
 
-def test_what_a_cold_bucket_gives_back_it_takes_again() -> None:
+def test_a_cold_bucket_takes_back_exactly_what_it_gave() -> None:
     """Consumers whose polls come back empty neither warm a limit up nor run it dry."""
     bucket, untouched = warming(), warming()
     for _ in range(100):

@@ -68,7 +68,7 @@ def test_without_breaker_the_bucket_decides_each_time() -> None:
     assert ask(judge, key, BEGIN + SECOND // 10, count=200).passed == 100
 
 
-def test_what_holds_has_no_breaker_unless_the_rule_says_so() -> None:
+def test_delay_and_block_have_no_breaker_unless_the_rule_says_so() -> None:
     assert per_topic(10, action="delay").breaker_ns() == 0
     assert per_topic(10, action="block").breaker_ns() == 0
     assert per_topic(10, action="delay", open_for_ns=5).breaker_ns() == 5
@@ -125,7 +125,7 @@ def test_endless_demand_gets_99_percent_of_the_rate_over_10_s(rate: int, burst_m
     step_ms=st.sampled_from([5, 10]),
     by_bytes=st.booleans(),
 )
-def test_whoever_ignores_the_hint_gets_the_rate_too_in_any_ten_seconds(
+def test_a_client_that_ignores_the_hint_gets_the_rate_too_in_any_ten_seconds(
     rate: int, burst_ms: int, open_share: float, load: float, step_ms: int, by_bytes: bool
 ) -> None:
     """Steady arrivals above the rate: what comes in while the breaker is open passes after it, whatever `open_for` is.
@@ -169,7 +169,7 @@ def test_a_warm_limit_loses_nothing_to_its_breaker_either(rate: int, open_for_ns
     assert 0.99 * rate * 19 <= admitted <= rate * 21
 
 
-def test_what_is_paced_has_no_breaker() -> None:
+def test_a_paced_limit_has_no_breaker() -> None:
     rule = Rule("r", limit=Limit(messages=Rate(10)), algorithm="pacing")
     assert rule.breaker_ns() == 0
     judge = judge_of(rule)

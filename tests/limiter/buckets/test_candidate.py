@@ -90,13 +90,13 @@ def test_any_candidate_counts_what_it_would_admit_and_refuse_as_the_limit(
     assert counted(judge, now=now) == (passed, demand - passed)
 
 
-def test_what_another_level_refuses_is_demand_too() -> None:
+def test_messages_that_another_level_refuses_are_demand_too() -> None:
     judge = judge_of(per_topic(100, candidate=tried(5)), Rule("clients", per="client", limit=Limit(messages=Rate(0))))
     assert ask(judge, key_of(judge, "orders"), BEGIN, count=7).passed == 0
     assert counted(judge) == (5, 2)
 
 
-def test_what_is_held_and_judged_again_is_seen_once() -> None:
+def test_a_held_message_that_is_judged_again_is_seen_once() -> None:
     judge = judge_of(per_topic(2, candidate=tried(1), action="delay"))
     request = ask(judge, key_of(judge, "orders"), BEGIN, count=5)
     request.again = True
@@ -105,7 +105,7 @@ def test_what_is_held_and_judged_again_is_seen_once() -> None:
     assert counted(judge) == (1, 4)
 
 
-def test_what_a_reservation_brings_is_seen_when_it_has_come() -> None:
+def test_messages_of_a_reservation_are_seen_when_they_have_come() -> None:
     consume = Match(operation="consume")
     judge = judge_of(per_topic(100, match=consume, candidate=tried(20)))
     key = key_of(judge, "orders", operation="consume")
@@ -144,7 +144,7 @@ def test_levels_count_apart_and_their_rule_in_all() -> None:
     assert counted(judge) == (10, 4)
 
 
-def test_it_names_who_would_be_refused_most_first_and_a_handful_at_most() -> None:
+def test_the_clients_that_would_be_refused_most_are_named_first_and_a_handful_at_most() -> None:
     judge = judge_of(per_topic(1000, candidate=tried(0)))
     for number in range(1, 40):
         ask(judge, key_of(judge, "orders", client=f"10.0.0.{number}"), BEGIN, count=1)
@@ -197,7 +197,7 @@ def test_an_unchanged_candidate_goes_on_over_a_reload() -> None:
     assert of_levels(judge) == [(10, 3)]
 
 
-def test_one_taken_away_is_gone_and_one_that_comes_begins() -> None:
+def test_a_removed_candidate_is_gone_and_a_new_one_starts_to_count() -> None:
     judge = judge_of(per_topic(100))
     key = key_of(judge, "orders")
     ask(judge, key, BEGIN, count=50)
@@ -228,7 +228,7 @@ def limits_of(rules: RuleSet) -> tuple[Limit, Limit | None]:
 RULE = Rule("topics", limit=Limit(messages=Rate(500), bytes=Rate(9000), burst_ns=2 * SECOND), candidate=tried(300))
 
 
-def test_what_a_candidate_does_not_name_is_as_the_limit_has_it() -> None:
+def test_fields_that_a_candidate_does_not_name_are_those_of_the_limit() -> None:
     assert limits_of(RuleSet((RULE,)))[1] == Limit(messages=Rate(300), bytes=Rate(9000), burst_ns=2 * SECOND)
 
 

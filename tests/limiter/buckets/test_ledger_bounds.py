@@ -95,7 +95,7 @@ def test_the_longest_idle_is_shelved_and_comes_back_as_empty_as_it_would_be() ->
     assert passes(judge, "a", BEGIN + SECOND // 2 + ROUNDING, 10) == 0
 
 
-def test_what_is_full_is_forgotten_and_not_shelved() -> None:
+def test_a_full_bucket_is_forgotten_and_not_shelved() -> None:
     judge = judge_of(per_topic(10), max_keys=100, live=1)
     passes(judge, "a", BEGIN, 10)
     passes(judge, "b", BEGIN + SECOND, 10)
@@ -231,7 +231,7 @@ def test_a_topic_that_was_seen_costs_less_than_two_hundred_bytes(clients: int) -
     assert judge.usage()["shelved"] > 0.8 * topics
 
 
-def test_how_many_are_at_hand() -> None:
+def test_a_twentieth_of_the_buckets_is_at_hand_and_at_least_50_000() -> None:
     assert [at_hand(number) for number in (10, 1_000_000, 10_000_000)] == [50_000, 50_000, 500_000]
 
 

@@ -20,7 +20,7 @@ def test_two_fills_are_one_integer_of_an_array(messages: int, size: int) -> None
     assert (messages_of(packed), bytes_of(packed)) == (messages, size)
 
 
-def test_what_is_put_is_taken_once() -> None:
+def test_a_bucket_that_is_put_is_taken_once() -> None:
     packed = PackedBuckets(1000)
     assert packed.take(7) is None
     assert packed.put(7, 10, pack(0, UNIT), 50, 10)
@@ -91,7 +91,7 @@ def test_rows_come_back_in_another_process_but_for_the_time_away() -> None:
     assert after.take(1) == (-210, pack(5, 6), 290)
 
 
-def test_what_was_full_meanwhile_does_not_come_back() -> None:
+def test_a_bucket_that_was_full_meanwhile_does_not_come_back() -> None:
     packed = PackedBuckets(100)
     packed.take_rows(array("q", [1, 0, 0, 300]), 1000, 300)
     assert packed.take(1) is None

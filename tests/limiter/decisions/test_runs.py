@@ -157,7 +157,7 @@ def test_a_breaker_that_opens_in_the_middle_of_a_batch_refuses_what_follows() ->
     assert [request.passed for request in judged] == [1, 1, 1]
 
 
-def test_what_is_cheaper_passes_after_a_refusal() -> None:
+def test_a_cheaper_request_passes_after_a_refusal() -> None:
     twice = Twice(Rule("topics", limit=Limit(bytes=Rate(1000)), open_for_ns=0))
     judged = twice.ask([Asked(0, size=800), Asked(0, size=300), Asked(0, size=300), Asked(0, size=200), Asked(0, size=1)], BEGIN)
     assert [request.passed for request in judged] == [1, 0, 0, 1, 0]
@@ -171,13 +171,13 @@ def test_as_many_alike_pass_as_fit_whatever_stands_before_them(before: int, pass
     assert [request.passed for request in judged] == [1, *[1] * passed, *[0] * (7 - passed), 1, 1]
 
 
-def test_those_of_a_dear_cost_pass_as_far_as_it_goes_into_what_is_left() -> None:
+def test_requests_of_a_high_cost_pass_as_often_as_it_fits_into_what_is_left() -> None:
     twice = Twice(Rule("topics", limit=Limit(bytes=Rate(7 * NATIVE_BELOW)), open_for_ns=0))
     judged = twice.ask([Asked(0, count=2, size=NATIVE_BELOW - 1) for _ in range(5)], BEGIN)
     assert [request.passed for request in judged] == [2, 2, 2, 1, 0]
 
 
-def test_one_that_costs_more_than_the_burst_goes_into_debt_in_the_middle_of_a_batch() -> None:
+def test_a_request_that_costs_more_than_the_burst_goes_into_debt_in_the_middle_of_a_batch() -> None:
     twice = Twice(Rule("topics", limit=Limit(messages=Rate(10)), open_for_ns=0))
     judged = twice.ask([Asked(0, messages=0), Asked(0, messages=32), Asked(0, messages=0), Asked(0)], BEGIN)
     assert [request.passed for request in judged] == [1, 1, 0, 0]

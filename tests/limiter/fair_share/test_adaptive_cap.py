@@ -83,7 +83,7 @@ def test_a_cap_that_does_not_adapt_hears_nothing() -> None:
 
 
 @pytest.mark.parametrize(("changed", "expected"), [(Adapt(floor=900), 900), (None, 1000), (Adapt(floor=100), 800)])
-def test_other_numbers_hold_at_once(changed: Adapt | None, expected: int) -> None:
+def test_changed_bounds_of_adaption_hold_at_once(changed: Adapt | None, expected: int) -> None:
     adaptive_cap = AdaptiveCap(LIMIT)
     adaptive_cap.on_overload("blocked", BEGIN)
     adaptive_cap.change(Limit(messages=Rate(2000), adapt=changed))
@@ -118,7 +118,7 @@ def test_it_stays_between_its_floor_and_the_whole(steps: list[tuple[int, bool]],
 # ---- in the judge ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_news_is_told_once_when_it_begins_and_once_when_it_is_over() -> None:
+def test_tightening_is_told_once_when_it_begins_and_once_when_it_is_over() -> None:
     judge = used(cap())
     told = []
     for tick in range(40):

@@ -78,7 +78,7 @@ def test_floods_share_by_weight(rate: int, weight: float) -> None:
     assert within(sum(passed.values()), 10 * rate, 1, percent=1)
 
 
-def test_who_sends_most_does_not_get_most() -> None:
+def test_the_topic_that_sends_most_does_not_get_most() -> None:
     crowd = Crowd(judge_of(cap(1000)), mild=1000, wild=40_000)
     crowd.run(2 * SECOND)
     passed = crowd.run(10 * SECOND)
@@ -86,7 +86,7 @@ def test_who_sends_most_does_not_get_most() -> None:
     assert within(passed["wild"], 10_000, 0.5)
 
 
-def test_who_asks_for_less_than_a_share_gets_all_of_it_and_leaves_the_rest() -> None:
+def test_a_topic_that_asks_for_less_than_its_share_gets_all_of_that_and_leaves_the_rest_to_others() -> None:
     crowd = Crowd(judge_of(cap(1000), topic("heavy", weight=3)), modest=100, light=20_000, heavy=20_000)
     crowd.run(2 * SECOND)
     passed = crowd.run(10 * SECOND)
@@ -202,7 +202,7 @@ def test_a_protected_topics_own_limit_bounds_what_it_takes_from_others() -> None
     assert within(passed["flood"], 8000, 1, percent=1)
 
 
-def test_what_was_kept_for_a_protected_topic_is_given_to_others_when_it_falls_silent() -> None:
+def test_the_share_of_a_protected_topic_goes_to_others_when_it_falls_silent() -> None:
     crowd = Crowd(judge_of(cap(1000), topic("mine", protected=True)), mine=900, flood=20_000)
     crowd.run(3 * SECOND)
     crowd.run(SECOND, "mine")
@@ -437,7 +437,7 @@ def test_without_a_cap_a_key_has_no_share() -> None:
     assert key.share is None
 
 
-def test_what_consumers_get_is_first_come_first_served_as_ever() -> None:
+def test_consumers_are_served_first_come_first_served_and_not_by_shares() -> None:
     judge = judge_of(Rule("cap", Match(operation="consume"), per="listener", limit=Limit(messages=Rate(10))))
     key = key_of(judge, "a", operation="consume")
     assert ask(judge, key, BEGIN).passed == 1
@@ -481,7 +481,7 @@ def test_a_clock_that_is_set_back_does_no_harm() -> None:
     assert 900 <= sum(later) <= 1101  # what the bucket held, and a second of the rate
 
 
-def test_repr_says_who_shares_it() -> None:
+def test_repr_names_the_topics_that_share_the_bucket() -> None:
     judge = judge_of(cap(1000), topic("p", protected=True))
     key = key_of(judge, "p")
     ask(judge, key, BEGIN)

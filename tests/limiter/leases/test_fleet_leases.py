@@ -49,7 +49,7 @@ def test_a_line_is_as_long_as_there_are_few_members() -> None:
     assert leased.available(10_000, 1, 0, START + 2 * MS) == 300
 
 
-def test_one_that_was_idle_learns_of_new_members_when_it_is_used() -> None:
+def test_an_idle_bucket_learns_of_new_members_when_it_is_used() -> None:
     lease = Lease(1)
     leased = LeasedBucket(messages(1200), START, lease)
     lease.members = 6
@@ -67,7 +67,7 @@ def passed_alone(lease: Lease, leased: LeasedBucket, now: int, milliseconds: int
 
 
 @pytest.mark.parametrize(("parted", "per_second"), [(True, 900 + 100 // 4), (False, 1000)])
-def test_who_had_all_of_it_goes_on_with_nine_tenths_where_members_may_be_parted(*, parted: bool, per_second: int) -> None:
+def test_a_member_that_had_all_of_the_limit_goes_on_with_nine_tenths_where_members_may_be_parted(*, parted: bool, per_second: int) -> None:
     lease = Lease(4, parted=parted)
     leased = LeasedBucket(messages(1000), START, lease)
     now = START
@@ -80,7 +80,7 @@ def test_who_had_all_of_it_goes_on_with_nine_tenths_where_members_may_be_parted(
     assert passed_alone(lease, leased, now) == pytest.approx(4 * per_second, abs=200)
 
 
-def test_what_a_member_got_once_is_no_share_of_it_later() -> None:
+def test_a_members_earlier_grants_are_no_part_of_its_share_later() -> None:
     lease = Lease(4, parted=True)
     leased = LeasedBucket(messages(1000), START, lease)
     now = START
@@ -125,13 +125,13 @@ def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
         (Rule("r", limit=messages(10), algorithm="pacing", action="delay"), False),
     ],
 )
-def test_what_a_fleet_shares(rule: Rule, *, shared: bool) -> None:
+def test_a_fleet_shares_each_limit_unless_it_is_each_gateways_own(rule: Rule, *, shared: bool) -> None:
     judge, lease = fleet_judge(rule)
     ask(judge, key_of(judge, "orders"), START, count=5)
     assert bool(lease.asks(START + MS)) == shared
 
 
-def test_what_is_not_shared_is_whole_at_each_gateway() -> None:
+def test_a_limit_that_is_not_shared_is_whole_at_each_gateway() -> None:
     judge, _ = fleet_judge(Rule("r", limit=messages(10), scope="gateway"))
     assert ask(judge, key_of(judge, "orders"), START, count=50).passed == 10
 
@@ -155,6 +155,6 @@ def test_another_scope_on_a_reload_keeps_the_fill() -> None:
         {"algorithm": "pacing", "action": "delay", "limit": messages(1)},
     ],
 )
-def test_what_cannot_be_shared_cannot_be_asked_to_be(rule: dict[str, object]) -> None:
+def test_scope_fleet_is_refused_for_limits_that_cannot_be_shared(rule: dict[str, object]) -> None:
     with pytest.raises(RuleError, match="each gateway's own"):
         Rule("r", Match(), scope="fleet", **rule)  # type: ignore[arg-type]

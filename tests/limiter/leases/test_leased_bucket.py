@@ -110,7 +110,7 @@ def test_nothing_is_asked_for_before_the_answer() -> None:
     assert len(lease.asks(START + 3 * MS + AGAIN_NS)) == 1
 
 
-def test_who_only_looks_asks_for_nothing_and_who_waits_does() -> None:
+def test_a_peek_asks_the_owner_for_nothing_and_a_wait_does() -> None:
     lease = Lease(2)
     leased = LeasedBucket(messages(1000), START, lease)
     assert (leased.peek_ns(1, 0, START), lease.active) == (0, [])
@@ -135,7 +135,7 @@ def test_idle_member_gives_back_what_it_has_and_asks_no_more() -> None:
     assert (leased.listed, lease.active) == (False, [])
 
 
-def test_oversized_request_passes_for_who_owes_nothing_and_is_paid_for() -> None:
+def test_oversized_request_passes_for_a_member_without_debt_and_is_paid_for() -> None:
     leased = LeasedBucket(messages(10, 10), START, Lease(2))
     assert leased.available(2, 50, 0, START) == 1
     leased.take(1, 50, 0)
@@ -204,7 +204,7 @@ def test_owner_takes_back() -> None:
     assert owner.grant("k", bucket, 1, 100, 0, START) == (40, 0)
 
 
-def test_owner_forgets_who_was_short() -> None:
+def test_owner_forgets_members_that_are_short_no_more() -> None:
     owner = LeaseOwner()
     bucket = TokenBucket(messages(1000, 100), START)
     owner.grant("k", bucket, 0, 400, 0, START)

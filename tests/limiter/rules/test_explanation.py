@@ -228,7 +228,7 @@ pers = st.sampled_from(["topic", "topic", "client", "user", "listener", "group",
     ),
     operation=st.sampled_from(["produce", "consume"]),
 )
-def test_what_comes_first_here_is_what_the_rules_say_holds(
+def test_the_explanation_names_the_same_rules_in_force_as_the_rule_set(
     written: list[tuple[dict[str, str], str]], asking: dict[str, str], operation: str
 ) -> None:
     """The explanation walks all rules, the rule set looks them up: they must agree, and nobody both holds and loses."""

@@ -84,7 +84,7 @@ def test_a_hostile_pattern_takes_no_time() -> None:
     ("text", "kind"),
     [("order.created", EXACT), ("order.*", WORDS), ("#", WORDS), ("order*", GLOB), ("order#", EXACT), ("[ab].c", GLOB), ("", EXACT)],
 )
-def test_what_a_routing_key_is(text: str, kind: int) -> None:
+def test_a_routing_key_pattern_is_exact_words_or_a_glob(text: str, kind: int) -> None:
     assert routing_key_pattern(text).kind == kind
 
 

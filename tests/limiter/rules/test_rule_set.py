@@ -111,7 +111,7 @@ def test_of_one_level_only_one_rule_holds() -> None:
         ({"protocol": "amqp"}, False),
     ],
 )
-def test_what_names_an_amqp_key_exactly(match: dict[str, str], exact: bool) -> None:
+def test_an_amqp_key_is_named_exactly_by_exchange_and_routing_key_without_patterns(match: dict[str, str], exact: bool) -> None:
     (one,) = RuleSet((rule("r", 5, "topic", **match),)).effective(orders())
     assert one.origin == ("file" if exact else "default")
 
@@ -169,7 +169,9 @@ def test_matching(match: dict[str, str], name: TopicName, matches: bool) -> None
         ({"operation": "produce"}, {}, True),
     ],
 )
-def test_matching_who_asks(match: dict[str, str], asking: dict[str, object], matches: bool) -> None:
+def test_a_rule_matches_by_client_user_group_listener_and_operation(
+    match: dict[str, str], asking: dict[str, object], matches: bool
+) -> None:
     assert bool(RuleSet((rule("r", 5, "topic", **match),)).effective(ORDERS, **asking)) == matches  # type: ignore[arg-type]
 
 
@@ -306,7 +308,7 @@ def test_a_change_of_a_rate_keeps_the_time_to_warm_up() -> None:
     assert one.limit == Limit(messages=Rate(7), messages_burst=9, warm_up_ns=5 * SECOND)
 
 
-def test_an_override_answers_who_when_and_why() -> None:
+def test_an_override_tells_its_author_time_reason_and_end() -> None:
     (one,) = RuleSet((CATCH_ALL,), overrides=OVERRIDE).effective(ORDERS)
     assert (one.by, one.at, one.reason, one.expires_at) == ("alice", 5.0, "why", None)
 
@@ -469,7 +471,7 @@ def test_an_amqp_topic_may_be_delayed_for_8_s_whatever_its_rule_is_for() -> None
 
 
 @pytest.mark.parametrize("longest", [8 * SECOND, 2_500_000_001])
-def test_nobody_else_may(longest: int) -> None:
+def test_a_limit_that_may_hold_rocketmqs_clients_may_not_delay_beyond_2_5_s(longest: int) -> None:
     generic = Rule("all", limit=Limit(messages=Rate(5)))
     change = Override(max_delay_ns=longest)
     with pytest.raises(RuleError, match="RocketMQ's clients give up after 3s"):

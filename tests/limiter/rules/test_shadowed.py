@@ -64,7 +64,7 @@ subjects = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(wide=matches, narrow=matches, per=st.sampled_from(["topic", "client", "exchange", "group"]), met=st.lists(subjects, max_size=12))
-def test_what_is_covered_matches_nothing_else(wide: Match, narrow: Match, per: str, met: list[Subject]) -> None:
+def test_a_covered_rule_matches_nothing_that_its_cover_does_not(wide: Match, narrow: Match, per: str, met: list[Subject]) -> None:
     if covers(wide, narrow, per):
         first, second = Matcher(wide, per), Matcher(narrow, per)
         for subject in met:
@@ -73,7 +73,7 @@ def test_what_is_covered_matches_nothing_else(wide: Match, narrow: Match, per: s
 
 @settings(max_examples=300, deadline=None)
 @given(match=matches, met=st.lists(subjects, max_size=12))
-def test_what_is_a_contradiction_matches_nothing(match: Match, met: list[Subject]) -> None:
+def test_a_contradictory_match_matches_nothing(match: Match, met: list[Subject]) -> None:
     if contradiction(match) is not None:
         assert not any(Matcher(match, "topic").matches(subject) for subject in met)
 
