@@ -50,7 +50,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("presented", ODD.values(), ids=ODD.keys())
-def test_odd_tokens_are_nobodys(tokens: Tokens, presented: bytes) -> None:
+def test_odd_tokens_match_no_known_token(tokens: Tokens, presented: bytes) -> None:
     assert tokens.find(presented) is None
 
 
@@ -91,7 +91,7 @@ async def test_an_unknown_path_tells_nothing_without_a_token(api: Control) -> No
     assert (await api.ask("GET", "/v1/nothing")).status == 404
 
 
-async def test_who_guesses_is_slowed_down_and_the_right_token_still_works(api: Control) -> None:
+async def test_guessing_tokens_is_slowed_down_and_the_right_token_still_works(api: Control) -> None:
     statuses = [(await api.ask("GET", "/v1/status", role=None)).status for _ in range(FREE_FAILURES + 3)]
     assert statuses == [401] * FREE_FAILURES + [429] * 3
     slow = await api.ask("GET", "/v1/status", role=None)
@@ -107,7 +107,7 @@ async def test_failed_attempts_are_in_the_audit_but_cannot_flood_it(api: Control
     assert (lines[-1]["outcome"], lines[-1]["by"], lines[-1]["address"]) == ("refused", "nobody", "127.0.0.1")
 
 
-def test_the_brake_forgives() -> None:
+def test_the_brake_forgives_failed_attempts_with_time() -> None:
     brake = FailureBrake()
     for _ in range(FREE_FAILURES):
         assert brake.fail("a", 0) == 0

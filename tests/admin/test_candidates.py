@@ -78,7 +78,7 @@ async def test_promote_makes_it_the_limit_in_one_recorded_change_and_rollback_br
         assert restored["candidate_usage"]["would_refuse"] == 0
 
 
-async def test_what_is_promoted_stays_so_over_a_restart_and_reset_returns_to_the_file(tmp_path: Path) -> None:
+async def test_a_promotion_survives_a_restart_and_a_reset_returns_to_the_file(tmp_path: Path) -> None:
     async with control(tmp_path, IN_FILE) as api:
         await api.ask("POST", f"{RULE}:promote?force=1")
     async with control(tmp_path, IN_FILE) as api:
@@ -110,7 +110,7 @@ async def test_a_rule_without_a_candidate_cannot_be_promoted(tmp_path: Path) -> 
         assert api.store.revision == 2
 
 
-async def test_two_who_promote_at_once_do_it_once(tmp_path: Path) -> None:
+async def test_two_promotions_at_the_same_revision_happen_once(tmp_path: Path) -> None:
     async with control(tmp_path, IN_FILE) as api:
         seen = (await api.ask("GET", RULE)).etag
         assert (await api.ask("POST", f"{RULE}:promote", headers={"If-Match": seen})).status == 200
@@ -230,7 +230,7 @@ async def test_every_fault_of_a_rules_change_is_named_and_the_rules_stay(tmp_pat
         (Match(protocol="rocketmq"), {"max_delay": "3s"}, "/max_delay"),
     ],
 )
-async def test_what_its_rule_cannot_take_is_named_too(tmp_path: Path, match: Match, body: Any, pointer: str) -> None:
+async def test_fields_that_do_not_fit_the_rule_are_named_too(tmp_path: Path, match: Match, body: Any, pointer: str) -> None:
     async with control(tmp_path, (Rule("topics", match, limit=LIMIT),)) as api:
         answer = await api.ask("PUT", f"{RULE}?force=1", body)
         assert (answer.status, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, [pointer])
@@ -248,7 +248,7 @@ async def test_limits_that_are_no_rates_have_no_candidates(tmp_path: Path, path:
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"nope"])
-async def test_what_is_not_json_is_400(tmp_path: Path, body: bytes) -> None:
+async def test_a_body_that_is_not_json_is_400(tmp_path: Path, body: bytes) -> None:
     async with control(tmp_path, IN_FILE) as api:
         assert (await api.ask("PUT", f"{RULE}?force=1", body)).status == 400
         assert (await api.ask("POST", f"{RULE}:promote?force=1", body)).status == 400

@@ -148,7 +148,7 @@ async def test_power_cut_at_any_step_the_state_is_old_or_new(tmp_path: Path, cas
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize(("case", "first", "rotate_at"), WAYS, ids=IDS)
-async def test_what_fails_is_not_applied_and_the_next_change_works(
+async def test_a_change_that_fails_is_not_applied_and_the_next_one_works(
     tmp_path: Path, case: str, first: bool, rotate_at: int, error: int
 ) -> None:
     steps = await count_steps(tmp_path / "count", case, first=first, rotate_at=rotate_at)

@@ -71,7 +71,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("head", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
-def test_what_can_be_read_in_two_ways_is_refused(head: bytes) -> None:
+def test_ambiguous_heads_are_refused(head: bytes) -> None:
     assert status_of(head) == 400
 
 
@@ -87,7 +87,7 @@ def test_what_can_be_read_in_two_ways_is_refused(head: bytes) -> None:
     ],
     ids=["bare LF", "one bare LF", "bare CR", "AMQP", "TLS", "RocketMQ"],
 )
-def test_what_will_never_be_http_is_refused_before_its_head_ends(data: bytes) -> None:
+def test_bytes_that_can_never_become_http_are_refused_before_their_head_ends(data: bytes) -> None:
     with pytest.raises(RefusedError) as refused:
         check_head(data)
     assert refused.value.status == 400

@@ -19,7 +19,7 @@ RULES = (
 NOW = 10**9
 
 
-async def test_what_is_in_flight_is_shown_and_how_many_may_be(tmp_path: Path) -> None:
+async def test_a_limit_shows_how_many_requests_are_in_flight_and_how_many_may_be(tmp_path: Path) -> None:
     async with control(tmp_path, RULES) as api:
         assert api.gateway.flood(rocketmq_topic(b"orders"), 7, NOW) == 5
         (item,) = (await api.ask("GET", "/v1/limits")).json()["items"]
@@ -52,7 +52,7 @@ async def test_a_ceiling_below_its_other_bounds_lowers_them_too(tmp_path: Path) 
         assert api.gateway.flood(rocketmq_topic(b"found"), 99, NOW) == 3
 
 
-async def test_it_is_refused_for_a_topic_whose_limit_is_a_rate(tmp_path: Path) -> None:
+async def test_a_limit_on_requests_in_flight_is_refused_for_a_topic_whose_limit_is_a_rate(tmp_path: Path) -> None:
     async with control(tmp_path, RULES) as api:
         answer = await api.ask("PUT", "/v1/limits/rocketmq/rate?force=1", {"concurrent": 3})
         (error,) = answer.json()["errors"]
@@ -61,7 +61,7 @@ async def test_it_is_refused_for_a_topic_whose_limit_is_a_rate(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [0, -1, 1_000_001, 1.5, "many"])
-async def test_what_is_no_number_of_requests_is_refused(tmp_path: Path, number: object) -> None:
+async def test_a_value_that_is_no_number_of_requests_is_refused(tmp_path: Path, number: object) -> None:
     async with control(tmp_path, RULES) as api:
         answer = await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"concurrent": number})
         assert answer.status == 422

@@ -40,7 +40,7 @@ async def test_a_put_is_in_force_for_the_next_batch(api: Control) -> None:
     assert level["at"] == "2026-11-18T11:06:40.000Z"
 
 
-async def test_what_a_change_does_not_name_stays_as_the_rule_says(api: Control) -> None:
+async def test_fields_that_a_change_does_not_name_stay_as_the_rule_says(api: Control) -> None:
     await put(api, bytes="5MiB/s")
     limit = (await api.ask("GET", ORDERS)).json()["levels"][0]["limit"]
     assert (limit["messages"], limit["bytes"]) == ("2000/s", "5MiB/s")
@@ -155,7 +155,7 @@ async def test_every_fault_of_a_body_is_named_and_nothing_changes(api: Control, 
 @pytest.mark.parametrize(
     ("body", "pointer"), [({"burst": "2s"}, "/burst"), ({"burst": {"messages": 5}}, "/burst"), ({"open_for": "1s"}, "/open_for")]
 )
-async def test_what_its_algorithm_has_not_cannot_be_changed(tmp_path: Path, body: dict[str, object], pointer: str) -> None:
+async def test_fields_that_the_algorithm_does_not_have_cannot_be_changed(tmp_path: Path, body: dict[str, object], pointer: str) -> None:
     rules = (Rule("paced", match=Match(protocol="rocketmq"), limit=Limit(messages=Rate(50)), algorithm="pacing"),)
     async with control(tmp_path, rules) as api:
         for path in (ORDERS, "/v1/rules/paced"):
@@ -164,7 +164,7 @@ async def test_what_its_algorithm_has_not_cannot_be_changed(tmp_path: Path, body
             assert (await api.ask("PUT", f"{path}?force=1", {"messages": "5/s"})).status == 200
 
 
-async def test_what_an_algorithm_makes_of_a_limit_is_told(tmp_path: Path) -> None:
+async def test_a_limit_is_shown_with_what_its_algorithm_makes_of_it(tmp_path: Path) -> None:
     rules = (
         Rule("paced", match=Match(protocol="rocketmq"), limit=Limit(messages=Rate(50)), algorithm="pacing"),
         Rule("warming", match=Match(protocol="amqp"), limit=Limit(messages=Rate(50)), algorithm="warm_up"),
@@ -230,7 +230,7 @@ async def test_a_write_must_say_what_it_has_seen(api: Control) -> None:
     assert api.store.revision == 3
 
 
-async def test_of_two_who_race_one_wins(api: Control) -> None:
+async def test_of_concurrent_writes_of_the_same_revision_one_wins(api: Control) -> None:
     """docs/design/reliability.md F52."""
     seen = (await api.ask("GET", ORDERS)).etag
     statuses: list[int] = []
@@ -323,7 +323,7 @@ async def test_a_change_can_be_for_a_time(api: Control, expires: str) -> None:
     assert (entry["by"], entry["reason"], api.store.state.keys) == ("sluice", "expired", {})
 
 
-async def test_what_expired_while_nothing_ran_does_not_hold(tmp_path: Path) -> None:
+async def test_a_change_that_expired_while_the_gateway_was_down_does_not_hold(tmp_path: Path) -> None:
     async with control(tmp_path) as api:
         api.clock.now -= 10_000
         await put(api, messages="5/s", expires="1h")

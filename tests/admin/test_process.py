@@ -20,7 +20,7 @@ async def test_livez_says_how_long_a_turn_takes(api: Control) -> None:
     assert answer.json()["turn_ms"] >= 0
 
 
-async def test_readyz_tells_reasons_to_those_who_may_know(api: Control) -> None:
+async def test_readyz_tells_its_reasons_only_to_requests_with_a_token(api: Control) -> None:
     assert (await api.ask("GET", "/readyz", role=None)).json() == {"ready": True}
     api.gateway.not_ready = ["broker 10.0.0.7:5672 is unreachable"]
     nobody, viewer = await api.ask("GET", "/readyz", role=None), await api.ask("GET", "/readyz", role="viewer")
@@ -28,7 +28,7 @@ async def test_readyz_tells_reasons_to_those_who_may_know(api: Control) -> None:
     assert (viewer.status, viewer.json()["reasons"]) == (503, ["broker 10.0.0.7:5672 is unreachable"])
 
 
-async def test_what_to_look_at_is_told_beside_and_makes_nobody_unready(api: Control) -> None:
+async def test_warnings_are_told_beside_readiness_and_do_not_make_the_gateway_unready(api: Control) -> None:
     api.gateway.worries = ["disk: 7 bytes are free"]
     assert (await api.ask("GET", "/readyz", role=None)).json() == {"ready": True}
     answer = await api.ask("GET", "/readyz", role="viewer")
@@ -104,7 +104,7 @@ async def test_draining_must_be_meant(api: Control) -> None:
     assert api.gateway.drains == 1
 
 
-async def test_what_others_tell_is_gathered_before_each_answer(api: Control) -> None:
+async def test_figures_of_other_workers_are_gathered_before_each_answer(api: Control) -> None:
     await api.ask("GET", "/v1/topics")
     await api.ask("GET", "/v1/limits/rocketmq/orders")
     assert api.gateway.gathered == ["/v1/topics", "/v1/limits/rocketmq/{topic}"]

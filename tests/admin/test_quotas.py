@@ -28,7 +28,7 @@ async def test_quotas_hold_between_file_and_pattern(api: Control) -> None:
     assert (await api.ask("GET", "/v1/limits/rocketmq/orders")).json()["levels"][0]["origin"] == "override"
 
 
-async def test_what_is_read_can_be_written_back(api: Control) -> None:
+async def test_a_snapshot_that_was_read_can_be_written_back(api: Control) -> None:
     empty = await api.ask("GET", "/v1/quotas")
     assert empty.json()["quotas"] == []
     await api.ask("PUT", "/v1/quotas", snapshot(orders=50), headers={"If-Match": empty.etag})

@@ -51,7 +51,7 @@ async def test_live_changes_are_shown_before_anybody_uses_the_topic(service: Lim
     }  # fmt: skip
 
 
-async def test_what_the_consoles_fields_cannot_say_is_left_out(api: Control, service: LimitRequestService) -> None:
+async def test_limits_that_the_consoles_fields_cannot_express_are_left_out(api: Control, service: LimitRequestService) -> None:
     rules = (
         Rule("topics", Match(topic="orders"), limit=Limit(messages=Rate(5))),
         Rule("bytes", Match(topic="bytes"), limit=Limit(bytes=Rate(5))),
@@ -131,7 +131,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("topic", "rate", "said"), FAULTS, ids=[case[2] for case in FAULTS])
-async def test_what_cannot_be_is_said_and_noted_and_changes_nothing(
+async def test_an_impossible_change_is_refused_with_its_reason_and_noted_and_changes_nothing(
     api: Control, service: LimitRequestService, topic: bytes, rate: float, said: str
 ) -> None:
     assert said in await service.change("9003", topic, rate, *WHO)
@@ -158,7 +158,7 @@ async def test_refused_changes_in_a_loop_do_not_push_out_the_history(api: Contro
     assert len(await api.store.lines(100, 100)) == 1
 
 
-async def test_who_may_not_is_noted_once_a_second_with_a_count(api: Control) -> None:
+async def test_requests_without_permission_are_noted_once_a_second_with_a_count(api: Control) -> None:
     now = [CLOCK]
     service = LimitRequestService(api.gateway, api.store, api.clock, lambda: now[0])
     for _ in range(5):

@@ -47,7 +47,7 @@ async def test_a_protocols_connections_are_counted_and_paged_as_a_list_of_their_
     assert (page["total"], rest["next"]) == (3, None)
 
 
-async def test_what_is_searched_for_may_be_in_any_text_of_any_connection(api: Control, searched: list[tuple[str, ...]]) -> None:
+async def test_a_search_looks_at_every_text_of_every_connection(api: Control, searched: list[tuple[str, ...]]) -> None:
     connect(api, 5)
     found = (await api.ask("GET", "/v1/connections?q=rocket&limit=1")).json()
     assert ([item["id"] for item in found["items"]], found["total"]) == ([2], 2)
@@ -55,7 +55,7 @@ async def test_what_is_searched_for_may_be_in_any_text_of_any_connection(api: Co
 
 
 @pytest.mark.parametrize("query", ["", "?q=", "?protocol=amqp"])
-async def test_nothing_is_searched_where_nothing_is_searched_for(api: Control, searched: list[tuple[str, ...]], query: str) -> None:
+async def test_a_list_without_a_search_term_searches_nothing(api: Control, searched: list[tuple[str, ...]], query: str) -> None:
     connect(api, 3)
     api.gateway.seen_topics = [{"protocol": "amqp", "topic": name, "operation": "produce"} for name in "abc"]
     shown = [len((await api.ask("GET", f"/v1/{what}{query}")).json()["items"]) for what in ("topics", "connections")]

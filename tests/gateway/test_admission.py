@@ -104,11 +104,11 @@ def test_the_rate_lets_a_seconds_worth_in_at_once_then_one_at_a_time() -> None:
     door.admit("10.0.0.1", S // 10)
 
 
-def test_a_rate_of_none_promises_nobody_a_time() -> None:
+def test_a_rate_of_zero_promises_no_time() -> None:
     assert refused(admission(ConnectionLimits(rate=Rate(0))).admit, "10.0.0.1", 0)[1].endswith("raise it")
 
 
-def test_who_is_refused_by_a_cap_spends_no_token_of_the_rate() -> None:
+def test_a_client_refused_by_a_cap_spends_no_token_of_the_rate() -> None:
     door = admission(ConnectionLimits(connections=1, rate=Rate(2)))
     permit = door.admit("10.0.0.1", 0)
     for _ in range(5):
@@ -129,7 +129,7 @@ def test_descriptors_are_shared_by_all_listeners() -> None:
     other.admit("10.0.0.1", 0)
 
 
-def test_room_is_left_for_the_admin_and_for_those_who_are_turned_away() -> None:
+def test_descriptors_are_left_for_the_admin_api_and_for_clients_being_refused() -> None:
     assert room_for_connections(1024, 2) == 384
     assert room_for_connections(100, 4) == 1
     assert room_for_connections(1024, 2, brokers=20) == 364

@@ -13,7 +13,7 @@ def connection(number: int, **more: Any) -> dict[str, Any]:
     return {**shown, "state": "blocked", "bottleneck": "broker_blocked", "messages_forwarded": 9, **times, **stages, **named, **more}
 
 
-def test_list_shows_whose_each_is_and_what_holds_it_up(sluice: Any, admin: Any) -> None:
+def test_list_shows_the_user_of_each_connection_and_what_holds_it_up(sluice: Any, admin: Any) -> None:
     admin.topics = [connection(7)]
     head, line = sluice("connections", "list").out.splitlines()
     columns = ("name", "user", "vhost", "state", "bottleneck", "rule", "topic", "held", "held bytes", "flow s", "blocked s", "send blocked")
@@ -50,7 +50,7 @@ def test_a_dry_run_of_closing_says_so(sluice: Any, admin: Any) -> None:
     assert admin.writes()[-1].query["dry_run"] == "1"
 
 
-def test_closing_one_that_is_not_there_is_7(sluice: Any, admin: Any) -> None:
+def test_closing_an_unknown_connection_exits_with_7(sluice: Any, admin: Any) -> None:
     assert sluice("connections", "close", 99, "--yes").code == 7
 
 

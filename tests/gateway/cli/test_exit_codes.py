@@ -39,7 +39,7 @@ def test_without_a_token_not_authorised(sluice: Any, admin: Any, monkeypatch: py
     assert "see --token-file" in ran.err
 
 
-def test_nobody_there_is_unreachable(sluice: Any) -> None:
+def test_an_admin_port_where_no_gateway_listens_is_unreachable(sluice: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         ran = sluice("topics", "--admin", f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -152,7 +152,7 @@ def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch, c
     assert capsys.readouterr().err.split("\n")[-2:] == ["sluice: interrupted", ""]
 
 
-def test_a_reader_who_has_had_enough_ends_it_quietly() -> None:
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
     import subprocess
     import sys
 
@@ -189,7 +189,7 @@ def test_health_that_is_not_quite_good_says_so_and_is_ready(sluice: Any, admin: 
     assert sluice("health", "-o", "json").json["warnings"] == ["disk: 7 bytes are free"]
 
 
-def test_health_without_a_token_says_who_is_told_the_reasons(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_without_a_token_says_that_the_reasons_need_one(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.answers["GET /readyz"] = (503, {"ready": False})
     monkeypatch.delenv("SLUICE_TOKEN")
     ran = sluice("health")
@@ -219,7 +219,7 @@ def test_status_says_each_thing_once(sluice: Any, admin: Any) -> None:
     assert sluice("status").out.split() == ["memory_full", "yes"], "of several workers together nothing else says it"
 
 
-def test_health_of_nobody_is_4(sluice: Any) -> None:
+def test_health_of_an_unreachable_gateway_exits_with_4(sluice: Any) -> None:
     assert sluice("health", "--admin", "http://127.0.0.1:1", "--token-file", "none").code == 4
 
 

@@ -111,7 +111,7 @@ def test_names_of_strangers_steer_no_terminal(sluice: Any, admin: Any) -> None:
         ),
     ],
 )
-def test_what_a_candidate_would_have_done(usage: dict[str, Any] | None, said: str) -> None:
+def test_a_sentence_tells_how_many_messages_a_candidate_would_have_refused(usage: dict[str, Any] | None, said: str) -> None:
     assert tried(CANDIDATE, usage) == said
     assert tried(None, usage) is None
 
@@ -125,7 +125,7 @@ def test_what_a_candidate_would_have_done(usage: dict[str, Any] | None, said: st
         ({"per": "connection", "thing": ""}, ["  for   each connection apart", "  now   not used yet"]),
     ],
 )
-def test_whose_bucket_it_is(level: dict[str, Any], said: list[str]) -> None:
+def test_details_name_the_owner_of_the_bucket(level: dict[str, Any], said: list[str]) -> None:
     assert [line for line in details(level) if line.startswith(("  for", "  now"))] == said
 
 
@@ -177,7 +177,7 @@ def test_promote_reads_then_writes_against_what_it_read(sluice: Any, admin: Any)
     assert write.headers["If-Match"].startswith('"')
 
 
-def test_promoting_what_is_not_there(sluice: Any, admin: Any) -> None:
+def test_promoting_a_missing_rule_or_candidate_is_an_error(sluice: Any, admin: Any) -> None:
     ran = sluice("rules", "promote", "ordres")
     assert (ran.code, ran.err) == (7, "sluice: there is no rule ordres; did you mean `orders`?\n")
     ran = sluice("rules", "promote", "orders")

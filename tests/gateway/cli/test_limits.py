@@ -103,7 +103,7 @@ def test_a_change_by_somebody_else_in_between_is_a_conflict(sluice: Any, admin: 
     assert admin.overrides["/v1/limits/rocketmq/orders"] == {"messages": "1/s"}
 
 
-def test_what_the_gateway_remarks_on_a_change_is_told(sluice: Any, admin: Any) -> None:
+def test_the_gateways_remarks_on_a_change_are_printed(sluice: Any, admin: Any) -> None:
     admin.answers["PUT /v1/limits/amqp/%2F/orders/made"] = (200, {"levels": [], "remarks": ["no listener speaks amqp"]})
     ran = sluice("limits", "set", "amqp", "/", "orders", "made", "--messages", "5/s")
     assert ran.code == 0
@@ -139,7 +139,7 @@ def test_a_dry_run_shows_now_and_then(sluice: Any, admin: Any) -> None:
     assert then.split()[:7] == ["rocketmq", "orders", "then", "produce", "topic", "orders", "5/s"]
 
 
-def test_what_an_earlier_change_said_is_told_when_it_is_replaced(sluice: Any, admin: Any) -> None:
+def test_a_change_that_replaces_an_earlier_one_prints_what_the_earlier_one_said(sluice: Any, admin: Any) -> None:
     sluice("limits", "set", "rocketmq", "orders", "--messages", "7/s", "--reason", "first")
     ran = sluice("limits", "set", "rocketmq", "orders", "--bytes", "1MiB/s", "--dry-run")
     assert ran.err.endswith("\nwould replace the earlier change: messages 7/s\n")

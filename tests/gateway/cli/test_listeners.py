@@ -59,7 +59,7 @@ def test_shows_guards_caps_seats_and_refusals(sluice: Any, admin: Any) -> None:
 
 
 @pytest.mark.parametrize("verb", ["listeners", "audit", "topics"])
-def test_what_can_only_be_listed_takes_the_word(sluice: Any, admin: Any, verb: str) -> None:
+def test_verbs_that_only_list_also_take_the_word_list(sluice: Any, admin: Any, verb: str) -> None:
     admin.topics = [listener(topic="orders", action="POST /v1/drain")]
     bare = sluice(verb)
     assert (bare.code, len(bare.out.splitlines())) == (0, 2)

@@ -128,7 +128,7 @@ def test_completion_scripts_call_sluice(sluice: Any, shell: str) -> None:
     assert f"_SLUICE_COMPLETE={shell}_complete" in out
 
 
-def test_completion_of_a_shell_nobody_has(sluice: Any) -> None:
+def test_completion_of_an_unknown_shell_is_a_usage_error(sluice: Any) -> None:
     assert sluice("completion", "cmd").code == 2
 
 

@@ -32,7 +32,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return written
 
 
-def test_nothing_to_do_is_0(sluice: Any, admin: Any, write: Any) -> None:
+def test_plan_and_apply_exit_with_0_when_nothing_changes(sluice: Any, admin: Any, write: Any) -> None:
     admin.quotas = snapshot(quota("a"))
     evidence = quota("a", evidence={"days": 9})
     assert sluice("quotas", "plan", write(evidence)).code == 0
@@ -40,7 +40,7 @@ def test_nothing_to_do_is_0(sluice: Any, admin: Any, write: Any) -> None:
     assert (ran.code, admin.writes()) == (0, [])
 
 
-def test_changes_are_2_and_shown_the_largest_first(sluice: Any, admin: Any, write: Any) -> None:
+def test_plan_exits_with_2_on_changes_and_shows_the_largest_first(sluice: Any, admin: Any, write: Any) -> None:
     admin.quotas = snapshot(quota("a"), quota("b"))
     file = write(quota("a", 110), quota("b", 150, evidence={"reason": "p99 grew"}), quota("c", 5))
     ran = sluice("quotas", "plan", file)
@@ -63,7 +63,7 @@ def test_beside_a_first_quota_stands_the_limit_now_in_force(sluice: Any, admin: 
     assert "9/s" not in d
 
 
-def test_a_guard_rail_is_3_and_nothing_is_published(sluice: Any, admin: Any, write: Any) -> None:
+def test_plan_exits_with_3_over_a_guard_rail_and_apply_publishes_nothing(sluice: Any, admin: Any, write: Any) -> None:
     admin.quotas = snapshot(quota("a"))
     file = write(quota("a", 300))
     ran = sluice("quotas", "plan", file)
@@ -87,7 +87,9 @@ def test_a_guard_rail_is_3_and_nothing_is_published(sluice: Any, admin: Any, wri
     ],
 )
 @pytest.mark.parametrize("verb", ["plan", "apply"])
-def test_what_is_no_snapshot(sluice: Any, admin: Any, tmp_path: Path, verb: str, content: str | None, said: str, applied: int) -> None:
+def test_a_file_that_is_no_snapshot_is_an_error_and_nothing_is_asked_of_the_gateway(
+    sluice: Any, admin: Any, tmp_path: Path, verb: str, content: str | None, said: str, applied: int
+) -> None:
     """Insufficient input to `plan`, which is 5; `apply` has the codes of all verbs."""
     file = tmp_path / "q.json"
     if content is not None:
@@ -98,7 +100,7 @@ def test_what_is_no_snapshot(sluice: Any, admin: Any, tmp_path: Path, verb: str,
     assert admin.requests == []
 
 
-def test_errors_of_plan_are_1(sluice: Any, admin: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_exits_with_1_on_errors(sluice: Any, admin: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(quota("a"))
     assert sluice("quotas", "plan", file, "--admin", "http://127.0.0.1:1").code == 1
     assert sluice("quotas", "plan").code == 1
@@ -116,7 +118,7 @@ def test_apply_ends_as_every_verb_does(sluice: Any, admin: Any, write: Any, monk
 
 
 @pytest.mark.parametrize("rates", [(100,), (110,)])
-def test_apply_for_another_version_is_6_even_where_nothing_would_change(
+def test_apply_exits_with_6_for_another_version_even_where_nothing_would_change(
     sluice: Any, admin: Any, write: Any, rates: tuple[int, ...]
 ) -> None:
     admin.quotas = snapshot(quota("a"))
@@ -136,7 +138,7 @@ def test_apply_writes_against_what_it_planned_from(sluice: Any, admin: Any, writ
     assert put.body["quotas"][0]["topic"] == "a"
 
 
-def test_somebody_elses_apply_in_between_is_6(sluice: Any, admin: Any, write: Any) -> None:
+def test_apply_exits_with_6_when_the_quotas_changed_in_between(sluice: Any, admin: Any, write: Any) -> None:
     admin.race = lambda: setattr(admin, "quotas", snapshot(quota("other")))
     assert sluice("quotas", "apply", write(quota("a")), "--yes").code == 6
     assert admin.quotas["quotas"][0]["topic"] == "other"
@@ -158,7 +160,7 @@ def test_a_dry_run_publishes_nothing(sluice: Any, admin: Any, write: Any) -> Non
     assert admin.quotas["quotas"] == []
 
 
-def test_show_of_none(sluice: Any, admin: Any) -> None:
+def test_show_says_so_when_no_quotas_are_published(sluice: Any, admin: Any) -> None:
     ran = sluice("quotas", "show")
     assert (ran.code, ran.out, ran.err) == (0, "", "no quotas are published\n")
 
@@ -188,11 +190,11 @@ def test_rollback_does_not_undo_others_by_the_way(sluice: Any, admin: Any) -> No
     assert admin.writes()[0].path == "/v1/history/6:rollback"
 
 
-def test_rollback_of_nothing_is_7(sluice: Any, admin: Any) -> None:
+def test_rollback_exits_with_7_when_no_quotas_were_published(sluice: Any, admin: Any) -> None:
     assert sluice("quotas", "rollback", "--yes").code == 7
 
 
-def test_compute_of_a_day_that_is_none_is_2(sluice: Any) -> None:
+def test_compute_exits_with_2_on_an_invalid_day(sluice: Any) -> None:
     ran = sluice("quotas", "compute", "--log", "l", "--date", "21.11.2026", "--state", "s", "-o", "q.json")
     assert ran.code == 2
     assert "'21.11.2026' is not a day like 2026-11-20" in ran.err

@@ -25,12 +25,12 @@ def last_columns(sluice: Any) -> tuple[str, str]:
     return line[head.index("group") : at].strip(), line[at:].strip()
 
 
-def test_names_the_group_and_who_is_refused_now(sluice: Any, admin: Any) -> None:
+def test_names_the_group_and_the_clients_that_are_refused_now(sluice: Any, admin: Any) -> None:
     admin.topics = [topic(("10.0.0.7", 2000, 899.6), ("10.0.0.8", 600, 300.0), ("10.0.0.9", 7000, 0.0))]
     assert last_columns(sluice) == ("workers", "10.0.0.7 900/s, 10.0.0.8 300/s")
 
 
-def test_names_who_was_refused_once_nothing_is_any_more(sluice: Any, admin: Any) -> None:
+def test_names_the_clients_refused_earlier_once_none_is_refused_now(sluice: Any, admin: Any) -> None:
     admin.topics = [topic(("10.0.0.9", 7000, 0.0), ("10.0.0.7", 2000, 0.0))]
     assert last_columns(sluice) == ("workers", "10.0.0.9 7000, 10.0.0.7 2000")
 

@@ -201,7 +201,7 @@ def test_a_full_file_is_rolled(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*/*.jsonl"))) == 3
 
 
-def test_what_a_crash_left_open_is_closed_at_the_next_start_of_the_same_gateway(tmp_path: Path) -> None:
+def test_files_that_a_crash_left_open_are_closed_at_the_next_start_of_the_same_gateway(tmp_path: Path) -> None:
     folder = tmp_path / "dt=2026-11-21/hr=11"
     folder.mkdir(parents=True)
     (folder / "orders-sidecar-dead-000003.jsonl.open").write_text("{}\n")
@@ -231,8 +231,8 @@ def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: 
     assert log.lost_lines == 6
 
 
-def test_what_waits_is_bounded_by_keys_too(tmp_path: Path) -> None:
-    """Who makes up topics costs lines, not memory: a second of more keys than may wait is taken only by a writer that has nothing to do."""
+def test_queued_seconds_are_bounded_by_keys_too(tmp_path: Path) -> None:
+    """Made-up topics cost lines, not memory: a second of more keys than may wait is taken only by a writer that has nothing to do."""
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: it is far behind
     for second, keys in enumerate((MAX_QUEUED_KEYS + 10, 0, 1, 0)):
         flood(log, keys)

@@ -40,7 +40,7 @@ def test_slices_fold_everything_in_order() -> None:
     assert list(accounts.slices(6)) == []
 
 
-def test_what_happens_between_slices_is_counted_once() -> None:
+def test_messages_between_two_slices_are_counted_once() -> None:
     """Keys folded already are noted again, those not folded yet take it along; a scrape that folds meanwhile leaves nothing to do."""
     accounts = Accounts()
     keys = [key(number) for number in range(MANY)]

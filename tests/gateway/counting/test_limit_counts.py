@@ -36,7 +36,7 @@ def counts(wires: Wires) -> tuple[int, int, int, int]:
         ({"action": "drop"}, (), (5, 3, 0, 3)),
     ],
 )
-def test_what_is_held_is_not_counted_as_refused(said: dict[str, Any], confirms: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def test_held_messages_are_not_counted_as_refused(said: dict[str, Any], confirms: tuple[int, ...], expected: tuple[int, ...]) -> None:
     with Wires(Rule("r", Match(protocol="amqp"), limit=FIVE, open_for_ns=0, **said)) as wires:
         client, broker = wires.connect("amqp")
         broker.sendall(amqp.broker_opens())
@@ -78,7 +78,7 @@ def test_rocketmq_counts_the_same() -> None:
         ("connection", "RATE_LIMITED - connection 1 is over its limit of 5/min of rule r (%2F/x/orders), wait "),
     ],
 )
-def test_a_text_says_whose_limit_it_was(per: str, text: str) -> None:
+def test_a_refusals_text_names_the_owner_of_the_limit(per: str, text: str) -> None:
     with Wires(Rule("r", Match(protocol="amqp"), per=per, limit=FIVE, open_for_ns=0)) as wires:
         client, broker = wires.connect("amqp")
         broker.sendall(amqp.broker_opens())

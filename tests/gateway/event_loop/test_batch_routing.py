@@ -91,7 +91,7 @@ def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
         assert one.judging.queued == 2
 
 
-def test_what_a_failing_judge_lets_pass_is_its_listeners() -> None:
+def test_messages_that_a_failing_judge_lets_pass_are_counted_for_their_listener() -> None:
     def failing(_: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
             raise RuntimeError("injected")

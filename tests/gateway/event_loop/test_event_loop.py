@@ -55,7 +55,7 @@ def hear(end: socket.socket, expected: bytes) -> None:
 
 
 async def carried(client: socket.socket, broker: socket.socket) -> None:
-    """What the client says reaches the broker while every task of trio's waits, for a thread."""
+    """Bytes of the client reach the broker while every task of trio's waits, for a thread."""
 
     def say() -> None:
         client.sendall(ASKED)

@@ -19,7 +19,7 @@ BODY = b"x" * 4000
 
 
 def never(protocol: str = "amqp") -> Rule:
-    """What is for `never` is held."""
+    """A rule that holds every message for `never`."""
     limit = Limit(messages=Rate(0))
     match = Match(protocol=protocol, routing_key="never") if protocol == "amqp" else Match(protocol=protocol, topic="never")
     return Rule("never", match, "topic", limit, open_for_ns=0, action="block" if protocol == "amqp" else "delay")
@@ -194,7 +194,7 @@ def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_bac
 
 
 @pytest.mark.parametrize("protocol", ["amqp", "rocketmq"])
-def test_what_a_rule_blocks_meanwhile_and_gives_up_leaves_the_client_stopped(protocol: str) -> None:
+def test_a_rules_block_given_up_while_memory_is_full_leaves_the_client_stopped(protocol: str) -> None:
     """`blocking` counts both reasons; giving up what was held takes back its own only."""
     with Wires(never(protocol)) as wires:
         _client, _broker = wires.connect(protocol)

@@ -434,7 +434,7 @@ async def test_one_waiter_sleeps_for_all_until_the_tick_and_may_be_cancelled(
 
 
 async def test_work_at_a_tick_is_no_lag(tmp_path: Path) -> None:
-    """Whoever sleeps for the others goes on at once, and the others only when it has done its work."""
+    """The task that sleeps for the others goes on at once, and the others only when it has done its work."""
 
     async def work() -> None:
         while True:

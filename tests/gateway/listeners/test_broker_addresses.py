@@ -25,7 +25,7 @@ def test_addresses_in_routes(text: str, address: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     "text", ["", "10.0.0.1", "10.0.0.1:", ":10911", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:1\u0661", "a b:1", "-x:1", "1.2:3"]
 )
-def test_what_is_no_address_is_a_route_error(text: str) -> None:
+def test_a_text_that_is_no_address_is_a_route_error(text: str) -> None:
     with pytest.raises(RouteError):
         parse(text)
 
@@ -41,7 +41,7 @@ def test_what_is_no_address_is_a_route_error(text: str) -> None:
         ("[::1]:1", ("::", 1), ""),
     ],
 )
-def test_addresses_that_reach_a_socket(address: str, bound: tuple[str, int], called: str) -> None:
+def test_some_addresses_reach_a_bound_socket(address: str, bound: tuple[str, int], called: str) -> None:
     assert reaches(parse(address), bound, called)
 
 
@@ -55,5 +55,5 @@ def test_addresses_that_reach_a_socket(address: str, bound: tuple[str, int], cal
         ("broker.example:1", ("0.0.0.0", 1)),  # a name: not looked up
     ],
 )
-def test_addresses_that_do_not(address: str, bound: tuple[str, int]) -> None:
+def test_other_addresses_do_not_reach_a_bound_socket(address: str, bound: tuple[str, int]) -> None:
     assert not reaches(parse(address), bound)

@@ -304,7 +304,7 @@ def test_a_broker_seen_in_the_future_rests_as_any_other_after_a_restart(house: C
         one.close()
 
 
-def test_one_that_has_connections_never_does(house: Callable[..., House]) -> None:
+def test_a_broker_with_connections_never_gives_up_its_port(house: Callable[..., House]) -> None:
     one = house(4)
     fill(one)
     one.now += 10 * UNNAMED_S

@@ -14,7 +14,7 @@ SLAVE = BrokerPort(("broker-a", 1), 20912, "[fe80::1]:10911", 1795247412.0)
 GOOD = {"broker": "b", "id": 0, "port": 20911, "address": "10.0.0.1:10911", "seen": 5}
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_brokers_and_ports_that_are_written_read_back_as_the_same(tmp_path: Path) -> None:
     file = BrokerPortsFile(tmp_path, "names")
     file.write([MASTER, SLAVE])
     assert BrokerPortsFile(tmp_path, "names").read() == [MASTER, SLAVE]
@@ -59,7 +59,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
-def test_anything_else_is_a_value_error(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_file_is_a_value_error(tmp_path: Path, data: bytes) -> None:
     file = BrokerPortsFile(tmp_path, "names")
     file.path.write_bytes(data)
     with pytest.raises(ValueError):  # noqa: PT011  -- json's, UTF-8's and ours

@@ -205,7 +205,7 @@ async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(brok
         assert await said(stranger, b"GET / HTTP/1.1\r\n\r\n") == amqp.PROTOCOL_HEADER
 
 
-async def test_hundreds_that_send_a_byte_at_a_time_cost_no_dial_keep_no_client_out_and_are_closed_at_their_deadline(broker: Broker) -> None:
+async def test_hundreds_of_slow_clients_cost_no_dial_keep_no_client_out_and_are_closed_at_their_deadline(broker: Broker) -> None:
     """docs/design/reliability.md F01."""
     async with running(broker.address, handshake_s=1.5) as one:
         slow = [await one.client() for _ in range(300)]
@@ -555,8 +555,10 @@ async def test_a_client_that_comes_after_the_end_waits_for_the_next_process_wher
         one.leave(one.arrived[0])
 
 
-async def test_who_is_being_dialled_for_when_accepting_ends_still_gets_in(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has sent by then may be one-way: closing its connection would lose that."""
+async def test_a_client_whose_broker_is_being_dialled_when_accepting_ends_still_gets_in(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that it has sent by then may be one-way: closing its connection would lose them."""
     dialling, reached = trio.Event(), trio.Event()
 
     async def dial(upstream: Upstream, _: object) -> Channel:

@@ -86,7 +86,7 @@ def allowed() -> bytes:
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["reset by its peer", "closed here"])
-def test_one_that_is_gone_already_is_no_fault(closed: bool) -> None:
+def test_setting_up_a_connection_that_is_gone_already_is_no_fault(closed: bool) -> None:
     with connected("127.0.0.1", "127.0.0.1") as (accepted, client):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()

@@ -116,7 +116,7 @@ def towards_clients(ca: Authority, *, client_ca: Path | None = None) -> Hop:
     return client_hop(ca.directory / "server.pem", ca.directory / "server.key", client_ca)
 
 
-async def test_what_the_client_says_right_behind_its_handshake_is_not_lost(ca: Authority) -> None:
+async def test_bytes_of_the_client_right_behind_its_handshake_are_not_lost(ca: Authority) -> None:
     hop = towards_clients(ca)
     ours, theirs = tcp_pair()
     with closing(theirs):
@@ -128,7 +128,7 @@ async def test_what_the_client_says_right_behind_its_handshake_is_not_lost(ca: A
             assert (bytes(BUFFER[:8]), channel.certificate_user, hop.failures) == (b"AMQP\x00\x00\x09\x01", None, {})
 
 
-async def test_what_came_with_the_handshakes_last_read_is_not_lost(ca: Authority) -> None:
+async def test_bytes_that_came_with_the_handshakes_last_read_are_not_lost(ca: Authority) -> None:
     """A client may send its Finished and its first data in one segment: they are in OpenSSL's buffer and in no socket any more."""
     context = ssl.create_default_context(cafile=ca.file)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -114,7 +114,7 @@ async def test_dials_of_a_broker_that_is_up_are_bounded_and_nobody_is_lost(autoj
     assert (reached, upstream.most_under_way) == (1000, MAX_DIALS)
 
 
-async def test_those_who_wait_for_a_place_hear_of_the_failure_of_those_before_them(autojump_clock: trio.testing.MockClock) -> None:
+async def test_clients_that_wait_for_a_dial_hear_of_the_failure_of_the_dials_before_theirs(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: TimeoutError(errno.ETIMEDOUT, "no connection within 5 s"), takes_s=CONNECT_TIMEOUT_S)
     async with trio.open_nursery() as nursery:
         for _ in range(1000):

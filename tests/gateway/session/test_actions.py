@@ -78,7 +78,7 @@ def test_a_blocked_client_is_not_read_and_the_broker_hears_heartbeats() -> None:
         assert frames.HEARTBEAT in wires.received(broker)
 
 
-def test_what_the_broker_says_still_reaches_a_blocked_client() -> None:
+def test_the_brokers_deliveries_still_reach_a_blocked_client() -> None:
     with Wires(rule("block")) as wires:
         client, broker = connected(wires)
         client.sendall(flood("orders", 2))

@@ -86,7 +86,7 @@ def test_a_channel_without_confirms_waits_and_the_others_go_on() -> None:
         assert held_by == {"rule": rule().name, "topic": "%2F/orders/flood", "operation": "produce"}
 
 
-def test_what_waits_passes_in_order_as_tokens_come_and_a_close_waits_for_it() -> None:
+def test_held_publishes_pass_in_order_as_tokens_come_and_a_close_waits_for_them() -> None:
     with Wires(rule(rate=500)) as wires:
         client, broker = open_connection(wires)
         client.sendall(b"".join(publish(1, "flood", b"%d" % number) for number in range(30)))

@@ -48,7 +48,7 @@ def assigned(path: Path, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", HOT)
-def test_what_every_turn_looks_at_comes_first(file: str) -> None:
+def test_attributes_that_every_turn_reads_come_first(file: str) -> None:
     name, hot = HOT[file]
     found = assigned(ROOT / file, name)
     assert found[: len(hot.split())] == hot.split()

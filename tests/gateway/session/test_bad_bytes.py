@@ -75,7 +75,7 @@ def test_the_sender_of_bad_bytes_is_told_and_closed_and_all_others_go_on(name: s
 
 
 @pytest.mark.parametrize("name", ["frame of 4 GiB", "header above the agreed size", "body above the agreed size", "body of 2**63"])
-def test_what_is_only_announced_takes_no_memory(name: str) -> None:
+def test_a_size_that_is_only_announced_takes_no_memory(name: str) -> None:
     with Wires() as wires:
         bad, _ = opened(wires)
         tracemalloc.start()

@@ -129,7 +129,7 @@ def test_the_time_to_a_confirm_is_measured(wires: Wires) -> None:
     assert total == pytest.approx(3, abs=0.5)
 
 
-def test_what_will_never_be_confirmed_is_not_timed_and_does_not_end_the_timing(wires: Wires) -> None:
+def test_a_publish_that_will_never_be_confirmed_is_not_timed_and_does_not_end_the_timing(wires: Wires) -> None:
     link = Link(wires, confirms=(1, 2))
     link.say(amqp.publish(1, "free"))
     wires.elapse(5)
@@ -165,7 +165,7 @@ def test_nothing_holds_up_an_idle_connection_or_a_burst_that_was_judged_at_once(
     assert names(link) == ("running", "none")
 
 
-def test_what_a_rule_holds_is_held_by_a_limit(wires: Wires) -> None:
+def test_a_connection_held_by_a_rule_names_the_limit_as_its_bottleneck(wires: Wires) -> None:
     link = Link(wires)
     link.say(amqp.publish(1, "never"))
     assert names(link) == ("throttled", "limit")

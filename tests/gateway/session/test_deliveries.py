@@ -77,7 +77,7 @@ def test_deliveries_over_the_limit_wait_and_acks_and_confirms_go_on(threads: int
         assert wires.totals("amqp", "%2F/amq.default/orders")["forwarded"] == 1
 
 
-def test_what_waits_comes_as_the_limit_allows_and_at_once_when_it_is_raised() -> None:
+def test_held_deliveries_come_as_the_limit_allows_and_at_once_when_it_is_raised() -> None:
     with Wires(limit(rate=200)) as wires:
         client, broker = consuming(wires)
         broker.sendall(deliveries(1, 25))
@@ -173,7 +173,7 @@ def test_a_broker_that_goes_away_is_noticed_although_it_is_not_read() -> None:
         assert (totals["received"], totals["abandoned"], totals["waiting"]) == (60, 60, 0)
 
 
-def test_what_waits_when_the_client_goes_is_abandoned() -> None:
+def test_deliveries_held_when_the_client_goes_are_abandoned() -> None:
     with Wires(limit(rate=0)) as wires:
         client, broker = consuming(wires)
         broker.sendall(deliveries(1, 60))
@@ -251,7 +251,7 @@ def test_a_drain_waits_for_what_the_broker_has_forgotten_and_gives_the_client_ti
         assert session.drained(wires.now(), 0)
 
 
-def test_an_operator_who_closes_a_connection_does_not_cost_its_client_what_the_broker_has_forgotten() -> None:
+def test_an_operators_close_first_gives_the_client_the_deliveries_that_the_broker_has_forgotten() -> None:
     with Wires(limit(rate=0)) as wires:
         client, broker = consuming(wires, no_ack=True)
         broker.sendall(deliveries(1, 20))
@@ -269,7 +269,7 @@ def test_an_operator_who_closes_a_connection_does_not_cost_its_client_what_the_b
         assert (totals["forwarded"], totals["abandoned"], totals["waiting"]) == (20, 0, 0)
 
 
-def test_what_a_close_does_not_pass_is_abandoned() -> None:
+def test_deliveries_that_a_close_does_not_pass_are_abandoned() -> None:
     with Wires(limit(rate=0)) as wires:
         client, broker = consuming(wires)
         broker.sendall(deliveries(1, 60))
@@ -282,7 +282,7 @@ def test_what_a_close_does_not_pass_is_abandoned() -> None:
         assert (totals["received"], totals["forwarded"], totals["abandoned"], totals["waiting"]) == (60, 0, 60, 0)
 
 
-def test_what_waits_is_no_idleness() -> None:
+def test_a_connection_with_held_deliveries_is_not_idle() -> None:
     config = ListenerConfig("here", "amqp", 1 << 24, 10_000_000_000, idle_ns=2_000_000_000)
     with Wires(limit(rate=0)) as wires:
         client, broker = consuming(wires, config=config)

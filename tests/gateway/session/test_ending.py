@@ -175,7 +175,7 @@ def test_a_client_that_was_told_already_is_not_told_again(wires: Wires, who: str
     assert [session.cause for session, _ in wires.ended] == ["broker"]
 
 
-def test_what_was_held_is_abandoned_and_counted_when_the_broker_goes(wires: Wires) -> None:
+def test_held_messages_are_abandoned_and_counted_when_the_broker_goes(wires: Wires) -> None:
     link = Link(wires)
     link.say(amqp.publish(1, "limited") * 7 + amqp.publish(2, "free") * 2)
     link.broker.close()
@@ -188,7 +188,7 @@ def test_what_was_held_is_abandoned_and_counted_when_the_broker_goes(wires: Wire
     assert counts(wires, "free") == {"received": 2, "forwarded": 2, "abandoned": 0, "waiting": 0}
 
 
-def test_what_was_with_the_judge_is_abandoned_and_counted_when_the_broker_goes() -> None:
+def test_messages_being_judged_are_abandoned_and_counted_when_the_broker_goes() -> None:
     gate = threading.Event()
 
     def slow(decide: Decide) -> Decide:
@@ -272,7 +272,7 @@ def test_a_client_without_outstanding_confirms_is_not_kept(wires: Wires) -> None
     assert link.broker.recv(1) == b""
 
 
-def test_a_client_that_is_gone_is_not_kept_once_that_shows() -> None:
+def test_a_client_that_is_gone_is_not_kept_once_a_reset_shows_it() -> None:
     with Wires() as wires:
         link = over_tcp(wires, confirms=(1,))
         link.say(amqp.publish(1, "free") * 3)
@@ -503,7 +503,7 @@ def test_a_header_that_never_ends_costs_no_more_than_a_frame(wires: Wires) -> No
 
 
 @pytest.mark.parametrize("frame_max", [4096, 8192, 131072, 0])
-def test_what_is_negotiated_is_relayed_untouched_and_kept_to(wires: Wires, frame_max: int) -> None:
+def test_the_negotiated_frame_size_is_relayed_untouched_and_kept_to(wires: Wires, frame_max: int) -> None:
     """From RabbitMQ 3.10 (at least 4096) to 4.1 (at least 8192): neither below one side's minimum nor above the other's maximum."""
     client, broker = wires.connect("amqp")
     tune = amqp.method(0, commands.Connection.Tune(2047, frame_max, 0))

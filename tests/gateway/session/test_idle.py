@@ -164,7 +164,7 @@ def test_an_idle_connection_ends_on_time_although_it_rests(wires: Wires) -> None
     assert wires.session().cause == "idle"
 
 
-def test_what_a_session_at_rest_keeps_counts_and_so_does_what_comes_then(wires: Wires) -> None:
+def test_bytes_kept_by_a_session_at_rest_count_and_so_do_bytes_that_arrive_then(wires: Wires) -> None:
     link = Link(wires, heartbeat=60)
     watch = MemoryWatermark(1 << 30, wires.shared)
     message = amqp.publish(1, "a", b"x" * 1000)

@@ -61,7 +61,7 @@ def test_connections_that_were_open_before_the_rule_came_are_told_apart_too(prot
 
 
 def test_routing_keys_that_a_session_has_met_are_one_topic_from_when_a_rule_says_so() -> None:
-    """What a session remembers of names is not older than the rules."""
+    """Names that a session remembers are not older than the rules."""
     plain = Rule("plain", limit=Limit(messages=Rate(1000, 1_000_000_000)))
     by_words = Rule("by-words", match=Match(exchange="orders"), limit=FIVE, open_for_ns=0, fallback="drop", routing_key_words=2)
     both = b"".join(amqp.publish(1, f"order.eu.{number}", b"x", exchange="orders") for number in (1, 2))

@@ -336,7 +336,7 @@ def test_a_header_that_never_ends_costs_little_and_passes(piece: int) -> None:
     ],
     ids=lambda value: repr(value) if isinstance(value, bytes) else "",
 )
-def test_what_is_no_frame_ends_the_connection_and_is_the_brokers_fault(words: bytes, said: str) -> None:
+def test_bytes_of_a_broker_that_are_no_frame_end_the_connection_as_the_brokers_fault(words: bytes, said: str) -> None:
     with Wires() as wires:
         client, broker = wires.connect("rocketmq")
         other, other_broker = wires.connect("rocketmq")

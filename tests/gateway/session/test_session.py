@@ -33,7 +33,7 @@ def reset(end: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
-def test_what_no_rule_limits_passes_byte_for_byte_in_both_directions(threads: int) -> None:
+def test_unlimited_traffic_passes_byte_for_byte_in_both_directions(threads: int) -> None:
     upward = b"".join(send("orders", opaque=number) + heartbeat(opaque=1000 + number) for number in range(250))
     downward = b"".join(response(number) for number in range(250))
     with Wires(limited(), threads=threads) as wires:
@@ -166,7 +166,7 @@ def test_the_brokers_close_reaches_the_client_after_its_bytes() -> None:
         assert wires.ended[0][0].cause == "broker"
 
 
-def test_what_is_held_is_abandoned_and_counted_when_the_client_goes_away_for_good() -> None:
+def test_held_messages_are_abandoned_and_counted_when_the_client_goes_away_for_good() -> None:
     with Wires(limited(action="delay", max_delay_ns=2_000_000_000)) as wires:
         client, broker = wires.connect("rocketmq")
         client.sendall(b"".join(send("flood", opaque=number) for number in range(30)))
@@ -178,7 +178,7 @@ def test_what_is_held_is_abandoned_and_counted_when_the_client_goes_away_for_goo
         assert (totals["forwarded"], totals["abandoned"], totals["waiting"]) == (10, 20, 0)
 
 
-def test_what_holds_a_connection_is_shown_until_it_has_passed() -> None:
+def test_the_rule_and_topic_that_hold_a_connection_are_shown_until_the_hold_is_over() -> None:
     with Wires(limited(rate=20, action="delay", max_delay_ns=2_000_000_000)) as wires:
         client, _ = wires.connect("rocketmq")
 

@@ -106,7 +106,7 @@ def open_amqp(secure: Secure, client: End, broker: End, start_ok: commands.Conne
 
 
 @pytest.mark.parametrize("hops", HOPS)
-def test_what_no_rule_limits_passes_byte_for_byte_in_both_directions(secure: Secure, hops: tuple[bool, bool]) -> None:
+def test_unlimited_traffic_passes_byte_for_byte_in_both_directions_through_tls(secure: Secure, hops: tuple[bool, bool]) -> None:
     upward = b"".join(send("orders", opaque=number) for number in range(200))
     downward = b"".join(response(number) for number in range(200))
     client, broker = secure.connect("rocketmq", hops)

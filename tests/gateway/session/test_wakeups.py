@@ -23,7 +23,7 @@ def limited(rate: int = 1, **more: Any) -> Rule:
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_what_is_due_at_the_same_moment_as_what_was_just_taken_is_not_forgotten(threads: int) -> None:
+def test_messages_due_at_the_same_moment_as_those_just_taken_are_not_forgotten(threads: int) -> None:
     """Two keys on one channel: one take stops between them, and both were held at one moment. Over TCP: nothing else wakes the session."""
     with Wires(limited(1000), threads=threads) as wires:
         client, ours_client = wires.tcp_pair()
@@ -115,7 +115,7 @@ def test_connection_blocked_is_not_sent_before_the_broker_has_let_the_client_in(
         assert amqp.names(wires.received(client)) == ["Connection.Start"]
 
 
-def test_what_a_sweep_took_is_not_slept_on_top() -> None:
+def test_the_time_a_sweep_took_is_not_slept_again() -> None:
     with Wires() as wires:
         client, broker = wires.connect("rocketmq")
         wires.run()

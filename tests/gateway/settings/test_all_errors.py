@@ -20,7 +20,7 @@ def named(problems: list[ConfigProblem]) -> list[tuple[int, int, str]]:
     return [(each.line, each.column, each.path) for each in problems]
 
 
-def test_what_cannot_be_read_does_not_hide_what_does_not_fit(faults: Faults) -> None:
+def test_values_that_cannot_be_read_do_not_hide_values_that_do_not_fit(faults: Faults) -> None:
     problems = faults(
         LISTENERS + "rules:\n"
         "  - {name: a, match: {protocol: rocketmq, exchange: x}, action: blok, limit: {messages: 5/s}}\n"

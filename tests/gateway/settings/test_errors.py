@@ -124,7 +124,7 @@ def test_names_line_column_and_remedy(faults: Faults, text: str, line: int, colu
         ("admin: {tls: {certificate: c}}", "admin.tls", "TLS on the admin API is not supported yet"),
     ],
 )
-def test_what_this_version_cannot_do_elsewhere(faults: Faults, text: str, path: str, said: str) -> None:
+def test_settings_outside_rules_that_this_version_does_not_support_are_refused(faults: Faults, text: str, path: str, said: str) -> None:
     (problem,) = faults(LISTENERS + text + "\n")
     assert (problem.path, problem.message) == (path, said)
     assert problem.remedy

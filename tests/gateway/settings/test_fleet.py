@@ -44,7 +44,9 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "line", "path", "message", "remedy"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
-def test_what_is_wrong_is_said(write: Callable[..., Path], text: str, line: int, path: str, message: str, remedy: str) -> None:
+def test_a_wrong_setting_is_named_with_line_path_and_remedy(
+    write: Callable[..., Path], text: str, line: int, path: str, message: str, remedy: str
+) -> None:
     with pytest.raises(ConfigError) as raised:
         load(write(LISTENERS + text))
     problem = next(each for each in raised.value.errors if each.path == path)
@@ -76,7 +78,7 @@ def test_from_the_environment(write: Callable[..., Path]) -> None:
     assert (settings.fleet.redis.url, settings.fleet.redis.name, settings.fleet.redis.timeout_ns) == ("redis://a", "b", 30_000_000)
 
 
-def test_what_is_shown_reads_back_as_the_same(write: Callable[..., Path], tmp_path: Path) -> None:
+def test_fleet_settings_that_are_shown_read_back_as_the_same(write: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "p").write_text("secret")
     rules = "rules:\n  - {name: a, limit: {messages: 1/s}, scope: gateway}\n  - {name: b, limit: {messages: 1/s}, scope: fleet}\n"
     first = load(write(LISTENERS + "fleet: {redis: {url: redis://a, name: b, timeout: 70ms, password_file: p}}\n" + rules))

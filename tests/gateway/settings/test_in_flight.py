@@ -28,7 +28,9 @@ LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672
         ("algorithm: adaptive, limit: {concurrent: 9}, adaptive: {start: 3}", Limit(concurrent=9, start=3), 0),
     ],
 )
-def test_how_they_are_written(write: Callable[..., Path], text: str, limit: Limit, breaker_ns: int) -> None:
+def test_limits_on_requests_in_flight_read_and_write_back_as_the_same(
+    write: Callable[..., Path], text: str, limit: Limit, breaker_ns: int
+) -> None:
     settings = load(write(LISTENERS + f"rules: [{{name: a, {text}}}]\n"))
     (rule,) = settings.rules
     assert (rule.limit, rule.breaker_ns()) == (limit, breaker_ns)
@@ -77,7 +79,7 @@ def test_how_they_are_written(write: Callable[..., Path], text: str, limit: Limi
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_the_way_out(
+def test_a_wrong_limit_is_named_with_the_way_out(
     faults: Callable[..., list[ConfigProblem]], text: str, path: str, said: str, remedy: str
 ) -> None:
     (problem,) = faults(LISTENERS + f"rules: [{{name: a, {text}}}]\n")

@@ -31,7 +31,7 @@ def test_a_range_and_the_host_to_be_told(write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(("count", "room"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (40, 20)])
-def test_two_below_a_brokers_port_is_no_others(count: int, room: int) -> None:
+def test_the_vip_port_two_below_a_brokers_port_is_no_other_brokers_port(count: int, room: int) -> None:
     ports = PortRange(20911, 20910 + count).for_brokers()
     assert len(ports) == room
     assert ports[0] == 20911
@@ -50,7 +50,7 @@ def test_two_below_a_brokers_port_is_no_others(count: int, room: int) -> None:
         ("[1, 2]", "expected a range of ports", "20911-20950"),
     ],
 )
-def test_what_is_no_range(faults: Faults, text: str, said: str, remedy: str) -> None:
+def test_an_invalid_range_of_broker_ports_is_refused_with_its_remedy(faults: Faults, text: str, said: str, remedy: str) -> None:
     (problem,) = faults(listeners(names(ports=text)))
     assert problem.path == "listeners[0].broker_ports"
     assert said in problem.message
@@ -129,12 +129,12 @@ def test_a_rule_for_the_name_servers_listener_itself_is_not(write: Callable[...,
     assert "are not limited" in message
 
 
-def test_its_settings_elsewhere_have_no_effect(write: Callable[..., Path]) -> None:
+def test_name_server_settings_on_another_listener_have_no_effect_and_are_warned_about(write: Callable[..., Path]) -> None:
     text = listeners(OTHER % ("rocketmq", "127.0.0.1:1", "127.0.0.1:2", ", broker_ports: 5-6, advertise: a.example"))
     assert [path for path, _ in warnings(write, text)] == ["listeners[0].broker_ports", "listeners[0].advertise"]
 
 
-def test_they_need_a_restart(write: Callable[..., Path]) -> None:
+def test_changes_of_advertise_and_broker_ports_need_a_restart(write: Callable[..., Path]) -> None:
     old = load(write(listeners(names())))
     new = load(write(listeners(names(ports="20911-20960", more=", advertise: a.example"))))
     difference = diff(old, new)

@@ -45,7 +45,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_is_shown_reads_back_as_the_same(write: Callable[..., Path]) -> None:
+def test_settings_that_are_shown_read_back_as_the_same(write: Callable[..., Path]) -> None:
     text = (
         LISTENERS + "access_log: off\nrules:\n"
         "  - {name: a, match: {protocol: rocketmq, topic: '%RETRY%*'}, limit: {messages: 30k/min, burst: {messages: 500}}, breaker: {open_for: 0s}}\n"

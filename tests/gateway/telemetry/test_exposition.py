@@ -41,7 +41,7 @@ def test_received_is_what_became_of_it_for_every_topic() -> None:
         assert parts[1] == 2
 
 
-def test_what_a_rules_candidate_would_have_done_is_counted_by_rule() -> None:
+def test_a_candidates_verdicts_are_counted_by_rule() -> None:
     counts = CandidateCounts(0)
     counts.add(9, 3, "10.0.0.7", 1)
     found = series("".join(exposition.family("sluice_candidate_messages_total", candidate_samples({"orders": counts}))))

@@ -129,7 +129,7 @@ def test_each_line_names_the_worst_client_of_its_own_second(caplog: pytest.LogCa
     ]
 
 
-def test_what_waited_in_vain_is_its_clients_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_refused_after_a_hold_count_for_their_client_too(caplog: pytest.LogCaptureFixture) -> None:
     """Held in one second, refused in a later one, in which nobody judged it."""
     over = Over(RETRIES, caplog)
     key = over.rocketmq_key("10.0.0.7", b"%RETRY%workers", b"workers")

@@ -36,7 +36,7 @@ def test_a_help_text_is_one_line_of_whole_sentences(metric: Metric) -> None:
 
 
 @ALL
-def test_what_several_workers_count_is_summed_and_never_told_apart(metric: Metric) -> None:
+def test_only_a_gauge_may_be_told_apart_by_worker(metric: Metric) -> None:
     assert metric.workers in ((SUM, SAME, EACH) if metric.kind == GAUGE else (SUM, SAME))
 
 

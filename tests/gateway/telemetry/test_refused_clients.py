@@ -70,7 +70,7 @@ def test_rates_are_those_of_the_last_second() -> None:
     assert client.rate == 0
 
 
-def test_who_is_worst_now_comes_before_who_was() -> None:
+def test_the_client_refused_most_now_comes_before_the_one_refused_most_earlier() -> None:
     counted = Counted()
     counted.add("10.0.0.7", 1000)
     counted.clients.tick(1.0)

@@ -1,4 +1,4 @@
-"""What may be thousands is told in slices: who asks for all connections or topics does not keep the loop from its turn."""
+"""Lists of thousands are told in slices: a request for all connections or topics does not keep the loop from its turn."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_connections_are_known_without_being_described(gateway: Gateway, describ
     assert described == []
 
 
-async def test_those_that_are_asked_for_are_described_in_their_order(standalone: Standalone, described: list[int]) -> None:
+async def test_requested_connections_are_described_in_the_order_of_the_request(standalone: Standalone, described: list[int]) -> None:
     items = await standalone.describe_connections([4, 9, 3])
     assert [(item["id"], item["protocol"]) for item in items] == [(4, "amqp"), (3, "rocketmq")]
     assert described == [4, 3]
 
 
-def test_one_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     slices = status.connections(gateway, [1, 2, 3, 4, 5])
     items = next(slices)
@@ -87,7 +87,7 @@ def test_one_that_ends_between_two_slices_is_left_out(gateway: Gateway, monkeypa
     assert [item["id"] for item in items] == [1, 2, 4, 5]
 
 
-def test_no_slice_is_longer_than_that(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_slice_is_longer_than_its_maximum(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     monkeypatch.setattr(status, "MAX_TOPICS_PER_SLICE", 3)
     for number in range(7):

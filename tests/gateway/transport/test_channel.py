@@ -36,7 +36,7 @@ def test_queued_slices_arrive_in_order_as_one_stream(pair: tuple[Channel, socket
     assert channel.sent_at == 7
 
 
-def test_what_the_socket_does_not_take_stays_and_goes_on_where_it_stopped(pair: tuple[Channel, socket.socket]) -> None:
+def test_bytes_that_the_socket_does_not_take_stay_and_go_on_where_it_stopped(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
     data = bytes(range(256)) * 8192
     channel.queue(data, 0, len(data))
@@ -85,7 +85,7 @@ def test_a_longer_message_after_many_short_ones_comes_whole_in_two_reads(pair: t
 
 
 @given(st.lists(st.tuples(st.sampled_from(["queue", "flush", "take"]), st.integers(0, 600_000)), max_size=40))
-def test_what_is_queued_arrives_in_order_however_the_socket_takes_it(steps: list[tuple[str, int]]) -> None:
+def test_queued_bytes_arrive_in_order_however_the_socket_takes_them(steps: list[tuple[str, int]]) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     channel = Channel(ours)
@@ -158,7 +158,7 @@ def test_a_broken_socket_keeps_its_error_and_drops_what_cannot_be_sent(pair: tup
     assert channel.backlog == 0
 
 
-def test_what_a_peer_said_before_it_broke_the_connection_can_still_be_read(pair: tuple[Channel, socket.socket]) -> None:
+def test_bytes_from_a_peer_before_it_broke_the_connection_can_still_be_read(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
     peer.sendall(b"last words")
     peer.close()

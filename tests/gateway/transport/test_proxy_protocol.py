@@ -82,7 +82,7 @@ def test_the_longest_line_of_version_1_is_taken_and_a_longer_one_is_not() -> Non
         (SIGNATURE + b"\x21\x11\xff\xff", f"65551 bytes; at most {MAX_V2_BYTES}"),
     ],
 )
-def test_what_is_no_header_is_refused_with_the_reason(data: bytes, said: str) -> None:
+def test_bytes_that_are_no_header_are_refused_with_the_reason(data: bytes, said: str) -> None:
     with pytest.raises(MalformedHeaderError, match=said):
         read(data)
 
@@ -122,7 +122,7 @@ v6 = st.integers(0, 2**128 - 1).map(lambda number: str(IPv6Address(number)))
     st.one_of(st.builds(Ends, st.tuples(v4, ports), st.tuples(v4, ports)), st.builds(Ends, st.tuples(v6, ports), st.tuples(v6, ports))),
     st.binary(max_size=64),
 )
-def test_what_is_written_reads_back_in_both_versions(ends: Ends, after: bytes) -> None:
+def test_a_header_that_is_written_reads_back_in_both_versions(ends: Ends, after: bytes) -> None:
     written = write(ends)
     assert read(written + after) == Header(len(written), ends)
     family = "TCP6" if ":" in ends.source[0] else "TCP4"

@@ -110,7 +110,7 @@ def test_a_long_read_is_not_copied_to_complete_one_message(protocol: str, size: 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_was_whole_before_bad_bytes_goes_its_way_first(protocol: str) -> None:
+def test_whole_messages_before_bad_bytes_pass_first(protocol: str) -> None:
     """Wherever the reads before them have ended. (AMQP gives up what came in one read with them, as brokers do.)"""
     good = message(protocol, 0, 200)
     bad = b"\xff" * 2 * BRIDGE_READ_ABOVE_BYTES

@@ -138,7 +138,7 @@ def test_a_brokers_bad_bytes_are_its_own_fault(name: str, bytes_at_a_time: int) 
         assert close.reply_code == 541
 
 
-def test_what_came_before_a_brokers_bad_frame_reaches_the_client() -> None:
+def test_frames_before_a_brokers_bad_frame_reach_the_client() -> None:
     talk = opened()
     talk.client(amqp.method(1, commands.Confirm.Select()) + amqp.publish(1, "orders"))
     with pytest.raises(ProtocolError) as caught:

@@ -53,7 +53,7 @@ def test_a_blocked_broker_is_reported_once_for_each_flight_and_ends_none() -> No
     assert ended(endings) == [(0, BUSY), (0, BUSY)]
 
 
-def test_what_a_broker_never_confirms_is_bounded() -> None:
+def test_publishes_that_a_broker_never_confirms_are_bounded() -> None:
     endings: list[Ending] = []
     slots = ConfirmSlots(endings)
     slots.forward(Flight([], MAX_PUBLISHES_COUNTED - 1), 1)

@@ -145,7 +145,7 @@ def with_runs(runs: int, between: int) -> Confirms:
 
 
 @pytest.mark.skipif(build_of("gateway.protocols.amqp.confirms")[0] == "compiled", reason="compiled code has no lines to count")
-def test_what_a_confirm_costs_depends_on_the_runs_of_refusals_it_covers_not_on_the_messages() -> None:
+def test_the_cost_of_a_confirm_depends_on_the_runs_of_refusals_it_covers_not_on_the_messages() -> None:
     few, many = with_runs(10, 3), with_runs(10, 300_000)
     assert lines_of(lambda: confirm(many, many.forwarded, True)) == lines_of(lambda: confirm(few, few.forwarded, True)) <= 12 * 16
     singly = with_runs(1_000, 50)

@@ -279,7 +279,7 @@ def test_an_unfinished_request_is_known_so_that_nothing_is_sent_into_it() -> Non
     assert one.conversation.frame_left == 0
 
 
-def test_it_says_who_the_client_is() -> None:
+def test_a_description_names_the_clients_language_and_version() -> None:
     one = talk()
     one.client(ask(1))
     assert one.conversation.describe() == {"language": "JAVA", "version": 479, "unanswered": 1}

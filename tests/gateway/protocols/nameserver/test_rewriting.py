@@ -109,7 +109,7 @@ def test_a_route_without_addresses_stays_as_it_is(body: bytes) -> None:
     assert rewrite(body, Ports()) is body
 
 
-def test_a_broker_to_be_asked_the_same_is_one_that_is_known_or_none() -> None:
+def test_the_broker_of_the_list_of_system_topics_is_a_known_one_or_none() -> None:
     """Its address stands in the list of system topics (304) without its name; the Java client asks nobody where it is empty."""
     ports = Ports()
     assert rewrite(TOPICS, ports) == TOPICS.replace(MASTER_B.encode(), b"")

@@ -13,7 +13,7 @@ def flying(count: int, since: int) -> Flight:
     return flight
 
 
-def test_what_a_broker_never_answers_is_bounded() -> None:
+def test_sends_that_a_broker_never_answers_are_bounded() -> None:
     outstanding = Outstanding()
     outstanding.track_sends(flying(MAX_SENDS_COUNTED + 3, 1), list(range(MAX_SENDS_COUNTED + 3)))
     assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(3, GIVEN_UP)]

@@ -73,7 +73,7 @@ def test_the_brokers_frames_cut_at_every_byte_pass_at_once_and_a_reply_stands_ex
             assert second[8:60] == reply[8:60]
 
 
-def test_what_is_noticed_of_the_brokers_frames_does_not_depend_on_the_cut() -> None:
+def test_the_account_of_the_brokers_frames_does_not_depend_on_how_they_are_cut() -> None:
     """Answers counted, polls answered, busy signals."""
     frames = vectors("broker")
     stream = b"".join(frames) + b"".join(said_by_broker(Random(1), 80))
@@ -97,7 +97,7 @@ def test_what_is_noticed_of_the_brokers_frames_does_not_depend_on_the_cut() -> N
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize("code", CALLBACKS)
-def test_what_the_broker_asks_and_the_client_answers_passes_and_answers_nothing_of_the_clients(code: int, binary: bool) -> None:
+def test_the_brokers_requests_and_their_answers_pass_and_answer_no_request_of_the_client(code: int, binary: bool) -> None:
     """Both count their opaques from 0: the broker's request 5 is not the answer to the client's request 5, nor the other way round."""
     talk = Talk("rocketmq", rule(messages=1))
     asked = send(opaque=5) + encode_request(11, {"topic": "t"}, opaque=6)

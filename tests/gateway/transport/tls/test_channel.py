@@ -63,7 +63,7 @@ def read_all(channel: TlsChannel, most: int = len(BUFFER)) -> bytes:
 # ---- reading ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_peer_says_is_received_at_the_offset_and_the_socket_is_known_to_be_empty(pair: Pair) -> None:
+def test_bytes_from_the_peer_are_received_at_the_offset_and_the_socket_is_known_to_be_empty(pair: Pair) -> None:
     channel, peer = pair
     peer.send(b"hello")
     assert channel.receive(BUFFER, 3) == 5
@@ -128,7 +128,7 @@ def test_a_flood_of_tiny_records_is_received_in_bounded_bites(pair: Pair) -> Non
     assert first + len(read_all(channel)) == 1500
 
 
-def test_what_waits_inside_is_at_most_one_read_of_ciphertext(make: Callable[..., Pair]) -> None:
+def test_at_most_one_read_of_ciphertext_waits_inside_the_channel(make: Callable[..., Pair]) -> None:
     channel, peer = make()
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     sealed = peer.seal(bytes(150_000))
@@ -221,7 +221,7 @@ def test_queued_slices_arrive_in_order_as_one_record(pair: Pair) -> None:
     assert peer.opened() == b"onetwothree"
 
 
-def test_what_the_socket_has_not_taken_is_backlog_though_it_is_encrypted(make: Callable[..., Pair]) -> None:
+def test_bytes_that_the_socket_has_not_taken_are_backlog_though_they_are_encrypted(make: Callable[..., Pair]) -> None:
     channel, peer = make(small=True)
     data = bytes(range(256)) * 4096
     channel.queue(data, 0, len(data))
@@ -261,7 +261,7 @@ def test_a_broken_socket_is_cut_and_what_the_peer_said_before_can_still_be_read(
     assert read_all(channel) == b"last words"
 
 
-def test_what_openssl_says_of_its_own_accord_leaves_with_the_next_flush() -> None:
+def test_records_that_openssl_sends_of_its_own_accord_leave_with_the_next_flush() -> None:
     ours, theirs = socket.socketpair()
     channel, _ = secured(ours, theirs, version=ssl.TLSVersion.TLSv1_3, server_side=True)
     channel.flush(1)
@@ -385,7 +385,7 @@ def test_its_operators_see_version_and_cipher(pair: Pair) -> None:
 def test_any_stream_passes_both_ways_through_narrow_sockets_and_a_half_close(
     version: ssl.TLSVersion, server_side: bool, there: list[bytes], back: list[bytes], bites: list[int], half_close_after: int
 ) -> None:
-    """What the channel sends arrives whole and in order, as does what it receives, whatever is read, sent and closed when."""
+    """Bytes that the channel sends arrive whole and in order, as do those it receives, whatever is read, sent and closed when."""
     ours, theirs = socket.socketpair()
     narrow(ours, theirs)
     channel, peer = secured(ours, theirs, version=version, server_side=server_side)

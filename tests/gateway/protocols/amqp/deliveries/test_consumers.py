@@ -205,7 +205,7 @@ def test_answers_nobody_asked_for_do_no_harm() -> None:
     assert delivered(talk) == {}
 
 
-def test_what_is_remembered_is_bounded_and_answers_stay_in_step() -> None:
+def test_remembered_consumers_are_bounded_and_answers_stay_in_step() -> None:
     """Beyond the bound a consumer is not known; those asked for before and after it still are."""
     talk = talking()
     known = talk.conversation.deliveries.consumers  # type: ignore[attr-defined]

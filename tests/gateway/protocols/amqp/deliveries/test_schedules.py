@@ -173,7 +173,7 @@ def test_nothing_is_lost_or_reordered_and_every_message_is_whole(
     st.booleans(),
     st.lists(st.sampled_from((30, 3000, 100_000)), min_size=1, max_size=3),
 )
-def test_whoever_closes_a_channel_the_rest_stays_whole_and_all_is_accounted_for(
+def test_a_channel_closed_by_either_side_leaves_the_rest_whole_and_every_delivery_accounted_for(
     events: list[tuple[str, int, str, int]], channel_id: int, by_client: bool, later: bool, cuts: list[int]
 ) -> None:
     schedule = Schedule(cuts, later=later)
