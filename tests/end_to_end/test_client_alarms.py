@@ -24,7 +24,7 @@ RULE = {
 TWO_PUBLISHES = {"mode": "plain", "count": 2, "linger": 30, "run": "m"}
 
 
-def test_a_memory_alarm_is_told_once_and_taken_back_once_whoever_else_blocks(
+def test_a_memory_alarm_is_told_once_and_taken_back_once_though_a_limit_blocks_as_well(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     """The broker's connection.blocked and the gateway's own are merged: never two `blocked` in a row, `unblocked` when both are over."""

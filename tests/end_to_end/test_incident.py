@@ -107,7 +107,7 @@ def tell(broker: RocketMQ, gateway: Gateway) -> Story:
         )  # fmt: skip
 
 
-def test_the_storm_is_one(story: Story) -> None:
+def test_the_retry_storm_keeps_its_rate_and_sends_more_than_the_broker_takes(story: Story) -> None:
     """Sent at its rate whatever becomes of it, and more than the broker takes."""
     for phase in (story.without, *story.limited()):
         assert phase.storm is not None
@@ -138,7 +138,7 @@ def test_with_a_limit_on_the_group_no_other_topic_fails(story: Story) -> None:
         assert phase.storm.codes[SYSTEM_BUSY] <= 0.1 * story.without.storm.codes[SYSTEM_BUSY], "the broker still sheds load"
 
 
-def test_what_is_over_the_limit_is_refused_with_215(story: Story) -> None:
+def test_sends_over_the_limit_are_refused_with_215(story: Story) -> None:
     for phase, rate, burst in ((story.defaults, 100, 100), *((tight, 20, 5) for tight in story.tight)):
         assert phase.storm is not None
         answers, codes = phase.storm.answers, phase.storm.codes

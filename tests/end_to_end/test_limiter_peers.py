@@ -150,7 +150,7 @@ def test_a_longer_breaker_cost_most_of_the_rate_and_costs_nothing_now(tmp_path: 
     assert longest_gap_s(ours, asks) <= 1.001 < longest_gap_s(case.passed, asks)
 
 
-def test_the_blackout(tmp_path: Path) -> None:
+def test_the_originals_breaker_makes_seconds_of_silence_and_ours_need_not(tmp_path: Path) -> None:
     """At 1.5 times the rate: a second of silence again and again, as its breaker has it. Ours has that too, and need not."""
     asks = arrivals(1000, 1.5, 20)
     case = Case("original", 1000, 1e6, asks)
@@ -163,7 +163,7 @@ def test_the_blackout(tmp_path: Path) -> None:
     assert most_in_a_second(without, asks) <= 1001
 
 
-def test_what_was_refused_was_charged(tmp_path: Path) -> None:
+def test_the_original_charged_refused_messages_and_ours_does_not(tmp_path: Path) -> None:
     """Without a breaker its refusals moved the next free ticket on: half of the rate was lost."""
     asks = arrivals(1000, 10, 10)
     case = Case("original", 1000, 0, asks)
@@ -181,7 +181,7 @@ def test_low_rates_lost_up_to_half_and_lose_nothing_now(tmp_path: Path, rate: in
     assert average(judged(Rate(rate, per_s * SECOND), SECOND, asks), asks, 10) >= 0.99 * rate / per_s
 
 
-def test_the_hint_was_a_thousandth_of_the_truth(tmp_path: Path) -> None:
+def test_the_originals_wait_hint_was_a_thousandth_of_the_true_wait_and_ours_is_true(tmp_path: Path) -> None:
     """A client that comes back after the wait it was told: refused then, admitted now."""
     asks: Asks = [(10, 1)] * 2000
     case = Case("original", 1000, 1e6, asks)
@@ -199,7 +199,7 @@ def test_the_hint_was_a_thousandth_of_the_truth(tmp_path: Path) -> None:
     assert ask(judge, key, SECOND + refused.wait_ns).passed == 1
 
 
-def test_a_rate_of_zero_switched_it_off(tmp_path: Path) -> None:
+def test_a_rate_of_zero_switched_the_original_off_and_refuses_everything_in_ours(tmp_path: Path) -> None:
     asks: Asks = [(0, "0.0"), *((at, 1) for at in range(1000, 3000))]
     case = Case("original", 1000, 1e6, [(1, "rate 0"), *asks[1:]])
     compared(tmp_path, case)

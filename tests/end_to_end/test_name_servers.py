@@ -161,7 +161,7 @@ def test_with_no_port_left_the_client_is_told_and_reaches_no_broker_by_itself(br
     assert events(gateway, "route_not_rewritten")
 
 
-def test_ready_is_who_reaches_the_name_server_and_some_broker(brokers: Brokers, start_gateway: StartGateway) -> None:
+def test_a_gateway_is_ready_while_it_reaches_the_name_server_and_some_broker(brokers: Brokers, start_gateway: StartGateway) -> None:
     live, gone = brokers.add("a"), Server()
     gateway = start_gateway([listener(brokers)], RULES)
     with gone:

@@ -25,7 +25,9 @@ def asked(gateway: Gateway, *words: str) -> Any:
     return json.loads(gateway.cli("-o", "json", *words).stdout)
 
 
-def test_who_is_held_by_which_rule_is_shown_and_found(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+def test_a_held_connection_is_found_by_its_name_and_shown_with_the_rule_that_holds_it(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway
+) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", max_connections_per_address=7)], [rule("1/s")])
     wait_until(lambda: '"listening"' in gateway.log(), within=10, what="the line about it, which comes after it is ready")
     (listening,) = [line for line in map(json.loads, gateway.log().splitlines()) if line.get("event") == "listening"]

@@ -132,7 +132,7 @@ def test_a_limited_queue_comes_at_its_rate_and_the_rest_at_full_speed(rabbitmq: 
     assert logged(gateway, "slow-jobs") == {"messages": 1000, "bytes": size, "refused_messages": 0, "dropped_messages": 0}
 
 
-def test_what_a_consumer_leaves_behind_is_delivered_again(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+def test_deliveries_that_a_consumer_leaves_behind_are_delivered_again(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     """Closing a channel does not wait for what is held for it, and none of that is lost."""
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [LIMITED | {"limit": {"messages": "1/s"}}])
     path = "%2F/amq.default/slow-left"

@@ -170,7 +170,7 @@ def test_external_is_the_certificates_user_here_and_the_gateways_at_the_broker(
     assert "every client that logs in with SASL EXTERNAL is the user of this certificate" in done.stdout + done.stderr
 
 
-def test_nobody_without_a_certificate_logs_in_as_the_gateway(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
+def test_a_client_without_a_certificate_cannot_log_in_as_the_gateway(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     listener = both_hops(broker, ca)
     del listener["tls"]
     gateway: Gateway = start_gateway([listener], [])

@@ -78,7 +78,7 @@ def test_sends_of_every_kind_arrive_and_are_consumed(rocketmq: RocketMQ, rocketm
 
 
 @pytest.mark.usefixtures("topics", "gateway")
-def test_what_a_consumer_fails_on_is_sent_back_and_comes_again(rocketmq: RocketMQ, rocketmq_client: RocketMQClient) -> None:
+def test_messages_that_a_consumer_fails_on_are_sent_back_and_come_again(rocketmq: RocketMQ, rocketmq_client: RocketMQClient) -> None:
     topic = name("retried", rocketmq_client)
     rocketmq_client.produce("run", {"topic": topic, "mode": "async", "count": 200}).result()
     group = name("readers", rocketmq_client)

@@ -159,7 +159,9 @@ def test_the_application_sees_what_the_table_says(name: str, library: str, gatew
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.overtaken is not None])
-def test_what_else_the_connection_carries_meanwhile(name: str, library: str, answer: Answers) -> None:
+def test_a_limited_send_holds_up_other_topics_of_its_connection_only_where_the_client_is_not_read(
+    name: str, library: str, answer: Answers
+) -> None:
     sent: Sent = answer(library, name)
     assert sent.free == [None] * FREE_SENDS
     if SITUATIONS[name].overtaken:
@@ -203,7 +205,7 @@ def test_a_flood_gets_what_the_limit_says_and_the_rest_is_refused(library: str, 
 @pytest.mark.parametrize(
     ("name", "library"), [(name, library) for name in PASSING for library in SITUATIONS[name].ends]
 )  # fmt: skip
-def test_what_was_sent_is_consumed(name: str, library: str, answer: Answers) -> None:
+def test_every_message_that_was_sent_is_consumed(name: str, library: str, answer: Answers) -> None:
     """Once at least: where queues are allocated anew, as on a busy machine, a consumer begins at the last offset that was kept."""
     consumed: Consumed = answer(library, f"consume-{name}")
     assert set(consumed.consumed) == {f"m-{number}" for number in range(20)}

@@ -78,7 +78,7 @@ def consumed_at_once(orders: Mapping[str, Callable[[], Consumed]]) -> dict[str, 
             pytest.skip(f"A ROCKETMQ CLIENT IS NOT TESTED, its jars cannot be fetched: {error}")
 
 
-def test_what_is_sent_back_over_the_limit_is_consumed_all_the_same(
+def test_messages_sent_back_over_the_limit_are_consumed_all_the_same(
     rocketmq: RocketMQ, gateway: Gateway, probe: Callable[[str], RocketmqProbe]
 ) -> None:
     """Whatever the client makes of a refusal; and send-backs and sends to the retry topic share its limit.

@@ -120,13 +120,13 @@ def test_a_change_is_in_force_when_it_is_answered(answers: Answers) -> None:
         ("no rate", "topicLimitQps is missing"),
     ],
 )
-def test_what_cannot_be_done_is_an_error_and_no_silent_nothing(answers: Answers, job: str, said: str) -> None:
+def test_a_console_request_that_cannot_be_carried_out_is_answered_with_an_error(answers: Answers, job: str, said: str) -> None:
     assert answers[job]["code"] == 1
     assert said in answers[job]["remark"]
 
 
 @pytest.mark.parametrize(("job", "said"), [("another key", "access_keys"), ("no key", "access_keys"), ("another address", "allow")])
-def test_who_may_not_is_refused(answers: Answers, job: str, said: str) -> None:
+def test_a_console_without_permission_is_refused(answers: Answers, job: str, said: str) -> None:
     assert answers[job]["code"] == 16
     assert f"remote_admin.{said}" in answers[job]["remark"]
 
@@ -168,7 +168,7 @@ def test_a_group_has_its_limit_and_others_theirs(answers: Answers) -> None:
 
 
 @pytest.mark.usefixtures("answers")
-def test_operators_see_who_it_was(gateway: Gateway) -> None:
+def test_operators_see_the_users_and_groups_that_were_refused(gateway: Gateway) -> None:
     limits = gateway.get("/v1/limits")["items"]
     found = {(item["level"]["per"], item["level"]["thing"]): item["level"]["usage"]["refused"] for item in limits if item["level"]["usage"]}
     assert (found["user", "shop"], found["group", "night-1"], found["group", "night-2"]) == (2, 3, 3)

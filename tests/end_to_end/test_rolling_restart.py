@@ -25,7 +25,7 @@ CLIENTS_OWN = {"-1", "-2", "10001", "10002"}  # no code, no call-back; its own C
 TIMEOUT_MS = 60_000  # of a send: drain and start are over within the usual 3 s, but not on a machine that does ten other things
 
 
-def test_who_comes_between_two_gateways_waits_for_the_next(tmp_path: Path) -> None:
+def test_a_client_that_connects_between_two_gateways_waits_for_the_next_one(tmp_path: Path) -> None:
     """No connection is refused, of clients and operators; the supervisor hears when each is up and when it goes."""
     with (
         socket.create_server((LOOPBACK, 0)) as broker,

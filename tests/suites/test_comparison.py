@@ -57,27 +57,27 @@ def test_a_test_that_differs_every_time_is_a_difference_and_only_it_is_run_again
     assert not result.same
 
 
-def test_one_that_fails_again_only_through_the_gateway_is_a_difference_however_seldom() -> None:
+def test_a_test_that_fails_again_only_through_the_gateway_is_a_difference_however_seldom() -> None:
     suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD, GOOD, BAD, GOOD)])
     result = compare(cast(Any, suite), SIDES)
     assert ([difference.test for difference in result.differences], result.flaky, result.same) == (["b"], [], False)
 
 
-def test_one_that_fails_only_while_the_whole_suite_runs_is_told() -> None:
+def test_a_test_that_fails_only_while_the_whole_suite_runs_is_reported() -> None:
     suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD)])
     result = compare(cast(Any, suite), SIDES)
     assert (result.differences, result.flaky, [difference.test for difference in result.once], result.same) == ([], [], ["b"], True)
     assert "once       b: directly passed, through the gateway failed (boom)" in result.report()
 
 
-def test_one_that_fails_directly_too_now_and_then_is_flaky() -> None:
+def test_a_test_that_sometimes_fails_directly_too_is_flaky() -> None:
     suite = Rehearsed([{"a": GOOD, "b": GOOD}, *again(GOOD, BAD, GOOD)], [{"a": GOOD, "b": BAD}, *again(GOOD)])
     result = compare(cast(Any, suite), SIDES)
     assert (result.differences, [difference.test for difference in result.flaky], result.same) == ([], ["b"], True)
     assert "flaky" in result.report()
 
 
-def test_one_that_fails_directly_and_never_through_the_gateway_is_a_difference_too() -> None:
+def test_a_test_that_fails_directly_and_never_through_the_gateway_is_a_difference_too() -> None:
     suite = Rehearsed([{"a": GOOD, "b": BAD}, *again(BAD)], [{"a": GOOD, "b": GOOD}, *again(GOOD)])
     assert [difference.test for difference in compare(cast(Any, suite), SIDES).differences] == ["b"]
 

@@ -11,7 +11,7 @@ from support.clients import CLIENTS as SOURCES
 OK = Ended("ok", {"stored": 20, "codes": {"0": 20}})
 
 
-def test_what_is_the_same_is_no_difference() -> None:
+def test_equal_outcomes_are_no_difference() -> None:
     assert differences({"send": OK}, {"send": Ended("ok", {"codes": {"0": 20}, "stored": 20})}, ["send"]) == []
 
 
