@@ -126,7 +126,7 @@ def allocated(decide: Callable[[list[Request], int], None], requests: list[Reque
 def of_the_jvm(decisions: int, warm_up: int, rounds: int) -> list[dict[str, object]]:
     """Guava and the original design's class. Empty, with a word, where Java or Guava cannot be had."""
     from support.java import JavaMissingError, MavenUnreachableError, compiled, tool
-    from support.other_limiters import SOURCES
+    from support.models.other_limiters import SOURCES
 
     try:
         class_path = compiled(SOURCES, "guava")

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from support import tmpfs
-from support.clients import Program
-from support.rates import let_through
+from support.clients.programs import Program
+from support.models.rates import let_through
 from support.xdist_split import PartScheduling
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from scale.figures import Row, ratio, spread
 from scale.rig import Load, listener, loaded, rules, sluice, stand_in
 from support.gateways import Gateway
-from support.idle_connections import allow_open_files
 from support.processes import LOOPBACK
+from support.wires.idle_connections import allow_open_files
 
 DIMENSIONS = {"messages": "messages per second", "topics": "topics", "rules": "rules", "connections": "connections"}
 

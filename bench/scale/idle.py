@@ -18,10 +18,10 @@ from typing import Any
 from scale.figures import Row, at_most, number
 from scale.rig import LIMIT, PATIENCE_S, listener, sluice
 from scale.sampling import look
-from support import rocketmq
 from support.gateways import Gateway
-from support.idle_connections import AMQP, ROCKETMQ, Dialogue, allow_open_files
 from support.processes import LOOPBACK
+from support.rocketmq import frames as rocketmq
+from support.wires.idle_connections import AMQP, ROCKETMQ, Dialogue, allow_open_files
 
 DIALOGUES: dict[str, Dialogue] = {"rocketmq": ROCKETMQ, "amqp": AMQP}
 HEARTBEAT_S = 30.0  # AMQP: half of the 60 s agreed on; RocketMQ: what its clients do

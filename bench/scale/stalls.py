@@ -25,8 +25,8 @@ from scale.figures import Row, at_most, number
 from scale.rig import Crowd, Load, listener, rules, sluice, stand_in
 from scale.sampling import look
 from support.gateways import Gateway
-from support.idle_connections import allow_open_files
 from support.processes import LOOPBACK
+from support.wires.idle_connections import allow_open_files
 
 GOAL_MS = 20.0  # issue 7
 SIGHUP_S = 0.3  # how long a reload by signal may last: its end cannot be seen from here (a guess)

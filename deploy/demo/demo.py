@@ -193,7 +193,7 @@ def rocketmq_story(scratch: Path, summary: list[str]) -> None:
         summary.append("RocketMQ's part was left out: it needs Java 17 and Maven (apt-get install openjdk-17-jdk-headless maven)")
         return
     from support.brokers.rocketmq import RocketMQ
-    from support.clients import RocketMQClient
+    from support.clients.programs import RocketMQClient
     from support.java import MavenUnreachableError
 
     say("\nStarting RocketMQ's own name server and broker, and a gateway at the broker's advertised address ...")

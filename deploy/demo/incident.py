@@ -23,9 +23,9 @@ from story import Gateway, expect, perform, say  # isort: skip  -- sets the path
 from plot import draw
 
 from support.brokers.rocketmq import RocketMQ
+from support.clients.storm import FLOW_CONTROL, SYSTEM_BUSY, Second
 from support.incident import CLIENTS, GROUP, PER_TOPIC, RETRIES, WEAK, Incident, Phase, QuietSecond, default_rules, percentile
 from support.java import JavaMissingError, MavenUnreachableError
-from support.storm import FLOW_CONTROL, SYSTEM_BUSY, Second
 
 CALM_S: Final = 5
 STORM_S: Final = 10

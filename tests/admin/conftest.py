@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.admin_client import Control, control, folder_in_memory
+from support.admin.admin_client import Control, control, folder_in_memory
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from admin.auth import (
     first_token,
     new_token,
 )
-from support.admin_client import Control, control
+from support.admin.admin_client import Control, control
 
 GOOD = "a-good-token-of-some-length"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.admin_client import Control, control
+from support.admin.admin_client import Control, control
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
-from support.admin_client import Control, control
+from support.admin.admin_client import Control, control
 
 SECOND = 10**9
 RULE = "/v1/rules/topics"

@@ -20,8 +20,8 @@ from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride
 from admin.store import Store
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleSet
-from support.admin_client import RULES, Clock
-from support.faulty_files import Crash, FaultyFiles, PowerCut
+from support.admin.admin_client import RULES, Clock
+from support.admin.faulty_files import Crash, FaultyFiles, PowerCut
 
 WHO = Author("tester")
 
@@ -218,7 +218,7 @@ async def test_a_change_that_could_not_be_taken_back_is_not_taken_for_one_later(
 
 
 def test_sigkill_at_random_moments_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
-    script = Path(__file__).parent.parent / "support" / "killed_store.py"
+    script = Path(__file__).parent.parent / "support" / "admin" / "killed_store.py"
     paths = os.pathsep.join(str(path) for path in (script.parents[2], script.parents[1]))
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "state"), "20"],

@@ -8,7 +8,7 @@ from typing import Any
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
-from support.admin_client import Control, control
+from support.admin.admin_client import Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"
 

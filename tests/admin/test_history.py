@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.admin_client import RULES, Control
+from support.admin.admin_client import RULES, Control
 
 ORDERS = "/v1/limits/rocketmq/orders"
 

@@ -9,7 +9,7 @@ import pytest
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
-from support.admin_client import control
+from support.admin.admin_client import control
 
 RULES = (
     Rule("few", Match(topic="orders"), limit=Limit(concurrent=5), algorithm="concurrency"),

@@ -10,7 +10,7 @@ import trio
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import amqp_topic, rocketmq_topic
-from support.admin_client import Control, control
+from support.admin.admin_client import Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"
 

@@ -9,9 +9,9 @@ import pytest
 
 from admin.app import serve
 from admin.store import Store
-from support.admin_client import RULES, Control, control
+from support.admin.admin_client import RULES, Control, control
+from support.admin.fake_gateway import FakeGateway
 from support.expositions import families as read_families
-from support.fake_gateway import FakeGateway
 
 
 async def test_livez_says_how_long_a_turn_takes(api: Control) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from admin.snapshots import KEEP
 from limiter.topics import rocketmq_topic
-from support.admin_client import Control, control
+from support.admin.admin_client import Control, control
 
 
 def snapshot(**rates: int) -> dict[str, object]:

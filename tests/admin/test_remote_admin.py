@@ -14,7 +14,7 @@ from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import amqp_topic, rocketmq_topic
-from support.admin_client import Control
+from support.admin.admin_client import Control
 
 WHO = ("10.0.0.7", "", "17/3")  # client, access key, request
 ORDERS = rocketmq_topic(b"orders")

@@ -7,7 +7,7 @@ from pathlib import Path
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
-from support.admin_client import RULES, Control, control
+from support.admin.admin_client import RULES, Control, control
 
 RULE = "/v1/rules/rocketmq-topics"
 

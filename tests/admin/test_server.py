@@ -15,7 +15,7 @@ from admin.exchange import Deadlines
 from admin.http import Head, RefusedError
 from admin.routing import Answer
 from admin.server import ReceiveBody, Server
-from support.admin_client import Control, control, everything, request
+from support.admin.admin_client import Control, control, everything, request
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -17,7 +17,7 @@ from admin.store import MAX_KEYS, Store
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleError
 from limiter.topics import amqp_topic, rocketmq_topic
-from support.admin_client import RULES, Clock
+from support.admin.admin_client import RULES, Clock
 
 WHO = Author("tester", "admin", "127.0.0.1", "r1")
 KEY = "limits/rocketmq/orders"

@@ -9,7 +9,7 @@ import trio.testing
 from admin.endpoints import traffic
 from admin.paging import matches
 from admin.routing import Request
-from support.admin_client import Control
+from support.admin.admin_client import Control
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.fills import MIN_FILL, bytes_of, messages_of
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from support.algorithms import NO_RATES, RATES
-from support.bucket_moves import Moves, limits_of, play, steps
+from support.models.algorithms import NO_RATES, RATES
+from support.models.bucket_moves import Moves, limits_of, play, steps
 
 every_algorithm = pytest.mark.parametrize("name", sorted(ALGORITHMS))
 

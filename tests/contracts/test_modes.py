@@ -16,10 +16,11 @@ from limiter.judge import Judge, LimitState
 from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.rules.rule import ACTIONS
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import amqp, rocketmq
-from support.asking import SECOND, ask, key_of
-from support.stored_messages import found, pull, stored
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.models.asking import SECOND, ask, key_of
+from support.rocketmq import frames as rocketmq
+from support.rocketmq.stored_messages import found, pull, stored
+from support.wires.wires import Wires
 
 FLOOD = 12  # messages at once, of which the limits below let one or two pass
 ONE = Rate(1)

@@ -27,15 +27,16 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.limits import NEVER
-from support import amqp, rocketmq
+from support.amqp import frames as amqp
 from support.builds import build_of
-from support.conversations import SECOND, Talk, bytewise, randomly, rule
-from support.wires import Wires
+from support.rocketmq import frames as rocketmq
+from support.wires.conversations import SECOND, Talk, bytewise, randomly, rule
+from support.wires.wires import Wires
 
 TOYS: tuple[str, ...] = ()
 if build_of("gateway.pipeline.conversation")[0] != "compiled":
-    from support import toy_protocol
-    from support.toy_protocol import TOY
+    from support.wires import toy_protocol
+    from support.wires.toy_protocol import TOY
 
     TOYS = (TOY.name,)
 

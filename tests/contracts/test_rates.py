@@ -1,5 +1,5 @@
 """The six properties of rates (docs/design/limiter.md 2), over every algorithm whose limit is a rate, each by its own bound
-(`support.algorithms`).
+(`support.models.algorithms`).
 
 `pacing` has no burst, `warm_up` admits less when cold. What all algorithms promise: `test_algorithms.py`.
 """
@@ -16,9 +16,9 @@ from limiter.algorithms import ALGORITHMS, RATE_ALGORITHMS
 from limiter.algorithms.fills import UNIT, messages_of
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from limiter.rules.rule import Rule
-from support.algorithms import RATES, tokens
-from support.asking import ask, judge_of, key_of
-from support.bucket_moves import BEGIN, Moves, limits_of, play, steps
+from support.models.algorithms import RATES, tokens
+from support.models.asking import ask, judge_of, key_of
+from support.models.bucket_moves import BEGIN, Moves, limits_of, play, steps
 
 every_rate = pytest.mark.parametrize("name", sorted(RATES))
 

@@ -14,7 +14,7 @@ from admin.auth import Role
 from admin.endpoints import ROUTES
 from admin.openapi import document, encoded
 from admin.routing import Route, Router
-from support.admin_client import Control, Reply, control, folder_in_memory
+from support.admin.admin_client import Control, Reply, control, folder_in_memory
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 EXAMPLES = {

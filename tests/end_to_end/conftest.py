@@ -14,10 +14,10 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
-from support.clients import Program, RocketMQClient
+from support.clients.probes import Probe
+from support.clients.programs import Program, RocketMQClient
 from support.gateways import Gateway, StartGateway
 from support.java import MavenUnreachableError
-from support.probes import Probe
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
 
 @pytest.fixture(scope="session")
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Probe]]:
-    """A function from the name of an AMQP library (`support.probes.LIBRARIES`) to its probe; each is started once."""
+    """A function from the name of an AMQP library (`support.clients.probes.LIBRARIES`) to its probe; each is started once."""
     started: dict[str, Probe] = {}
     with ExitStack() as running:
 

@@ -7,9 +7,9 @@ import time
 import pika
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient, go_publish, java_publish, pika_publish
-from support.queues import Queue
-from support.splice import Splice
+from support.brokers.splice import Splice
+from support.clients.programs import RocketMQClient, go_publish, java_publish, pika_publish
 
 
 @pytest.mark.rabbitmq

@@ -15,12 +15,12 @@ import pika
 import pytest
 from pamqp import commands
 
-from support import amqp
+from support.amqp import frames as amqp
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.raw_amqp import RawClient, opening
 from support.gateways import Gateway, amqp_listener
 from support.processes import wait_until
-from support.queues import Queue
-from support.raw_amqp import RawClient, opening
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import CLIENTS
+from support.clients.programs import CLIENTS
 from support.environments import environment
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import Process, wait_until

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.probes import LIBRARIES, Probe, Report
 from support.gateways import Gateway, amqp_listener
-from support.probes import LIBRARIES, Probe, Report
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.probes import LIBRARIES, asked_at_once
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.probes import LIBRARIES, asked_at_once
 from support.processes import wait_until
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 import pika
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.probes import LIBRARIES, Probe
 from support.gateways import Gateway, amqp_listener
-from support.probes import LIBRARIES, Probe
 from support.processes import wait_until
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

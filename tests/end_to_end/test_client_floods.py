@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import go_publish, java_publish
+from support.clients.probes import Probe
+from support.clients.programs import go_publish, java_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.probes import Probe
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pika
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.probes import LIBRARIES, asked_at_once
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.probes import LIBRARIES, asked_at_once
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from limiter.units import parse_byte_rate, parse_rate
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import go_publish
+from support.clients.programs import go_publish
 from support.gateways import Answer, Gateway, StartGateway, amqp_listener, limit_path
+from support.models.rates import passed_between
 from support.processes import LOOPBACK, free_ports, wait_until
-from support.queues import Queue
-from support.rates import passed_between
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -8,10 +8,10 @@ import pika
 import pika.exceptions
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import wait_until
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

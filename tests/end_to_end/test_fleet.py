@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import go_publish
+from support.brokers.redis_server import RedisServer
+from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
+from support.models.rates import bounds
 from support.processes import wait_until
-from support.queues import Queue
-from support.rates import bounds
-from support.redis_server import RedisServer
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -11,16 +11,16 @@ from contextlib import contextmanager, suppress
 import pytest
 from pamqp import commands
 
-from support import amqp
+from support.amqp import frames as amqp
+from support.brokers.name_servers import read_frame
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
-from support.clients import go_publish
+from support.brokers.splice import Splice
+from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.name_servers import read_frame
 from support.processes import LOOPBACK, free_ports
-from support.queues import Queue
-from support.rocketmq import read_response, send
-from support.splice import Splice
+from support.rocketmq.frames import read_response, send
 
 AT_MOST = 8
 RULE: dict[str, object] = {"name": "few", "per": "topic", "limit": {"concurrent": AT_MOST}, "algorithm": "concurrency"}

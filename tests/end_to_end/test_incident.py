@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
+from support.clients.storm import FLOW_CONTROL, SYSTEM_BUSY
 from support.gateways import Gateway, limit_path
 from support.incident import CLIENTS, GROUP, QUEUE_WAIT_MS, QUIET, RETRIES, WEAK, Incident, Phase, default_rules
 from support.java import MavenUnreachableError
-from support.storm import FLOW_CONTROL, SYSTEM_BUSY
 
 pytestmark = pytest.mark.rocketmq
 

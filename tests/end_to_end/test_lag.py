@@ -19,7 +19,7 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK
-from support.rocketmq import encode_request, read_response, send
+from support.rocketmq.frames import encode_request, read_response, send
 
 FASTEST, SLOWEST, TARGET, SPEED = 1000, 20, 400, 200
 SETTLE_S = 15.0  # and 5 more while it is measured: 20 in all

@@ -19,9 +19,9 @@ from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.base import Algorithm
 from limiter.algorithms.pacing import TOLERANCE_NS
 from limiter.limits import Limit, Rate
-from support.asking import SECOND, Rule, ask, judge_of, key_of
 from support.java import MavenUnreachableError
-from support.other_limiters import Case, put_to
+from support.models.asking import SECOND, Rule, ask, judge_of, key_of
+from support.models.other_limiters import Case, put_to
 
 pytestmark = pytest.mark.rocketmq  # runs with what needs Java and Maven Central
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import go_publish
+from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.idle_connections import AMQP, ROCKETMQ, Dialogue, IdleConnections, allow_open_files
 from support.processes import wait_until
-from support.queues import Queue
+from support.wires.idle_connections import AMQP, ROCKETMQ, Dialogue, IdleConnections, allow_open_files
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from support.brokers.name_servers import Asker, NameServer, Server, port_range, through
 from support.gateways import Gateway
-from support.name_servers import Asker, NameServer, Server, port_range, through
 from support.processes import LOOPBACK, wait_until
 
 RULES: list[dict[str, object]] = [

@@ -11,11 +11,11 @@ from typing import Any
 import pika
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import go_publish
+from support.clients.programs import go_publish
 from support.gateways import Gateway, amqp_listener
 from support.processes import wait_until
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -11,11 +11,11 @@ import pika
 import pika.exceptions
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.clients import Publishing, go_publish, java_publish, pika_publish
+from support.clients.programs import Publishing, go_publish, java_publish, pika_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.queues import Queue
-from support.rates import bounds, let_through
+from support.models.rates import bounds, let_through
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -11,9 +11,9 @@ import pika
 import pika.exceptions
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, amqp_listener, limit_path
-from support.queues import Queue
 
 pytestmark = pytest.mark.rabbitmq
 

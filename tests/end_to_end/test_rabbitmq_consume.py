@@ -9,10 +9,10 @@ import time
 import pika
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.queues import Queue
-from support.rates import bounds
+from support.models.rates import bounds
 
 pytestmark = pytest.mark.rabbitmq
 

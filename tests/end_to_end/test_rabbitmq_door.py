@@ -18,11 +18,11 @@ from pamqp import commands
 
 from gateway.transport import proxy_protocol
 from gateway.transport.proxy_protocol import Ends
-from support import amqp
+from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.splice import Splice
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, Process, accepts, free_ports, wait_until
-from support.splice import Splice
 
 pytestmark = pytest.mark.rabbitmq
 

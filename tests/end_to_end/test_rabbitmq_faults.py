@@ -12,7 +12,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from support import amqp
+from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until

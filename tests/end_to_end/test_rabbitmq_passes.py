@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pamqp import commands
 
-from support import amqp
+from support.amqp import frames as amqp
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.raw_amqp import RawClient, opening, play
+from support.clients.raw_scripts import EXCLUSIVE, OPEN, SCRIPTS, SELECT, declare, publish
 from support.gateways import Gateway, amqp_listener
-from support.queues import Queue
-from support.raw_amqp import RawClient, opening, play
-from support.raw_scripts import EXCLUSIVE, OPEN, SCRIPTS, SELECT, declare, publish
 
 pytestmark = pytest.mark.rabbitmq
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
-from support.rates import bounds, let_through
+from support.models.rates import bounds, let_through
 
 pytestmark = pytest.mark.rocketmq
 

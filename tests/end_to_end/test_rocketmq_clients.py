@@ -1,7 +1,7 @@
 """RocketMQ's client libraries against every action: what the application sees when a limit bites, and what that costs on the wire.
 
-What they are expected to see is the table in `support/rocketmq_situations.py`. All libraries are asked at the same time, each its own rows
-one after the other: waiting is most of it.
+What they are expected to see is the table in `support/clients/rocketmq_situations.py`. All libraries are asked at the same time, each its
+own rows one after the other: waiting is most of it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
+from support.clients.rocketmq_probes import LIBRARIES, Consumed, Failure, RocketmqProbe, Sent, word
+from support.clients.rocketmq_situations import CUT_OFF, FREE_SENDS, OK, REFUSED, SITUATIONS, TEN_A_SECOND, End
 from support.gateways import Gateway
 from support.java import MavenUnreachableError
+from support.models.rates import bounds
 from support.processes import wait_until
-from support.rates import bounds
-from support.rocketmq_probes import LIBRARIES, Consumed, Failure, RocketmqProbe, Sent, word
-from support.rocketmq_situations import CUT_OFF, FREE_SENDS, OK, REFUSED, SITUATIONS, TEN_A_SECOND, End
 
 pytestmark = pytest.mark.rocketmq
 

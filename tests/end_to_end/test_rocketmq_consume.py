@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
 from support.processes import LOOPBACK
-from support.rocketmq import encode_request, read_response
+from support.rocketmq.frames import encode_request, read_response
 
 pytestmark = pytest.mark.rocketmq
 

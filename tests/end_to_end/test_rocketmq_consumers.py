@@ -15,10 +15,10 @@ from functools import partial
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
+from support.brokers.rocketmq_store import store
+from support.clients.rocketmq_probes import LIBRARIES, Consumed, RocketmqProbe, word
 from support.gateways import Gateway
 from support.java import MavenUnreachableError
-from support.rocketmq_probes import LIBRARIES, Consumed, RocketmqProbe, word
-from support.rocketmq_store import store
 
 pytestmark = pytest.mark.rocketmq
 

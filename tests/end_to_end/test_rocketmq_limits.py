@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.brokers.rocketmq import ADVERTISED, VERSION, RocketMQ
-from support.clients import CLIENTS, Program
+from support.clients.programs import CLIENTS, Program
 from support.gateways import Gateway, limit_path
 from support.java import compiled, java
 from support.processes import LOOPBACK

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers.name_servers import Asker, port_range
 from support.brokers.rocketmq import VERSION, RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
+from support.clients.rocketmq_probes import RocketmqProbe
 from support.gateways import Gateway
 from support.java import MavenUnreachableError, jars, java
-from support.name_servers import Asker, port_range
 from support.processes import LOOPBACK, free_ports, wait_until
-from support.rocketmq_probes import RocketmqProbe
 
 pytestmark = pytest.mark.rocketmq
 

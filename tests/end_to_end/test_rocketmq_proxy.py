@@ -13,10 +13,10 @@ import pytest
 from gateway.transport import proxy_protocol
 from gateway.transport.proxy_protocol import Ends
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
 from support.processes import LOOPBACK, wait_until
-from support.rocketmq import encode_request, heartbeat
+from support.rocketmq.frames import encode_request, heartbeat
 
 pytestmark = pytest.mark.rocketmq
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 
 import pytest
 
-from support.bad_rocketmq import BAD
+from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway
-from support.name_servers import read_frame
 from support.processes import LOOPBACK
-from support.rocketmq import encode_request, frame, read_response, send
+from support.rocketmq.bad_bytes import BAD
+from support.rocketmq.frames import encode_request, frame, read_response, send
 
 pytestmark = pytest.mark.rocketmq
 

@@ -26,10 +26,10 @@ import pytest
 
 from suites.rocketmq_cases import BINARY, CLIENTS, PLAIN, SIGNED, STYLES, cases
 from suites.rocketmq_suite import ACCESS_CONTROL, BROKER, JAR_SETS, Ended, Way, differences, ended, problems
+from support.brokers.name_servers import port_range
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway
 from support.java import MavenUnreachableError, jars
-from support.name_servers import port_range
 from support.processes import LOOPBACK
 from support.tls import Authority
 

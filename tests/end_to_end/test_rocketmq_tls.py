@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
 from support.processes import wait_until
-from support.rocketmq import heartbeat
+from support.rocketmq.frames import heartbeat
 from support.tls import Authority
 
 pytestmark = pytest.mark.rocketmq

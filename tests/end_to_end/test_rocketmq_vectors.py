@@ -1,4 +1,5 @@
-"""RocketMQ's own decoders against ours, in several versions of RocketMQ (`support/remoting.py`). Needs no broker, only the jars."""
+"""RocketMQ's own decoders against ours, in several versions of RocketMQ (`support/rocketmq/remoting.py`). Needs no broker, only the
+jars."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import pytest
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
-from support.hostile_headers import Hostile
 from support.java import MavenUnreachableError
-from support.remoting import JARS, disagreement, frames_file, headers_file, read_frames, read_headers, write_frames
-from support.rocketmq import frame
+from support.rocketmq.frames import frame
+from support.rocketmq.hostile_headers import Hostile
+from support.rocketmq.remoting import JARS, disagreement, frames_file, headers_file, read_frames, read_headers, write_frames
 
 pytestmark = pytest.mark.rocketmq
 

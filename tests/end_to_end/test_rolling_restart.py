@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
 from support.processes import LOOPBACK, wait_until
-from support.rocketmq import heartbeat, response
+from support.rocketmq.frames import heartbeat, response
 from support.supervision import Supervisor
 
 RESTARTS = 3

@@ -16,11 +16,11 @@ import pika
 import pika.exceptions
 import pytest
 
+from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
+from support.models.rates import let_through
 from support.processes import wait_until
-from support.queues import Queue
-from support.rates import let_through
 
 pytestmark = pytest.mark.rabbitmq
 logging.getLogger("pika").setLevel(logging.ERROR)  # it writes a line for every nack

@@ -15,9 +15,9 @@ from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
-from support import rocketmq
-from support.conversations import Ports, Talk, rule
-from support.slow_headers import Read, read_header
+from support.rocketmq import frames as rocketmq
+from support.rocketmq.slow_headers import Read, read_header
+from support.wires.conversations import Ports, Talk, rule
 
 SECOND = 1_000_000_000
 ACTIONS = ("reject", "delay", "drop", "block", "close")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
-from support.conversations import Talk, bytewise, randomly
+from support.wires.conversations import Talk, bytewise, randomly
 
 LARGEST_HELD = 1 << 20  # bytes; Talk's budget
 AMPLIFIED = 100  # held memory above this many times the input is a security bug (Envoy's rule; `docs/design/reliability.md` 4)

@@ -27,8 +27,8 @@ def recorded() -> list[tuple[str, bytes]]:
 
 def rocketmq_seeds() -> Iterator[tuple[str, bytes]]:
     """From the frames that RemotingCommand wrote, and from headers spelled in every way we could think of."""
-    from support import rocketmq
-    from support.remoting import frames_file, headers_file
+    from support.rocketmq import frames as rocketmq
+    from support.rocketmq.remoting import frames_file, headers_file
 
     lines = [json.loads(line) for line in gzip.decompress(frames_file("5.3.3").read_bytes()).decode().splitlines()]
     spoken = {
@@ -69,7 +69,8 @@ def rocketmq_seeds() -> Iterator[tuple[str, bytes]]:
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
-    from support import amqp, rocketmq
+    from support.amqp import frames as amqp
+    from support.rocketmq import frames as rocketmq
 
     session = recorded()
     client = b"".join(data for who, data in session if who == "client")

@@ -20,8 +20,8 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.transport import proxy_protocol
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
-from support import amqp
-from support.conversations import Talk, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import Talk, rule
 
 SECOND = 1_000_000_000
 CLIENT_SAID = amqp.greeting(channels=(1, 2), confirms=(1,), frame_max=8192, heartbeat=0)

@@ -24,8 +24,8 @@ from gateway.settings.types import Listener
 from gateway.settings.types import RemoteAdmin as RemoteAdminSettings
 from gateway.telemetry.collector import remote_admin_samples
 from gateway.telemetry.ports import Gateway
-from support import rocketmq
-from support.wires import Wires
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 VIEWED = b'{"topicRateLimitList":[]}'
 

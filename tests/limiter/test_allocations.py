@@ -11,7 +11,7 @@ from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
-from support.asking import SECOND, key_of
+from support.models.asking import SECOND, key_of
 
 BATCH = 1000
 COMPILED = build().kind == "compiled"

@@ -16,8 +16,8 @@ from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limit_state import LimitState
 from limiter.request import Request, UnjudgedError
-from support.asking import SECOND, Limit, Rate, Rule, RuleSet, ask, judge_of, key_of
 from support.builds import build_of
+from support.models.asking import SECOND, Limit, Rate, Rule, RuleSet, ask, judge_of, key_of
 
 MS = 1_000_000
 BEGIN = 5 * SECOND

@@ -15,8 +15,8 @@ from limiter.limits import NEVER
 from limiter.request import Request
 from limiter.rules.rule_set import Override
 from limiter.topics import rocketmq_topic
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders, per_topic
-from support.limiter_model import ModelJudge, ModelLevel
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders, per_topic
+from support.models.limiter_model import ModelJudge, ModelLevel
 
 BEGIN = 5 * SECOND
 

@@ -10,8 +10,8 @@ from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.request import Request
 from limiter.reservation import Reservation
-from support import asking
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
+from support.models import asking
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND
 

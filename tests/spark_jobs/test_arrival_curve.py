@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.arrival_curve import RATE_RATIO, burst, curve, grid
 from spark_jobs.replay import refused
-from support import quota_oracle
+from support.models import quota_oracle
 
 SERIES = st.dictionaries(st.integers(0, 200), st.integers(1, 10_000), min_size=1, max_size=30)
 

@@ -13,8 +13,8 @@ import pytest
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.commands import compute
 from spark_jobs.state import State
-from support import quota_oracle
 from support.access_logs import SyntheticLog, bursts, sparse, steady
+from support.models import quota_oracle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import quota_oracle
+from support.models import quota_oracle
 
 
 @given(st.integers(1, 10**6))

@@ -23,8 +23,8 @@ from spark_jobs.quota_rules import QUOTA_RULES, SIMPLE_RULE
 from spark_jobs.quota_rules.formula import DAYS_FOR_HOUR_OF_WEEK, formula
 from spark_jobs.quota_rules.yesterday_max import yesterday_max
 from spark_jobs.schemas import DAILY_STATE
-from support import quota_oracle
 from support.access_logs import day_start
+from support.models import quota_oracle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.replay import refused
-from support import quota_oracle
+from support.models import quota_oracle
 
 
 @given(st.dictionaries(st.integers(0, 100), st.integers(1, 500), max_size=30), st.integers(0, 300), st.integers(0, 900))

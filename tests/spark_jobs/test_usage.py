@@ -15,8 +15,8 @@ from spark_jobs.arrival_curve import RATE_RATIO
 from spark_jobs.daily_state import daily_state
 from spark_jobs.sequence import once
 from spark_jobs.usage import per_second, ticks, with_ticks
-from support import quota_oracle
 from support.access_logs import day_start, heartbeat_line, usage_line
+from support.models import quota_oracle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

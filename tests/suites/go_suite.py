@@ -13,7 +13,7 @@ from pathlib import Path
 
 from suites.outcomes import FAILED, PASSED, SKIPPED, Outcome, Outcomes, SuiteError
 from suites.sides import Side
-from support.clients import GO_MISSING
+from support.clients.programs import GO_MISSING
 from support.environments import ROOT, SOURCES
 
 ENDINGS = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from suites.rocketmq_cases import BINARY, CASES, SIGNED
-from support.clients import CLIENTS as SOURCES
-from support.clients import Program
+from support.clients.programs import CLIENTS as SOURCES
+from support.clients.programs import Program
 from support.java import compiled, java
 
 JAR_SETS: Final = {"5.3.3": "rocketmq-5.3.3", "4.9.8": "rocketmq-client-4.9.8"}

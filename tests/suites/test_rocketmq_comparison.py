@@ -6,7 +6,7 @@ from pathlib import Path
 
 from suites.rocketmq_cases import CASES, CLIENTS, LEFT_OUT, STYLES, cases, left_out
 from suites.rocketmq_suite import Ended, differences, ended, problems
-from support.clients import CLIENTS as SOURCES
+from support.clients.programs import CLIENTS as SOURCES
 
 OK = Ended("ok", {"stored": 20, "codes": {"0": 20}})
 

@@ -19,10 +19,10 @@ from typing import Final
 import yaml
 
 from support.brokers.rocketmq import RocketMQ
-from support.clients import RocketMQClient
+from support.clients.programs import RocketMQClient
+from support.clients.storm import Second, Storm, original
 from support.java import ROOT
 from support.processes import wait_until
-from support.storm import Second, Storm, original
 
 QUEUE_WAIT_MS: Final = 100
 WEAK: Final[dict[str, object]] = {

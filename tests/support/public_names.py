@@ -34,7 +34,7 @@ from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic
-from support.wires import Wires
+from support.wires.wires import Wires
 
 ROOT: Final = Path(__file__).parents[2]
 PUBLISHED: Final = ROOT / "tests" / "contracts" / "data" / "published-names.json"

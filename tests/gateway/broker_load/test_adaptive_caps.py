@@ -23,7 +23,7 @@ from gateway.standalone import Standalone
 from limiter.limits import Adapt
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
-from support.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
+from support.models.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND
 REASONS = (*PROTOCOLS["amqp"].adapt_reasons, *PROTOCOLS["rocketmq"].adapt_reasons)

@@ -10,7 +10,7 @@ from pamqp import commands
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.source import Backlog, BacklogError
 from limiter.limits import Lag, Rate
-from support.queue_broker import Broker, Said, declared
+from support.brokers.queue_broker import Broker, Said, declared
 
 LAG = Lag(100, Rate(1), queue="jobs")
 

@@ -15,7 +15,7 @@ from limiter.request import Request
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
-from support.queue_broker import Broker, declared
+from support.brokers.queue_broker import Broker, declared
 
 NOW = 5 * SECOND
 RULE = Rule(

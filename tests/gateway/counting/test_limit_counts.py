@@ -10,8 +10,9 @@ from pamqp import commands
 from limiter.limit_state import LimitState
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp, rocketmq
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 FIVE = Limit(messages=Rate(5, 60_000_000_000), messages_burst=5)
 

@@ -9,8 +9,8 @@ from limiter.bypass import BypassBound
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
-from support.rocketmq import send, split_frames
-from support.wires import Decide, Wires
+from support.rocketmq.frames import send, split_frames
+from support.wires.wires import Decide, Wires
 
 SECOND = 1_000_000_000
 

@@ -13,8 +13,8 @@ import trio
 
 from gateway.event_loop import event_loop
 from gateway.event_loop.event_loop import MAX_SLEEP_S, EventLoop, descriptor_of_trio
-from support import rocketmq
-from support.wires import Wires
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 SOON_S = 2.0  # far less than what a sleep that nothing ends would take
 LONG_S = 30.0

@@ -11,8 +11,9 @@ from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session import description
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp, rocketmq
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 MARK = 250_000
 BODY = b"x" * 4000

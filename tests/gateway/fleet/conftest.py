@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.redis_server import RedisServer
+from support.brokers.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
-from support.asking import ask, key_of
+from support.brokers.redis_server import RedisServer
 from support.expositions import families
-from support.fleets import MS, START, FleetWorld, fleet_settings
-from support.redis_server import RedisServer
+from support.models.asking import ask, key_of
+from support.models.fleets import MS, START, FleetWorld, fleet_settings
 
 NAMES = count()
 World = Callable[..., FleetWorld]

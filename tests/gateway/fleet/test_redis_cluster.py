@@ -14,9 +14,9 @@ from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_owner import Ask, RedisOwner, Slice
 from gateway.fleet.script import key_of, rates_of
 from limiter.limits import Limit, Rate
-from support.fleets import fleet_settings
+from support.brokers.redis_server import RedisServer
+from support.models.fleets import fleet_settings
 from support.processes import LOOPBACK, free_ports, wait_until
-from support.redis_server import RedisServer
 
 HUNDRED = rates_of(Limit(messages=Rate(100)))
 TOPICS = [f"t{n}" for n in range(40)]

@@ -16,9 +16,9 @@ from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner, Slice
 from gateway.fleet.script import key_of, rates_of
 from gateway.settings.types import FleetRedis, RedisTls
 from limiter.limits import Limit, Rate
-from support.fleets import MS, fleet_settings
+from support.brokers.redis_server import RedisServer
+from support.models.fleets import MS, fleet_settings
 from support.processes import LOOPBACK, free_ports
-from support.redis_server import RedisServer
 
 NOW_US = 1_795_000_000_000_000
 HUNDRED = rates_of(Limit(messages=Rate(100)))

@@ -13,7 +13,7 @@ from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_o
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limits import SECOND, Limit, Rate
-from support.redis_server import RedisServer
+from support.brokers.redis_server import RedisServer
 
 START = 1_795_000_000_000_000  # microseconds since 1970: as large as Redis' own
 HOUR = 3_600_000_000

@@ -40,7 +40,7 @@ from gateway.transport.proxy_protocol import Ends
 from limiter.request import Request
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
-from support.admin_client import Clock
+from support.admin.admin_client import Clock
 from support.tls import Authority
 
 ORDERS = "limits/rocketmq/orders"

@@ -24,7 +24,7 @@ from gateway.settings import load
 from gateway.settings.addresses import Address
 from gateway.settings.types import ListenerTls
 from gateway.systemd import Inheritance
-from support.name_servers import port_range
+from support.brokers.name_servers import port_range
 from support.processes import LOOPBACK
 from support.tls import NAME, Authority
 

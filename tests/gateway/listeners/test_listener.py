@@ -29,9 +29,9 @@ from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import client_hop, upstream_hop
-from support import amqp
-from support.bad_rocketmq import OTHER_PROTOCOLS
-from support.rocketmq import heartbeat
+from support.amqp import frames as amqp
+from support.rocketmq.bad_bytes import OTHER_PROTOCOLS
+from support.rocketmq.frames import heartbeat
 from support.tls import Authority
 
 LOOPBACK = "127.0.0.1"

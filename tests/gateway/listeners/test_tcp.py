@@ -15,7 +15,7 @@ from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.tcp import set_up
 from gateway.listeners.upstream import Upstream
 from gateway.session.listener_config import ListenerConfig
-from support import amqp
+from support.amqp import frames as amqp
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import pamqp.commands as amqp
 
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp as frames
-from support import rocketmq
-from support.wires import Wires
+from support.amqp import frames
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 CAPABILITIES = {"connection.blocked": True}
 

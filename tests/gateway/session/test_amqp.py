@@ -16,7 +16,7 @@ from gateway.session import description
 from gateway.session.ending import send_close
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support.wires import Wires
+from support.wires.wires import Wires
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

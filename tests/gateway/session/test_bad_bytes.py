@@ -9,9 +9,9 @@ import pytest
 from pamqp import commands
 
 from gateway.session.states import DRAINING
-from support import amqp
-from support.bad_amqp import BAD, OPENED
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.amqp.bad_bytes import BAD, OPENED
+from support.wires.wires import Wires
 
 GOOD = amqp.publish(2, "bills", b"good")
 

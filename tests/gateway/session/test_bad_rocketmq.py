@@ -9,10 +9,10 @@ import pytest
 
 from gateway.protocols import PROTOCOLS as REGISTERED
 from gateway.session.listener_config import ListenerConfig
-from support.bad_rocketmq import BAD, OF_SENDS
-from support.conversations import MAX_FRAME, Ports
-from support.rocketmq import encode_request, heartbeat, response, send
-from support.wires import Wires
+from support.rocketmq.bad_bytes import BAD, OF_SENDS
+from support.rocketmq.frames import encode_request, heartbeat, response, send
+from support.wires.conversations import MAX_FRAME, Ports
+from support.wires.wires import Wires
 
 PROTOCOLS = ("rocketmq", "rocketmq-nameserver")
 ROUTE = encode_request(105, {"topic": "orders"}, opaque=5)

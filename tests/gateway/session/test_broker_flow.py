@@ -15,9 +15,9 @@ from gateway.session.broker_flow import BrokerFlow
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.amqp_link import Link
-from support.wires import Decide, Wires
+from support.amqp import frames as amqp
+from support.amqp.link import Link
+from support.wires.wires import Decide, Wires
 
 BLOCKED = amqp.method(0, commands.Connection.Blocked("low on memory"))
 UNBLOCKED = amqp.method(0, commands.Connection.Unblocked())

@@ -16,9 +16,9 @@ from gateway.clock import now_ns
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from limiter.rules.rule import Rule
-from support import amqp
-from support.conversations import rule
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.wires.conversations import rule
+from support.wires.wires import Wires
 
 BODY = b"\x01\x00\x01\x00\x00\x00\x04\xce" * 3  # looks like frames: whoever loses its place in the stream takes it for some
 FIRST = amqp.publish(1, "orders", b"first")

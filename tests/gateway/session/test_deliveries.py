@@ -19,8 +19,8 @@ from gateway.transport.channel_states import FIN_SENT
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import amqp
-from support.wires import Decide, Wires
+from support.amqp import frames as amqp
+from support.wires.wires import Decide, Wires
 
 QUEUE = "%2F/amq.default/jobs"
 

@@ -22,9 +22,9 @@ from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.amqp_link import Link
-from support.wires import Decide, Wires
+from support.amqp import frames as amqp
+from support.amqp.link import Link
+from support.wires.wires import Decide, Wires
 
 LOST = "CONNECTION_FORCED - the broker behind this gateway closed the connection"
 CLOSE = commands.Connection.Close

@@ -28,9 +28,9 @@ from gateway.transport.channel import Channel
 from gateway.transport.channel_states import READ_EOF
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.rocketmq import heartbeat, send
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.rocketmq.frames import heartbeat, send
+from support.wires.wires import Wires
 
 S = 1_000_000_000
 

@@ -17,10 +17,20 @@ from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import stored_messages
-from support.conversations import Ports, rule
-from support.rocketmq import Value, encode_request, frame, heartbeat, json_header, read_response, response, send, split_frames
-from support.wires import Wires
+from support.rocketmq import stored_messages
+from support.rocketmq.frames import (
+    Value,
+    encode_request,
+    frame,
+    heartbeat,
+    json_header,
+    read_response,
+    response,
+    send,
+    split_frames,
+)
+from support.wires.conversations import Ports, rule
+from support.wires.wires import Wires
 
 S = 1_000_000_000
 TICK_S = 0.25

@@ -9,9 +9,9 @@ from pamqp import commands
 
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import amqp
-from support.amqp_link import Link
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.amqp.link import Link
+from support.wires.wires import Wires
 
 BEAT = amqp.HEARTBEAT
 AGREED = 4  # seconds; beats every 2

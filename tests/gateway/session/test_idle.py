@@ -11,9 +11,10 @@ from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session.listener_config import ListenerConfig
 from limiter.limits import Limit
 from limiter.rules.rule_set import Rule
-from support import amqp, rocketmq
-from support.amqp_link import Link
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.amqp.link import Link
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 S = 1_000_000_000
 

@@ -15,9 +15,9 @@ from limiter.limit_state import LimitState
 from limiter.limits import Limit
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
-from support import amqp as frames
-from support.rocketmq import read_response, response, send, split_frames
-from support.wires import Decide, Wires
+from support.amqp import frames
+from support.rocketmq.frames import read_response, response, send, split_frames
+from support.wires.wires import Decide, Wires
 
 MS = 1_000_000
 

@@ -9,8 +9,9 @@ import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import amqp, rocketmq
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.rocketmq import frames as rocketmq
+from support.wires.wires import Wires
 
 FIVE = Limit(messages=Rate(5, 60_000_000_000), messages_burst=5)
 PER_CONNECTION = Rule("each", per="connection", limit=FIVE, open_for_ns=0, fallback="drop")

@@ -12,9 +12,9 @@ from gateway.session import description
 from limiter.limits import NEVER, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support.rocketmq import heartbeat, read_response, response, send
-from support.stored_messages import found, nothing_found, pull, stored
-from support.wires import Decide, Wires
+from support.rocketmq.frames import heartbeat, read_response, response, send
+from support.rocketmq.stored_messages import found, nothing_found, pull, stored
+from support.wires.wires import Decide, Wires
 
 FATES = ("received", "forwarded", "refused", "dropped", "abandoned", "waiting")
 

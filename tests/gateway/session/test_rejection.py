@@ -11,9 +11,9 @@ from pamqp import commands
 from gateway.admission import UNKNOWN_USER, Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.states import DRAINING
-from support import amqp
-from support.rocketmq import heartbeat, send
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.rocketmq.frames import heartbeat, send
+from support.wires.wires import Wires
 
 S = 1_000_000_000
 START = amqp.broker_start()

@@ -16,10 +16,10 @@ from gateway.protocols.rocketmq.broker_stream import MAX_HEAD_BYTES
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT
-from support.conversations import randomly, rule
-from support.rocketmq import encode_request, frame, heartbeat, json_header, response, send, split_frames
-from support.rocketmq_talks import check_broker, check_client, said_by_broker, said_by_client
-from support.wires import Wires
+from support.rocketmq.frames import encode_request, frame, heartbeat, json_header, response, send, split_frames
+from support.rocketmq.talks import check_broker, check_client, said_by_broker, said_by_client
+from support.wires.conversations import randomly, rule
+from support.wires.wires import Wires
 
 MIB = 1 << 20
 LARGEST = 16 * MIB

@@ -17,8 +17,8 @@ from gateway.session.session import Session
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
-from support.rocketmq import heartbeat, read_response, response, send, split_frames
-from support.wires import Decide, Wires
+from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
+from support.wires.wires import Decide, Wires
 
 
 def limited(topic: str = "flood", rate: int = 1, **more: object) -> Rule:

@@ -18,9 +18,9 @@ from gateway.session.session import Session
 from gateway.session.states import BROKER_LEGAL, CLIENT_LEGAL, CLOSING, DRAINING, HALF_CLOSED, OPEN, OVER, STEPS
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import LEGAL, READ_FAILED, READ_STEPS, WRITE_FAILED, WRITE_STEPS
-from support import amqp
-from support.rocketmq import send
-from support.wires import Wires, assert_legal
+from support.amqp import frames as amqp
+from support.rocketmq.frames import send
+from support.wires.wires import Wires, assert_legal
 
 
 class Walk:

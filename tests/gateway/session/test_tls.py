@@ -14,10 +14,10 @@ from gateway.session import description
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.rocketmq import read_response, response, send, split_frames
+from support.amqp import frames as amqp
+from support.rocketmq.frames import read_response, response, send, split_frames
 from support.tls import Peer, secured
-from support.wires import Wires
+from support.wires.wires import Wires
 
 HOPS = [pytest.param((True, False), id="client"), pytest.param((False, True), id="broker"), pytest.param((True, True), id="both")]
 

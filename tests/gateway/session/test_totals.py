@@ -15,10 +15,10 @@ from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry.collector import broker_flow_lines, limiter_lines
 from gateway.telemetry.ports import Gateway
 from limiter.rules.rule_set import RuleSet
-from support import amqp
-from support.amqp_link import Link
+from support.amqp import frames as amqp
+from support.amqp.link import Link
 from support.expositions import families
-from support.wires import Wires
+from support.wires.wires import Wires
 
 BLOCKED = amqp.method(0, commands.Connection.Blocked("low on memory"))
 

@@ -12,8 +12,8 @@ from gateway.session.states import CLOSING
 from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.wires.wires import Wires
 
 AMQP = Match(protocol="amqp")
 

@@ -17,7 +17,7 @@ from gateway.session.session import Session
 from gateway.settings import load
 from gateway.standalone import Standalone
 from gateway.telemetry import status
-from support.wires import Wires
+from support.wires.wires import Wires
 
 CONFIGURATION = """\
 gateway: {name: one, state_directory: state}

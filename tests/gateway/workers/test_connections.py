@@ -23,7 +23,7 @@ from gateway.workers.overview import DESCRIBE_S
 from gateway.workers.parent import Parent
 from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Close, Describe, Described, Ready, StateReport, listen
 from gateway.workers.worker import Worker, encoded
-from support.wires import Wires
+from support.wires.wires import Wires
 
 CONFIGURATION = """\
 gateway: {name: several, workers: 2, state_directory: state}

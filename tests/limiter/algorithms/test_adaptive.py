@@ -10,7 +10,7 @@ from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.gradient import BUSY_FACTOR, MIN_GRADIENT, PROBE_NS, SILENCE_NS, SMOOTHING, STALE_NS, TOLERANCE
 from limiter.algorithms.slots import ANSWERED, BUSY, FAILED
 from limiter.limits import Limit
-from support.model_broker import MS, SECOND, ModelBroker
+from support.models.model_broker import MS, SECOND, ModelBroker
 
 SERVERS = 60
 SERVICE_NS = 20 * MS

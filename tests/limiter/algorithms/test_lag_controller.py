@@ -9,7 +9,7 @@ from limiter.algorithms.lag_controller import LagController
 from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import Override
-from support.asking import Match, Rule, RuleSet, ask, judge_of, key_of, rocketmq_topic
+from support.models.asking import Match, Rule, RuleSet, ask, judge_of, key_of, rocketmq_topic
 
 FASTEST, SLOWEST, TARGET = 1000, 20, 500
 LIMIT = Limit(messages=Rate(FASTEST), lag=Lag(TARGET, Rate(SLOWEST), group="billing"))

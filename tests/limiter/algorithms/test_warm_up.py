@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.base import Algorithm
 from limiter.limits import Limit, Rate
-from support.algorithms import extra, tokens
+from support.models.algorithms import extra, tokens
 
 SECOND = 1_000_000_000
 BEGIN = 7 * SECOND

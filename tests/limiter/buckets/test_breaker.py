@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.buckets.breaker import Breaker
-from support.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of, per_topic
+from support.models.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of, per_topic
 
 BEGIN = 3 * SECOND
 

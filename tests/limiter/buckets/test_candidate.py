@@ -14,7 +14,7 @@ from limiter.request import Request
 from limiter.reservation import Reservation
 from limiter.rules.rule_set import Override
 from limiter.topics import rocketmq_topic
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
 
 BEGIN = 5 * SECOND
 some_rates = st.none() | st.builds(Rate, st.sampled_from([0, 1, 7, 100, 2000]))

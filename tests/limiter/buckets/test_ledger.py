@@ -8,7 +8,7 @@ from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import Override
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic, rocketmq_topic
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic, rocketmq_topic
 
 BEGIN = 100 * SECOND
 

@@ -15,7 +15,7 @@ from limiter.keys import Key
 from limiter.request import Request
 from limiter.reservation import Reservation
 from limiter.topics import rocketmq_topic
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, per_topic
 
 BEGIN = 100 * SECOND
 ROUNDING = 1000  # ns, more than what 2^-24 of a burst of one second takes

@@ -13,7 +13,7 @@ from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.request import Request
 from limiter.reservation import Reservation
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, key_of
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, key_of
 
 BEGIN = 50 * SECOND
 MS = SECOND // 1000

@@ -13,7 +13,7 @@ from limiter.fair_share.adaptive_cap import AdaptiveCap
 from limiter.judge import Judge
 from limiter.limits import Adapt
 from limiter.rules.rule import Override
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND
 MS = SECOND // 1000

@@ -13,7 +13,7 @@ from limiter.fair_share.shared_bucket import MAX_SHARES, SharedBucket
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
-from support.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders
+from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of, orders
 
 BEGIN = 5 * SECOND
 MS = SECOND // 1000

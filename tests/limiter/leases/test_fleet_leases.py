@@ -11,7 +11,7 @@ from limiter.leases.leased_bucket import IDLE_NS, LeasedBucket
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule import Match, Rule, RuleError
 from limiter.rules.rule_set import RuleSet
-from support.asking import ask, key_of
+from support.models.asking import ask, key_of
 
 MS = 1_000_000
 START = 10**12

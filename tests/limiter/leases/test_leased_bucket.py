@@ -13,7 +13,7 @@ from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, LeasedBucke
 from limiter.leases.leased_tokens import SLICE_NS, credit_line
 from limiter.leases.owner import LeaseOwner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from support.asking import RuleSet, ask, judge_of, key_of, per_topic
+from support.models.asking import RuleSet, ask, judge_of, key_of, per_topic
 
 MS = 1_000_000
 START = 10**12

@@ -8,7 +8,7 @@ from limiter.rules.patterns import client_network
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import Effective, Match, Rule, RuleSet
 from limiter.topics import rocketmq_topic
-from support.asking import Limit, Rate
+from support.models.asking import Limit, Rate
 
 LIMIT = Limit(messages=Rate(5))
 

@@ -8,7 +8,7 @@ from limiter.limits import SECOND
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import Effective
 from limiter.topics import TopicName, amqp_topic, parse_topic
-from support.asking import Limit, Match, Rate, Rule, RuleSet, orders, rocketmq_topic
+from support.models.asking import Limit, Match, Rate, Rule, RuleSet, orders, rocketmq_topic
 
 from limiter.rules.rule_set import Override, RuleError  # isort: skip
 

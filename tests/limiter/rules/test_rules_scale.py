@@ -5,7 +5,7 @@ from __future__ import annotations
 from limiter.judge import Judge
 from limiter.rules.rule_set import Effective, Match, Override, Rule, RuleSet
 from limiter.topics import TopicName, rocketmq_topic
-from support.asking import Limit, Rate, ask, key_of, orders
+from support.models.asking import Limit, Rate, ask, key_of, orders
 
 LIMIT = Limit(messages=Rate(5))
 EXACT = tuple(Rule(f"exact{number}", Match(exchange="orders", routing_key=f"k{number}.x"), limit=LIMIT) for number in range(10_000))

@@ -1,4 +1,4 @@
-/* The probe on librabbitmq: one order a line on stdin, one report a line on stdout (support/probes.py says what they mean).
+/* The probe on librabbitmq: one order a line on stdin, one report a line on stdout (support/clients/probes.py says what they mean).
  *
  * The library has no events: whoever reads the next frame sees the answers, returns, closings and blockings himself. `listen`, heartbeats
  * while idle and floods are not asked of it.

@@ -1,4 +1,4 @@
-// The probe on ali-ons: one order a line on stdin, one report a line on stdout (`support/rocketmq_probes.py` says what they mean).
+// The probe on ali-ons: one order a line on stdin, one report a line on stdout (`support/clients/rocketmq_probes.py` says what they mean).
 'use strict';
 
 const readline = require('node:readline');

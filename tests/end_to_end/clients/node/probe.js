@@ -1,5 +1,5 @@
 // The probe on amqplib (callbacks and events as its documentation has them): one order a line on stdin, one report a line on stdout
-// (`support/probes.py` says what they mean).
+// (`support/clients/probes.py` says what they mean).
 'use strict';
 
 const readline = require('node:readline');

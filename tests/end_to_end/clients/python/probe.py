@@ -1,4 +1,4 @@
-"""What every probe in Python shares: the orders on stdin, the reports on stdout (`support/probes.py` says what they mean)."""
+"""What every probe in Python shares: the orders on stdin, the reports on stdout (`support/clients/probes.py` says what they mean)."""
 
 from __future__ import annotations
 

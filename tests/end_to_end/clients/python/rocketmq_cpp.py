@@ -1,4 +1,4 @@
-"""The probe on RocketMQ's C++ core, by its Python binding: `support/rocketmq_probes.py` says what orders and reports mean."""
+"""The probe on RocketMQ's C++ core, by its Python binding: `support/clients/rocketmq_probes.py` says what orders and reports mean."""
 
 from __future__ import annotations
 

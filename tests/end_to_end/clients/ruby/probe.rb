@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The probe on Bunny: one order a line on stdin, one report a line on stdout (`support/probes.py` says what they mean).
+# The probe on Bunny: one order a line on stdin, one report a line on stdout (`support/clients/probes.py` says what they mean).
 
 require "bunny"
 require "json"

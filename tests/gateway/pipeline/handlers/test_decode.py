@@ -12,8 +12,9 @@ from gateway.pipeline.handlers.decode import BRIDGE_READ_ABOVE_BYTES, JOIN_REST_
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch
 from limiter.credit import Credit
-from support import amqp, rocketmq
-from support.conversations import Talk
+from support.amqp import frames as amqp
+from support.rocketmq import frames as rocketmq
+from support.wires.conversations import Talk
 
 PROTOCOLS = ("amqp", "rocketmq")
 BODIES = st.lists(st.sampled_from((0, 1, 200, 4_096, 4_097, 16_384, 140_000)), min_size=1, max_size=30)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from gateway.pipeline.errors import ProtocolError
-from support import amqp
-from support.bad_amqp import BAD, HEADER, METHOD, OPENED
-from support.conversations import Talk, bytewise, randomly
+from support.amqp import frames as amqp
+from support.amqp.bad_bytes import BAD, HEADER, METHOD, OPENED
+from support.wires.conversations import Talk, bytewise, randomly
 
 
 def opened() -> Talk:

@@ -9,8 +9,8 @@ from pamqp import commands
 
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Rule, RuleSet
-from support import amqp
-from support.conversations import SECOND, Talk, randomly, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk, randomly, rule
 
 BLOCKED = amqp.method(0, commands.Connection.Blocked("low on memory"))
 UNBLOCKED = amqp.method(0, commands.Connection.Unblocked())

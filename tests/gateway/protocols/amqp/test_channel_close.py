@@ -10,8 +10,8 @@ from pamqp import commands
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import amqp
-from support.conversations import SECOND, Talk, bytewise, randomly, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk, bytewise, randomly, rule
 
 OPEN = amqp.method(1, commands.Channel.Open())
 OPEN_OK = amqp.method(1, commands.Channel.OpenOk())

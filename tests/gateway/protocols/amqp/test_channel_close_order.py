@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from support.close_schedules import CloseSchedule
+from support.amqp.close_schedules import CloseSchedule
 
 
 @settings(deadline=None, max_examples=250)

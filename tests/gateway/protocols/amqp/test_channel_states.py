@@ -19,9 +19,9 @@ from gateway.protocols.amqp.channel_states import (
     PASSING,
     SETTLED_STEPS,
 )
-from support import amqp
-from support.close_schedules import CloseSchedule
-from support.conversations import Talk, rule
+from support.amqp import frames as amqp
+from support.amqp.close_schedules import CloseSchedule
+from support.wires.conversations import Talk, rule
 
 States = tuple[int, int, int]
 NEW: States = (CLIENT_CLOSED, PASSING, NO_CLOSE)

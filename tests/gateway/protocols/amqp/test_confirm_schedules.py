@@ -1,4 +1,4 @@
-"""Confirms never lie: schedules of a pretend client and a pretend broker through whole conversations (`support/confirm_schedules.py`).
+"""Confirms never lie: schedules of a pretend client and a pretend broker through whole conversations (`support/amqp/confirm_schedules.py`).
 
 Promises: each publish is acked or nacked at most once; an ack only if the broker acked that very publish, a nack only if the broker
 nacked it or never gets it; no tag the client has not used; nothing outstanding for ever; never a multiple that covers a refused publish or
@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.amqp.confirm_schedules import play
 from support.builds import build_of
-from support.confirm_schedules import play
 
 SCHEDULES = 100_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 5_000  # interpreted, one takes 0.6 ms
 EXAMPLES = 250

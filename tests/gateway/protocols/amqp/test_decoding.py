@@ -12,8 +12,8 @@ from pamqp import commands
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST, Part
 from limiter.rules.rule import Rule
-from support import amqp
-from support.conversations import Talk, bytewise, randomly, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import Talk, bytewise, randomly, rule
 
 MIB = 1 << 20
 

@@ -10,8 +10,8 @@ from pamqp import commands
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
-from support import amqp
-from support.conversations import Talk, bytewise, randomly, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import Talk, bytewise, randomly, rule
 
 HEADER = amqp.PROTOCOL_HEADER
 

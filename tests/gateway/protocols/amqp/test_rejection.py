@@ -6,8 +6,8 @@ import pytest
 from pamqp import commands
 
 from gateway.protocols.amqp.rejection import Rejection
-from support import amqp
-from support.conversations import bytewise, randomly
+from support.amqp import frames as amqp
+from support.wires.conversations import bytewise, randomly
 
 TEXT = "listener rabbit has 2 connections, max_connections is 2"
 GREETING = amqp.greeting()

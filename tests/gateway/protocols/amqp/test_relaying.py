@@ -11,8 +11,8 @@ from pamqp import commands
 
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.rules.rule import Rule
-from support import amqp
-from support.conversations import Talk, bytewise, randomly, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import Talk, bytewise, randomly, rule
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.sasl import user_of
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
-from support import amqp
+from support.amqp import frames as amqp
 
 names = st.binary(min_size=0, max_size=20).filter(lambda name: name != b"LOGIN")
 

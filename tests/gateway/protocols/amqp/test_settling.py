@@ -15,8 +15,8 @@ from gateway.pipeline.conversation import DROPPED
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
 from limiter.rules.rule import Match, Rule
-from support import amqp
-from support.conversations import Talk, bytewise, randomly, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import Talk, bytewise, randomly, rule
 
 SECOND = 1_000_000_000
 MIB = 1 << 20

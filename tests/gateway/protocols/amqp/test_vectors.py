@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from limiter.limits import NEVER
-from support.conversations import Talk, bytewise, randomly, rule
+from support.wires.conversations import Talk, bytewise, randomly, rule
 
 LINES = (Path(__file__).parent / "vectors/pika_session.jsonl").read_text().splitlines()
 SESSION = [(who, b64decode(data)) for who, data in map(json.loads, LINES)]

@@ -11,8 +11,8 @@ from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.nameserver.pending_requests import MAX_PENDING_REQUESTS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
-from support import rocketmq
-from support.conversations import Ports, Talk, bytewise, randomly
+from support.rocketmq import frames as rocketmq
+from support.wires.conversations import Ports, Talk, bytewise, randomly
 
 ROUTE = b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"broker-a","cluster":"c"}],"queueDatas":[]}'
 LED = ROUTE.replace(b"10.0.0.1:10911", b"gateway.example:20911").replace(b"10.0.0.2:10911", b"gateway.example:20912")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.rewriting import rewrite
-from support.conversations import Ports
+from support.wires.conversations import Ports
 
 MASTER_A, SLAVE_A, MASTER_B = "127.0.0.1:20835", "127.0.0.1:26484", "127.0.0.1:27751"
 

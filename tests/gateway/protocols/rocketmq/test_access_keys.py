@@ -11,9 +11,9 @@ from gateway.protocols.rocketmq.template_cache import TemplateCache
 from gateway.session.description import describe
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import rocketmq
-from support.conversations import Talk
-from support.wires import Wires
+from support.rocketmq import frames as rocketmq
+from support.wires.conversations import Talk
+from support.wires.wires import Wires
 
 SHORT = (310, 320, 325)
 LONG = (10, 324, 370)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
-from support.bad_rocketmq import BAD, OTHER_PROTOCOLS
-from support.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
-from support.rocketmq import Value, encode_request, frame, heartbeat, json_header, response, send
+from support.rocketmq.bad_bytes import BAD, OTHER_PROTOCOLS
+from support.rocketmq.frames import Value, encode_request, frame, heartbeat, json_header, response, send
+from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
 
 MIB = 1 << 20
 

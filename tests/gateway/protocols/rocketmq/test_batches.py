@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.protocols.rocketmq.batches import count_batch
-from support.rocketmq import batch_body
+from support.rocketmq.frames import batch_body
 
 THREE = batch_body(b"a", b"", b"c" * 1000)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from limiter.limits import NEVER
-from support import rocketmq
-from support.conversations import SECOND, Talk, rule
+from support.rocketmq import frames as rocketmq
+from support.wires.conversations import SECOND, Talk, rule
 
 
 def sends(*opaques: int, topic: str = "orders") -> bytes:

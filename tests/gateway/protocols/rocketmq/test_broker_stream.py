@@ -9,7 +9,7 @@ import pytest
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.outstanding import MAX_POLLS_TRACKED, AnswerWatcher, Outstanding
-from support.rocketmq import encode_request, frame, response
+from support.rocketmq.frames import encode_request, frame, response
 
 BUSY = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 231ms, size of queue: 17"
 

@@ -9,8 +9,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.limits import NEVER
-from support.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule
-from support.rocketmq import (
+from support.rocketmq.frames import (
     LONG,
     SHORT,
     Value,
@@ -25,6 +24,7 @@ from support.rocketmq import (
     send_back,
     split_frames,
 )
+from support.wires.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule
 
 MIB = 1 << 20
 SEND_CODES = (10, 310, 320, 324, 325)

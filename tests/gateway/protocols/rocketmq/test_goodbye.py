@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.protocols.rocketmq.goodbye import build_go_away, understands
-from support.conversations import Talk, rule
-from support.rocketmq import encode_request, read_response, send, split_frames
+from support.rocketmq.frames import encode_request, read_response, send, split_frames
+from support.wires.conversations import Talk, rule
 
 
 @pytest.mark.parametrize(

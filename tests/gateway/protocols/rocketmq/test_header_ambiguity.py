@@ -10,9 +10,9 @@ import pytest
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.header_ambiguity import MAX_UNKNOWN_CHARACTERS, MAX_UNKNOWN_FIELDS, fnv_1a, is_plain
 from gateway.protocols.rocketmq.headers import read_json
-from support.conversations import Talk, rule
-from support.remoting import JARS, frames_file
-from support.rocketmq import frame, heartbeat, json_header, send, send_back
+from support.rocketmq.frames import frame, heartbeat, json_header, send, send_back
+from support.rocketmq.remoting import JARS, frames_file
+from support.wires.conversations import Talk, rule
 
 EXT = '"extFields":{"b":"orders","topic":"free","a":"g"}'
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
-from support.header_templates import header_of, learned, match, parsed
+from support.rocketmq.header_templates import header_of, learned, match, parsed
 
 TWO = learned(header_of(1, topic="mail"), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 

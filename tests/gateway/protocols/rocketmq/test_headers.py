@@ -1,6 +1,6 @@
 """Headers are read as the broker reads them, or not at all.
 
-`vectors/headers.json` holds what the decoders of RocketMQ 4.9.8, 5.3.3 and 5.4.0 make of each header (`support/remoting.py`).
+`vectors/headers.json` holds what the decoders of RocketMQ 4.9.8, 5.3.3 and 5.4.0 make of each header (`support/rocketmq/remoting.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
-from support import rocketmq
-from support.remoting import JARS, disagreement, headers_file
+from support.rocketmq import frames as rocketmq
+from support.rocketmq.remoting import JARS, disagreement, headers_file
 
 VECTORS = json.loads(headers_file().read_text())
 SENDS_SHORT = (310, 320, 325)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.protocols.rocketmq.limit_requests import LimitRequest, Permission, build_answer, number
 from gateway.protocols.rocketmq.requests import GatewayRequest
-from support import rocketmq
+from support.rocketmq import frames as rocketmq
 
 BOTH = pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 

@@ -1,6 +1,6 @@
 """Whatever either side says passes byte for byte, however it is cut, unless it was refused; the gateway's own words stand between frames.
 
-Conversations at random (`support.rocketmq_talks`), and the frames of RocketMQ's own RemotingCommand cut at every byte.
+Conversations at random (`support.rocketmq.talks`), and the frames of RocketMQ's own RemotingCommand cut at every byte.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from gateway.protocols.rocketmq.refusals import build_refusals
-from support.conversations import SECOND, Talk, randomly, rule
-from support.remoting import frames_file
-from support.rocketmq import encode_request, frame, heartbeat, response, send, split_frames
-from support.rocketmq_talks import CALLBACKS, LIMITED, check_broker, check_client, said_by_broker, said_by_client
+from support.rocketmq.frames import encode_request, frame, heartbeat, response, send, split_frames
+from support.rocketmq.remoting import frames_file
+from support.rocketmq.talks import CALLBACKS, LIMITED, check_broker, check_client, said_by_broker, said_by_client
+from support.wires.conversations import SECOND, Talk, randomly, rule
 
 RULES = [rule(action, messages=3, burst=3, topic=topic, name=action, max_delay_ns=2 * SECOND) for action, topic in LIMITED.items()]
 RULES.append(rule("reject", messages=2, burst=2, topic="%RETRY%d", name="retries"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.conversations import SECOND, Talk, rule
-from support.rocketmq import frame, json_header, read_response, send, split_frames
+from support.rocketmq.frames import frame, json_header, read_response, send, split_frames
+from support.wires.conversations import SECOND, Talk, rule
 
 HEEDING = [("JAVA", 479), ("JAVA", 409), ("JAVA", 121), ("CPP", 333)]  # ali-ons says JAVA too
 

@@ -20,9 +20,9 @@ from gateway.protocols.rocketmq.template_cache import (
     MAX_VARYING_FIELDS,
     TemplateCache,
 )
-from support import rocketmq
-from support.conversations import Talk
-from support.header_templates import header_of, learned, match, parsed
+from support.rocketmq import frames as rocketmq
+from support.rocketmq.header_templates import header_of, learned, match, parsed
+from support.wires.conversations import Talk
 
 USUAL = learned(header_of(1), header_of(10, born=2), header_of(2_000_000_000, born=1795247411999))
 

@@ -1,4 +1,5 @@
-"""Frames that RocketMQ's own RemotingCommand wrote, of 4.9.8, 5.3.3 and 5.4.0 (`vectors/remoting`, `support/remoting.py`), through ours."""
+"""Frames that RocketMQ's own RemotingCommand wrote, of 4.9.8, 5.3.3 and 5.4.0 (`vectors/remoting`, `support/rocketmq/remoting.py`), through
+ours."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import pytest
 
 from gateway.protocols.rocketmq.batches import count_batch
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
-from support.conversations import Talk, bytewise, randomly, rule
-from support.remoting import JARS, frames_file
-from support.rocketmq import read_response, split_frames
-from support.slow_headers import read_frame
+from support.rocketmq.frames import read_response, split_frames
+from support.rocketmq.remoting import JARS, frames_file
+from support.rocketmq.slow_headers import read_frame
+from support.wires.conversations import Talk, bytewise, randomly, rule
 
 Vector = dict[str, Any]
 SHORT = (310, 320, 325)
@@ -58,7 +59,7 @@ def our_reading(frame: bytes) -> Header:
 @pytest.mark.parametrize("speaker", ["client", "broker"])
 @pytest.mark.parametrize("version", JARS)
 def test_the_vectors_say_what_is_in_their_frames(version: str, speaker: str) -> None:
-    """Read by `support.slow_headers`, which is written from the protocol's description alone: the other tests rest on this."""
+    """Read by `support.rocketmq.slow_headers`, which is written from the protocol's description alone: the other tests rest on this."""
     languages = {"JAVA": 0, "CPP": 1, "OTHER": 7, "GO": 9}
     for vector in load(version, speaker):
         read = read_frame(vector["frame"])

@@ -1,4 +1,4 @@
-// The probe on amqp091-go: one order a line on stdin, one report a line on stdout (support/probes.py says what they mean).
+// The probe on amqp091-go: one order a line on stdin, one report a line on stdout (support/clients/probes.py says what they mean).
 package main
 
 import (

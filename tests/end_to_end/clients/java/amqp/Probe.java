@@ -21,7 +21,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeoutException;
 
-/** The probe on RabbitMQ's Java client: one order a line on stdin, one report a line on stdout (support/probes.py says what they mean). */
+/** The probe on RabbitMQ's Java client: one order a line on stdin, one report a line on stdout (support/clients/probes.py says what they mean). */
 public final class Probe {
     private static final long PATIENCE_MS = 20_000;
 

@@ -26,7 +26,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** The probe on the Java client: one order a line on stdin, one report a line on stdout (support/rocketmq_probes.py says what they mean). */
+/** The probe on the Java client: one order a line on stdin, one report a line on stdout (support/clients/rocketmq_probes.py says what they mean). */
 public final class Probe {
     private static final long FREE_AFTER_MS = 200; // the limited send is with the gateway by then
     private static final long PATIENCE_S = 20;

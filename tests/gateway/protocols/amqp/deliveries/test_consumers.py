@@ -6,8 +6,8 @@ import pytest
 from pamqp import base, commands
 
 from gateway.protocols.amqp.deliveries import consumers
-from support import amqp
-from support.conversations import Talk, bytewise
+from support.amqp import frames as amqp
+from support.wires.conversations import Talk, bytewise
 
 CONSUME = commands.Basic.Consume
 CONSUMED = commands.Basic.ConsumeOk

@@ -9,8 +9,8 @@ from pamqp import base, commands
 
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
-from support import amqp
-from support.conversations import SECOND, Talk, bytewise, randomly
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
 MS = SECOND // 1000
 LARGE = 50_000  # bytes of a body; several frames at frame_max 4096

@@ -9,8 +9,8 @@ from pamqp import commands
 from gateway.pipeline.errors import ProtocolError
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.conversations import SECOND, Talk
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk
 
 LONG = "amq.ctag-abcdefghijklmnopqrstu"
 TAGS = ("", "j", "k", "jobs-consumer", LONG + "1", LONG + "2")  # alike in length, in their beginnings, or not at all

@@ -11,8 +11,8 @@ from pamqp import commands
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support import amqp
-from support.conversations import SECOND, Talk
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk
 
 CHANNELS = (1, 2, 3)
 QUEUES = ("jobs", "mail", "free")

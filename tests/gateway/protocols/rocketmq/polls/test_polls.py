@@ -11,9 +11,9 @@ from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import Poll
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support.conversations import SECOND, Talk, bytewise, randomly
-from support.rocketmq import encode_request, heartbeat, read_response, response, send, split_frames
-from support.stored_messages import found, nothing_found, notification, pop, pull, stored
+from support.rocketmq.frames import encode_request, heartbeat, read_response, response, send, split_frames
+from support.rocketmq.stored_messages import found, nothing_found, notification, pop, pull, stored
+from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
 MS = 1_000_000
 

@@ -15,8 +15,8 @@ import pytest
 from limiter.decisions.reserve_and_settle import DEBT_NS
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support.consuming import Consuming
-from support.conversations import SECOND
+from support.models.consuming import Consuming
+from support.wires.conversations import SECOND
 
 CONSUME = Match(protocol="rocketmq", operation="consume")
 BATCH = 32

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from gateway.protocols.rocketmq.polls.stored_messages import StoredMessages
-from support.conversations import bytewise, randomly
-from support.stored_messages import stored
+from support.rocketmq.stored_messages import stored
+from support.wires.conversations import bytewise, randomly
 
 CUTS: dict[str, Callable[[bytes], Iterable[bytes]]] = {
     "whole": lambda data: [data],

@@ -11,7 +11,7 @@ from itertools import count
 
 from pamqp import commands
 
-from support import amqp
+from support.amqp import frames as amqp
 from support.processes import LOOPBACK
 
 Step = bytes | str  # what to say, or the name of a frame to wait for

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
-from support.conversations import SECOND, Talk
-from support.rocketmq import read_response, split_frames
-from support.stored_messages import found, nothing_found, pull, stored
+from support.rocketmq.frames import read_response, split_frames
+from support.rocketmq.stored_messages import found, nothing_found, pull, stored
+from support.wires.conversations import SECOND, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

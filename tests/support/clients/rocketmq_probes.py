@@ -1,6 +1,6 @@
 """RocketMQ's client libraries, each as one small program that does what it is told and says what its application saw.
 
-Orders and reports go as `support/answering.py` says; one producer, so one connection, serves all sends of a program. Orders, with
+Orders and reports go as `support/clients/answering.py` says; one producer, so one connection, serves all sends of a program. Orders, with
 `namesrv` in each:
 
     do=send      topic, run (bodies are RUN-NUMBER), count, mode: sync (one after the other) | async | oneway | batch (of `batch`) | ordered
@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from support.answering import Answering
-from support.clients import CLIENT_JARS, CLIENTS, go_program
+from support.clients.answering import Answering
+from support.clients.probes import npm_modules, tool_of_debian
+from support.clients.programs import CLIENT_JARS, CLIENTS, go_program
 from support.environments import environment
 from support.java import compiled, java
-from support.probes import npm_modules, tool_of_debian
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

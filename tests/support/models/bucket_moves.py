@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.base import Algorithm
 from limiter.limits import SECOND, Limit, Rate
-from support.algorithms import NO_RATES
+from support.models.algorithms import NO_RATES
 
 BEGIN = 5 * SECOND
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from support.conversations import MAX_FRAME
-from support.rocketmq import frame, json_header
+from support.rocketmq.frames import frame, json_header
+from support.wires.conversations import MAX_FRAME
 
 MIB = 1 << 20
 KAFKA_CLIENT = struct.pack(">hhih", 18, 3, 1, 7) + b"rdkafka" + b"\x00\x0alibrdkafka\x062.3.0\x00"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from support import rocketmq
+from support.rocketmq import frames as rocketmq
 
 CODES = (310, 10, 320, 324, 325, 36, 11, 361, 200_050)
 NAMES = ("code", "flag", "opaque", "extFields", "remark", "version", "language", "serializeTypeCurrentRPC", "body", "customHeader", "x")

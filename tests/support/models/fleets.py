@@ -10,7 +10,7 @@ from gateway.fleet.redis_owner import RedisOwner
 from gateway.settings.types import FleetRedis
 from limiter.judge import Judge
 from limiter.rules.rule_set import Rule, RuleSet
-from support.asking import ask, key_of
+from support.models.asking import ask, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """RocketMQ's own RemotingCommand, of several versions: what it writes, and what it reads of whatever it is given.
 
 The programs are in tests/gateway/protocols/rocketmq/vectors/remoting. One start of a JVM takes a second and reads some 10,000 frames more.
-`PYTHONPATH=tests python -m support.remoting` writes the committed vectors anew.
+`PYTHONPATH=tests python -m support.rocketmq.remoting` writes the committed vectors anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.protocols.rocketmq.headers import CONSUMES, MAX_NAME_BYTES, ONE_WAY, RESPONSE, SEND_BACK, Header
 from support.java import ROOT, compiled, java
-from support.rocketmq import frame
+from support.rocketmq.frames import frame
 
 VECTORS = ROOT / "tests" / "gateway" / "protocols" / "rocketmq" / "vectors"
 JARS = {"4.9.8": "rocketmq-client-4.9.8", "5.3.3": "rocketmq-5.3.3", "5.4.0": "rocketmq-client-5.4.0"}  # fastjson 1.2.69, 1.2.83; fastjson2

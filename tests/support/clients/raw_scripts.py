@@ -11,8 +11,8 @@ from typing import Any
 
 from pamqp import commands, header
 
-from support import amqp
-from support.raw_amqp import PLACEHOLDER, Step, opening
+from support.amqp import frames as amqp
+from support.clients.raw_amqp import PLACEHOLDER, Step, opening
 
 GET = b"\x00\x3c\x00\x46\x00\x00"
 

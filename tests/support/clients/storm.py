@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from support.rocketmq import encode_request, send
+from support.rocketmq.frames import encode_request, send
 
 SEND_BACK: Final = 36
 SYSTEM_BUSY: Final = 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 
-from support.rocketmq import Value, encode_request, frame
+from support.rocketmq.frames import Value, encode_request, frame
 
 SUSPEND = 2
 

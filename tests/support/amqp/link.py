@@ -10,8 +10,8 @@ from contextlib import suppress
 from pamqp import commands
 
 from gateway.session.session import Session
-from support import amqp
-from support.wires import Wires
+from support.amqp import frames as amqp
+from support.wires.wires import Wires
 
 MOST_FLOOD = 1 << 23  # bytes; sockets and caps hold much less
 Connect = Callable[[str], tuple[socket.socket, socket.socket]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from support.rocketmq import (
+from support.rocketmq.frames import (
     Value,
     batch_body,
     binary_header,

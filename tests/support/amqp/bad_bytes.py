@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from support import amqp
+from support.amqp import frames as amqp
 
 OPENED = amqp.greeting(channels=(1, 2), frame_max=131_072)
 METHOD = amqp.method(1, commands.Basic.Publish(routing_key="orders"))

@@ -13,8 +13,8 @@ from random import Random
 
 from pamqp import commands
 
-from support import amqp
-from support.conversations import SECOND, Talk, rule
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk, rule
 
 CHANNELS = (1, 2, 3)
 MAX_FRAMES = 1 << 30  # no bound

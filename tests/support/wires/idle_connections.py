@@ -9,8 +9,9 @@ from types import TracebackType
 
 from pamqp import commands
 
-from support import amqp, rocketmq
+from support.amqp import frames as amqp
 from support.processes import LOOPBACK
+from support.rocketmq import frames as rocketmq
 
 PATIENCE_S = 20.0
 

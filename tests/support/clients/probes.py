@@ -31,8 +31,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from support.answering import Answering
-from support.clients import CLIENTS, go_program
+from support.clients.answering import Answering
+from support.clients.programs import CLIENTS, go_program
 from support.environments import environment
 from support.java import ROOT, compiled, java
 

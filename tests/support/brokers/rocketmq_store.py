@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from support.brokers.rocketmq import RocketMQ
 from support.processes import LOOPBACK
-from support.rocketmq import read_response, send
+from support.rocketmq.frames import read_response, send
 
 QUEUES = 4  # `send` writes to queue `opaque` modulo this
 

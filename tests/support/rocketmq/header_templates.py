@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.protocols.rocketmq.headers import read_json
 from gateway.protocols.rocketmq.template_cache import TemplateCache
-from support import rocketmq
+from support.rocketmq import frames as rocketmq
 
 
 def header_of(opaque: int, **fields: object) -> bytes:

@@ -19,7 +19,7 @@ from admin.exchange import Deadlines
 from admin.store import Store
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
-from support.fake_gateway import FakeGateway
+from support.admin.fake_gateway import FakeGateway
 
 RULES = (
     Rule("rocketmq-topics", Match(protocol="rocketmq"), limit=Limit(messages=Rate(2000)), place="limits.yaml:3"),

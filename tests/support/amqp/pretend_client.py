@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from random import Random
 
-from support.pretend_wire import (
+from support.amqp.pretend_wire import (
     ACK,
     ANSWERS,
     CLOSE,

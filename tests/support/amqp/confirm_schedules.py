@@ -19,10 +19,10 @@ from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
 from limiter.limits import NEVER
 from limiter.rules.rule_set import RuleSet
-from support import amqp
-from support.conversations import rule
-from support.pretend_broker import PretendBroker
-from support.pretend_client import PretendClient
+from support.amqp import frames as amqp
+from support.amqp.pretend_broker import PretendBroker
+from support.amqp.pretend_client import PretendClient
+from support.wires.conversations import rule
 
 if TYPE_CHECKING:
     from gateway.pipeline.parts import Part

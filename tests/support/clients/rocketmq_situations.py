@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from support.rocketmq_probes import LIBRARIES
+from support.clients.rocketmq_probes import LIBRARIES
 
 ONE_A_MINUTE = {"messages": "1/min", "burst": {"messages": 1}}  # the first passes, the second is over the limit
 TEN_A_MINUTE = {"messages": "10/min", "burst": {"messages": 10}}

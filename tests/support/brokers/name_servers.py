@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 
 from support.processes import LOOPBACK, is_free
-from support.rocketmq import encode_request, read_response, response
+from support.rocketmq.frames import encode_request, read_response, response
 
 
 def port_range(count: int) -> tuple[int, int]:

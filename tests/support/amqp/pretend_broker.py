@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from support.pretend_wire import (
+from support.amqp.pretend_wire import (
     ACK,
     CLOSE,
     CLOSE_OK,
