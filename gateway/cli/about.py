@@ -7,7 +7,7 @@ import contextlib
 import click
 
 from gateway.cli.output import emit
-from gateway.cli.verbs import Verb, output_option
+from gateway.cli.verb import Verb, output_option
 
 
 @click.command(cls=Verb, example="sluice version -o json")

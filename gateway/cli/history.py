@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.client import path
 from gateway.cli.output import Column, columns, print_status, summarise
-from gateway.cli.verbs import Change, Group, Remote, Verb, changing, optional_list_word, remote, report_change
+from gateway.cli.verb import Change, Group, Remote, Verb, changing, optional_list_word, remote, report_change
 
 
 def _targets(item: dict[str, Any]) -> object:

@@ -11,7 +11,7 @@ from gateway.cli.client import Reply, path
 from gateway.cli.exits import USAGE, CommandError
 from gateway.cli.explain import explained, in_flight, tried
 from gateway.cli.output import Column, clean, column, print_status, summarise
-from gateway.cli.verbs import Change, Group, Remote, changing, remote, report_change
+from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size

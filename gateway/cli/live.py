@@ -9,7 +9,7 @@ import click
 from gateway.cli.client import AdminClient, listed
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
 from gateway.cli.output import Column, clean, column, print_status
-from gateway.cli.verbs import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
+from gateway.cli.verb import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
 
 
 def _culprits(item: dict[str, Any]) -> object:

@@ -12,7 +12,7 @@ import click
 
 from gateway.cli.exits import INVALID, OK, USAGE, CommandError
 from gateway.cli.output import clean, counted, emit, print_status
-from gateway.cli.verbs import Group, Verb, output_option
+from gateway.cli.verb import Group, Verb, output_option
 from gateway.settings.sources import FLAGS
 
 if TYPE_CHECKING:

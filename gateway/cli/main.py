@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from gateway.cli.exits import FAILED, INTERRUPTED, OK, CommandError
-from gateway.cli.verbs import Group
+from gateway.cli.verb import Group
 
 # A verb's module is imported when the verb is used, so that `sluice run` starts fast.
 VERBS: Final = {

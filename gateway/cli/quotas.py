@@ -34,7 +34,7 @@ from gateway.cli.exits import (
 from gateway.cli.history import roll_back
 from gateway.cli.output import Column, column, counted, print_status
 from gateway.cli.quota_plan import QuotaPlan, Rails, plan, shown_burst, shown_rate
-from gateway.cli.verbs import Change, Group, Remote, Verb, changing, remote, report_change
+from gateway.cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
 
 QUOTAS: Final[list[Column]] = [

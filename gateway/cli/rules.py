@@ -14,7 +14,7 @@ from gateway.cli.exits import NOT_FOUND, CommandError
 from gateway.cli.explain import tried
 from gateway.cli.limits import change_body, limit_options, report_replaced, show
 from gateway.cli.output import Column, column, print_status
-from gateway.cli.verbs import Change, Group, Remote, changing, remote, report_change
+from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 
 RULES: Final[list[Column]] = [
     column("rule", "name"),

@@ -39,7 +39,7 @@ from limiter.limits import SECOND
 
 if TYPE_CHECKING:
     from gateway.fleet.redis_owner import Identity, Slice
-    from gateway.settings.types import FleetRedis
+    from gateway.settings.known_settings import FleetRedis
     from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 

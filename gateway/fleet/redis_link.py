@@ -19,7 +19,7 @@ from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import PRESENCE, SCRIPT
 
 if TYPE_CHECKING:
-    from gateway.settings.types import FleetRedis
+    from gateway.settings.known_settings import FleetRedis
 
 Command = tuple[str | int, ...]
 

@@ -15,7 +15,7 @@ from gateway.fleet.script import key_of, presence_key_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.settings.types import FleetRedis
+    from gateway.settings.known_settings import FleetRedis
 
 Identity = tuple[str, str, str, str]
 

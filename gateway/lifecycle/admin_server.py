@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from admin.ports import Gateway
     from admin.store import Store
-    from gateway.settings.types import Admin
+    from gateway.settings.known_settings import Admin
 
 RETRY_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.listeners.factory import Protection
     from gateway.listeners.listener import Listener
     from gateway.settings import Settings
-    from gateway.settings.types import Listener as Entry
+    from gateway.settings.known_settings import Listener as Entry
     from gateway.systemd import Inheritance
 
 # A broker that no route has named for so long may lose its port: four times the 30 s after which clients ask again

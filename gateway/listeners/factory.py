@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from gateway.settings import Settings
-    from gateway.settings.types import Listener as Entry
+    from gateway.settings.known_settings import Listener as Entry
     from gateway.systemd import Inheritance
 
 Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broker

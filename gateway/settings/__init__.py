@@ -1,13 +1,26 @@
-"""The configuration: YAML in, typed settings out, errors like a compiler's. `load` is the way in; `types.py` says what can be set."""
+"""The configuration: YAML in, typed settings out, errors like a compiler's. `load` is the way in; `known_settings.py` has all settings."""
 
 from gateway.settings.difference import diff
+from gateway.settings.known_settings import (
+    AccessLog,
+    Admin,
+    Credit,
+    Disk,
+    Fleet,
+    FleetRedis,
+    Gateway,
+    Limiter,
+    Listener,
+    Log,
+    Memory,
+    Token,
+)
 from gateway.settings.lints import lint
 from gateway.settings.load import load, reload
 from gateway.settings.problems import ConfigError, ConfigProblem
 from gateway.settings.schema import rules_schema, schema
 from gateway.settings.settings import Settings
 from gateway.settings.tls_files import hops
-from gateway.settings.types import AccessLog, Admin, Credit, Disk, Fleet, FleetRedis, Gateway, Limiter, Listener, Log, Memory, Token
 
 __all__ = [
     "AccessLog", "Admin", "ConfigError", "ConfigProblem", "Credit", "Disk", "Fleet", "FleetRedis", "Gateway", "Limiter", "Listener", "Log",

@@ -9,10 +9,10 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
+from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
-from gateway.settings.types import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared, not bound

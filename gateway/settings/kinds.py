@@ -1,7 +1,7 @@
 """Kinds of values: how each is read from text, shown again, and described in JSON Schema.
 
 A kind is the only description of a value, so decoder, schema, `config show` and errors cannot disagree. A settings type
-(`types.py`) names the kind of every field with `setting()`; `sections.py` reads whole mappings with them.
+(`known_settings.py`) names the kind of every field with `setting()`; `sections.py` reads whole mappings with them.
 
 A kind that cannot read a node raises `Invalid` with what is wrong and the way out; it never knows the path.
 """

@@ -11,10 +11,23 @@ from pathlib import Path
 from typing import Final
 
 from gateway.settings.kinds import Only, PathName, Whole
+from gateway.settings.known_settings import (
+    ACCESS_LOG,
+    FLEET,
+    AccessLog,
+    Admin,
+    Credit,
+    Disk,
+    Fleet,
+    Gateway,
+    Limiter,
+    Listener,
+    Log,
+    Memory,
+)
 from gateway.settings.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
 from gateway.settings.rules import RULES, RulesFile
 from gateway.settings.sections import ListOf, Section, setting
-from gateway.settings.types import ACCESS_LOG, FLEET, AccessLog, Admin, Credit, Disk, Fleet, Gateway, Limiter, Listener, Log, Memory
 from limiter.rules.rule import Rule
 
 TLS: Final = ("tls", "upstream_tls")  # a reload puts them in force for listeners that are there already

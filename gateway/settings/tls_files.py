@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.settings.kinds import Reading
+from gateway.settings.known_settings import Listener, ListenerTls, RedisTls, UpstreamTls
 from gateway.settings.problems import ConfigProblem
-from gateway.settings.types import Listener, ListenerTls, RedisTls, UpstreamTls
 from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
 if TYPE_CHECKING:

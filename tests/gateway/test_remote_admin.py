@@ -20,8 +20,8 @@ from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
 from gateway.remote_admin import MAX_QUEUED, RemoteAdmin
 from gateway.session.listener_config import ListenerConfig
 from gateway.settings.addresses import Address
-from gateway.settings.types import Listener
-from gateway.settings.types import RemoteAdmin as RemoteAdminSettings
+from gateway.settings.known_settings import Listener
+from gateway.settings.known_settings import RemoteAdmin as RemoteAdminSettings
 from gateway.telemetry.collector import remote_admin_samples
 from gateway.telemetry.ports import Gateway
 from support.rocketmq import frames as rocketmq

@@ -22,7 +22,7 @@ from gateway.listeners.listener import Listener
 from gateway.pipeline.routes import RouteError
 from gateway.settings import load
 from gateway.settings.addresses import Address
-from gateway.settings.types import ListenerTls
+from gateway.settings.known_settings import ListenerTls
 from gateway.systemd import Inheritance
 from support.brokers.name_servers import port_range
 from support.processes import LOOPBACK

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gateway.settings import load
-from gateway.settings.types import RemoteAdmin
+from gateway.settings.known_settings import RemoteAdmin
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.rules.rule import Match, Rule
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.redis_owner import RedisOwner
-from gateway.settings.types import FleetRedis
+from gateway.settings.known_settings import FleetRedis
 from limiter.judge import Judge
 from limiter.rules.rule_set import Rule, RuleSet
 from support.models.asking import ask, key_of
