@@ -29,7 +29,7 @@ MAX_ADDRESSES: Final = 1024  # addresses in the brake; the least recent is forgo
 class Role(enum.IntEnum):
     """What an actor is permitted: each role includes those below it."""
 
-    NOBODY = 0  # no token: the probes
+    NOBODY = 0  # no token: the probes, the dashboard's files
     VIEWER = 1  # read
     OPERATOR = 2  # change limits, rules, quotas; close connections
     ADMIN = 3  # configuration, draining

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 RECEIVE: Final = 64 * 1024  # bytes per read, and per write
 PIECE: Final = 32 * 1024  # bytes a stream is gathered to before it is written
 LINGER: Final = 1024 * 1024  # bytes read and thrown away after an early answer, so that a reset does not overtake it
-FIXED_HEADERS: Final = [
-    ("Cache-Control", "no-store"),
-    ("Content-Security-Policy", CONTENT_SECURITY),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Referrer-Policy", "no-referrer"),
-    ("X-Content-Type-Options", "nosniff"),
-]
+FIXED_HEADERS: Final = {  # of every answer; one that an answer states itself takes the place of ours
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": CONTENT_SECURITY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Exchange:
                 raise SlowPeerError
 
     async def _send(self, connection: h11.Connection, answer: Answer, method: str, *, close: bool) -> None:
-        headers = [("Content-Type", answer.content_type), *FIXED_HEADERS, *answer.headers.items()]
+        headers = [("Content-Type", answer.content_type), *{**FIXED_HEADERS, **answer.headers}.items()]
         if answer.etag is not None:
             headers.append(("ETag", answer.etag))
         if close:

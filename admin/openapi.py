@@ -118,7 +118,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def _name(route: Route) -> str:
     """`put_limits_rocketmq_topic`: stable, one per method and path."""
-    words = re.findall(r"\w+", route.template.removeprefix("/v1"))
+    words = re.findall(r"\w+", route.template.removeprefix("/v1")) or ["front_page"]
     return "_".join([route.method.lower(), *words])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from admin.endpoints import history, limits, openapi, process, quotas, rules, traffic
+from admin.endpoints import dashboard, history, limits, openapi, process, quotas, rules, traffic
 from admin.routing import Route
 
 ROUTES: Final[list[Route]] = [
@@ -15,4 +15,5 @@ ROUTES: Final[list[Route]] = [
     *traffic.ROUTES,
     *process.ROUTES,
     *openapi.ROUTES,
+    *dashboard.ROUTES,
 ]

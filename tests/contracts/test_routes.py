@@ -165,8 +165,8 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(names) == len(set(names)) == len(ROUTES)
 
 
-def test_only_the_probes_are_for_everybody() -> None:
-    assert {route.template for route in ROUTES if route.role is Role.NOBODY} == {"/livez", "/readyz"}
+def test_only_the_probes_and_the_dashboards_files_are_for_everybody() -> None:
+    assert {route.template for route in ROUTES if route.role is Role.NOBODY} == {"/livez", "/readyz", "/", "/dashboard/style.css"}
 
 
 def test_reads_need_no_more_than_operator_and_changes_no_less() -> None:
@@ -200,6 +200,8 @@ def test_the_contracts_paths_are_there() -> None:
         "/livez": {"GET"},
         "/readyz": {"GET"},
         "/metrics": {"GET"},
+        "/": {"GET"},
+        "/dashboard/style.css": {"GET"},
     }
     served: dict[str, set[str]] = {}
     for route in ROUTES:

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from admin.dashboard import PAGES
 from admin.store import Store
 from gateway import log, systemd
 from gateway.settings import load
@@ -114,10 +115,11 @@ async def test_gathering_views_is_bounded_in_time(parent: Parent, autojump_clock
     assert trio.current_time() - began == GATHER_S
 
 
-async def test_a_route_that_needs_no_worker_waits_for_none(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize("route", ["/v1/config", *PAGES])
+async def test_a_route_that_needs_no_worker_waits_for_none(parent: Parent, route: str, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     began = trio.current_time()
-    await parent.gather("/v1/config")
+    await parent.gather(route)
     assert trio.current_time() == began
 
 
