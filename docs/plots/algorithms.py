@@ -2,8 +2,8 @@
 
     python docs/plots/algorithms.py            # writes docs/images/algorithm-NAME.svg
 
-The limiter has no clock: `now` is an argument. So half a minute of traffic is judged in a fraction of a second, and comes out the same
-every time; `tests/contracts/test_algorithm_plots.py` compares the files with what this draws.
+A decision of the limiter reads no clock: `now` is an argument. So half a minute of traffic is judged in a fraction of a second, and comes
+out the same every time; `tests/contracts/test_algorithm_plots.py` compares the files with what this draws.
 
 A picture is a line in PICTURES: a rule, what clients do about a refusal (nothing, or they wait: `delay`), and words. Another algorithm is
 another line. One that needs a broker to answer (what is in flight) gives a `simulate` of its own.
