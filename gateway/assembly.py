@@ -1,4 +1,4 @@
-"""How a session is put together. The page to read first.
+"""How a session is put together. The file to read first.
 
 ::
 
@@ -6,9 +6,11 @@
         │ bytes                                                                                       ▲ bytes
         ▼                                                                                             │
      Channel ──► Decode ────────► SpendCredit ─────► RateLimit ───────────────────────► Forward ──► Channel
-                 bytes→parts,      one credit per     asks the judge, on the limiter's   original bytes,
-                 by the protocol   request; none      own executor; what is refused      one slice where they
-                 (Conversation)    left: not read     gets its action here (ACTIONS)     are contiguous
+                 bytes→parts,      one credit per     asks the judge, on a thread of     original bytes,
+                 by the protocol   request; with      the limiter's executor, or on      one slice where they
+                 (Conversation)    none left the      the loop's while it is trusted;    are contiguous
+                                   client is not      what is refused gets its
+                                   read               action here (ACTIONS)
         ▲                                                   │ refusal, phrased by the protocol
         │                                                   ▼
      Channel ◄──────────────────────────── Conversation.relay / take_replies ◄────────────────────── Channel
@@ -16,13 +18,14 @@
                                             limited deliveries cut out, judged and given back (LimitDeliveries)
 
 What all sessions share stands in `Shared`: the judge, the accounts, the configuration's numbers. What one listener's sessions share stands
-in `ListenerConfig`. What belongs to one client stands in `Session`: its two channels and what is assembled here, which is one conversation
-(the protocol's state), one pipeline and two credits. The event loop gives each session its turns (`gateway/event_loop/sweeper.py`). How a
-session comes to its end is in `gateway/session/states.py`.
+in `ListenerConfig`. What belongs to one client stands in `Session`: its two channels and what is assembled here. That is one conversation
+(the protocol's state), one pipeline, two credits, and one LimitDeliveries for the way back. The event loop gives each session its turns
+(`gateway/event_loop/sweeper.py`). A session's states are in `gateway/session/states.py`, its end is in `gateway/session/ending.py`.
 
-To add a broker protocol: `gateway/protocols/__init__.py` (RECORDS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its
-name in `limiter/rules/rule.py`. An algorithm: `limiter/algorithms/__init__.py` (ALGORITHMS). An admin endpoint:
-`admin/endpoints/__init__.py` (ROUTES).
+To add a broker protocol: `gateway/protocols/__init__.py` (RECORDS), `limiter/protocols.py` (PROTOCOL_NAMES) and
+`gateway/settings/listener_protocols.py` (LISTENER_PROTOCOLS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its name in
+`limiter/rules/rule.py`. An algorithm: `limiter/algorithms/__init__.py`, in OF_RATES, OF_REQUESTS_IN_FLIGHT or OF_BACKLOGS, of which
+ALGORITHMS is made. An admin endpoint: `admin/endpoints/__init__.py` (ROUTES). `CONTRIBUTING.md` has the complete lists.
 """
 
 from __future__ import annotations
@@ -63,8 +66,9 @@ def assemble(
         frozenset() if config.remote_admin is None else config.remote_admin.codes,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)
-    reader = Credit(shared.credit_initial, shared.credit_more_after)  # the reader's towards the limiter
-    forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)  # the limiter's; while it is empty, reader's grants wait
+    reader = Credit(shared.credit_initial, shared.credit_more_after)  # requests the reader may pass on to the limiter
+    # Requests the limiter may pass on to the forwarder. While none are left, the reader gets no new credit either.
+    forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)
     decode = Decode(conversation, reader, shared.accounts)
     forward = Forward(conversation, upstream, forwarder, shared.accounts)
     limit = RateLimit(conversation, reader, forwarder, shared.accounts)

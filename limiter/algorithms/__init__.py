@@ -1,4 +1,4 @@
-"""The algorithms of the limiter: one file and one line each (`docs/architecture.md`, Extending)."""
+"""The algorithms of the limiter: one file and one line here each. `CONTRIBUTING.md` lists what else a new one needs."""
 
 from __future__ import annotations
 
