@@ -532,7 +532,9 @@ def test_a_submission_that_the_judge_fails_on_in_several_slices_counts_as_failed
     judge.slow_for_ns = 2 * QUICK_EACH_NS * SLICE
     back = ask_long(executor, judge, 4)
     assert (back.unjudged, executor.failed) == (4 * SLICE * 3, 1)
-    assert judge.threads == [threading.current_thread().name] * 2 + ["sluice-limiter-0"] * 2
+    here = judge.threads.count(threading.current_thread().name)  # one where the processor was taken away during the first slice
+    assert here in (1, 2)
+    assert judge.threads[here:] == ["sluice-limiter-0"] * (4 - here)
 
 
 def test_several_threads_are_given_what_is_long_from_its_beginning() -> None:
