@@ -219,7 +219,7 @@ async def test_a_change_that_could_not_be_taken_back_is_not_taken_for_one_later(
 
 def test_sigkill_at_random_moments_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     script = Path(__file__).parent.parent / "support" / "admin" / "killed_store.py"
-    paths = os.pathsep.join(str(path) for path in (script.parents[2], script.parents[1]))
+    paths = os.pathsep.join(str(path) for path in (script.parents[3], script.parents[2]))
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "state"), "20"],
         capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": paths},
