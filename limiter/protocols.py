@@ -159,10 +159,17 @@ ROCKETMQ: Final = ProtocolNames(
 PROTOCOL_NAMES: Final[dict[str, ProtocolNames]] = {names.name: names for names in (AMQP, ROCKETMQ)}
 
 
+PROTOCOL_OF_LEVEL: Final = {
+    level: names.name
+    for names in PROTOCOL_NAMES.values()
+    for level in names.levels
+    if sum(level in others.levels for others in PROTOCOL_NAMES.values()) == 1
+}  # asked for once per limit while the judge's lock is held: looked up, not worked out
+
+
 def protocol_of_level(per: str) -> str | None:
     """The protocol that alone has the level `per`; None: several have it. A rule of that level is for it, even without saying so."""
-    having = [names.name for names in PROTOCOL_NAMES.values() if per in names.levels]
-    return having[0] if len(having) == 1 else None
+    return PROTOCOL_OF_LEVEL.get(per)
 
 
 def spoken_behind(listener_protocol: str) -> str:

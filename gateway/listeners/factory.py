@@ -63,9 +63,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         config,
         entry.bind,
         Upstream(entry.name, entry.upstream, send_proxy=entry.send_proxy_protocol == "v2", tls=upstream_tls),
-        limits=ConnectionLimits(
-            entry.max_connections, entry.max_connections_per_address, entry.max_connections_per_user, entry.max_connection_rate
-        ),
+        limits=limits_of(entry),
         slots=slots,
         accept_proxy=entry.accept_proxy_protocol,
         tls=tls,

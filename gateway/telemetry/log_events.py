@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gateway.protocols.rocketmq.busy import REASONS as BUSY_REASONS
+
 ALWAYS: Final[dict[str, str]] = {
     "ts": "Time of the line, RFC 3339 in UTC, with milliseconds.",
     "level": "`debug`, `info`, `warning`, `error` or `critical`.",
@@ -40,7 +42,7 @@ def lines(*levels: str, fields: str = "", meaning: str) -> LogEvent:
 LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol send_proxy_protocol"
 CONNECTION_LIMITS: Final = "max_connections max_connections_per_address max_connections_per_user max_connection_rate seats"
 LIMIT: Final = "listener protocol topic group per thing rule place origin limit reason"
-BUSY: Final = "cold_data overload service_not_available system_busy timeout_clean_queue"
+BUSY: Final = " ".join(sorted(BUSY_REASONS))  # how often each was said
 
 LIFE: Final = {
     "started": lines("info", fields="after_ms build workers", meaning="The gateway serves. `after_ms`: since it was called."),

@@ -296,7 +296,7 @@ class Frames:
             self.user = user_text(user) or self.user
 
     def _poll(self, data: bytes, at: i64, end: i64, header: Header, opaque: int) -> Poll:
-        """The poll `data[at:end]`, with what it wants_answer for where a rule looks at it."""
+        """The poll `data[at:end]`, with what it asks for where a rule looks at it."""
         if not header.source:
             return Poll(data, at, end, header.code, opaque, None, limited=False)
         key = self.last_source

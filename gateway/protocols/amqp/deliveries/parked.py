@@ -39,7 +39,7 @@ class Parking:
         self.swallows = False  # nobody wants the content that is coming in: it is taken out of the stream, and not kept
 
     def stands_free(self) -> bool:
-        """Whether the first parked_part may leave."""
+        """Whether the first parked part may leave."""
         return len(self.parked_parts) > 0 and (self.parked_parts[0].part.kind != REQUEST or self.parked_parts[0].part.paid)
 
     def unjudged(self, room: int) -> list[Part]:

@@ -1,6 +1,6 @@
 """All that one connection keeps from its client: which channels have a parking, what of it may leave, and the sums.
 
-A parking is **free** when its first parked_part may leave: it is a delivery with its verdict (`paid`), or no delivery at all. It leaves at
+A parking is **free** when its first parked part may leave: it is a delivery with its verdict (`paid`), or no delivery at all. It leaves at
 the next frame boundary of the client's stream, unless the client is within a message on that channel.
 
 Writes `parked_bytes`, `parked_messages` and `ask_due` of the conversation's budget, which the session goes by. Reports what was
@@ -30,7 +30,7 @@ class ParkingLot:
         self.budget = budget
         self.reports = reports
         self.parked: dict[int, AmqpChannel] = {}  # channels with a parking
-        self.free: dict[int, AmqpChannel] = {}  # those whose first parked_part may leave
+        self.free: dict[int, AmqpChannel] = {}  # those whose first parked part may leave
         self.remainders: list[bytes] = []  # methods of channels given up, which still go to the client
         self.fresh: list[Part] = []  # parked since the read began that is looked at
         self.frame_left = 0  # bytes to come of a body frame that is taken out of the stream, its end octet included
@@ -72,7 +72,7 @@ class ParkingLot:
         self.fresh.clear()
 
     def set_free(self, channel: AmqpChannel, parking: Parking) -> None:
-        """Notice whether the first parked_part may leave."""
+        """Notice whether the first parked part may leave."""
         if parking.stands_free():
             self.free[channel.number] = channel
 
@@ -98,7 +98,7 @@ class ParkingLot:
         return 0
 
     def _release(self, channel: AmqpChannel, out: list[bytes]) -> None:
-        """Append the parked_parts that may leave, as few pieces as they lie in."""
+        """Append the parked parts that may leave, as few pieces as they lie in."""
         parking = channel.parking
         assert parking is not None
         del self.free[channel.number]
