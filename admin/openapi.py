@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the routes and the msgspec types of their bodies. `python -m admin.openapi` prints it.
+"""The OpenAPI 3.1 document, made from the routes and the msgspec types of their bodies. `make docs` writes it.
 
 It is committed as `docs/openapi.json`; a test compares that with the code.
 """
@@ -6,7 +6,6 @@ It is committed as `docs/openapi.json`; a test compares that with the code.
 from __future__ import annotations
 
 import re
-import sys
 from inspect import cleandoc
 from types import UnionType
 from typing import Any, Final, get_args
@@ -125,9 +124,3 @@ def _name(route: Route) -> str:
 def encoded(routes: list[Route]) -> bytes:
     """The document as it is committed."""
     return msgspec.json.format(msgspec.json.encode(document(routes)), indent=1) + b"\n"
-
-
-if __name__ == "__main__":
-    from admin.endpoints import ROUTES
-
-    sys.stdout.buffer.write(encoded(ROUTES))

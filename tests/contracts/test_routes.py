@@ -144,7 +144,7 @@ async def test_problems_are_as_documented(api: Control) -> None:
 
 
 def test_the_committed_document_is_current() -> None:
-    assert DOCUMENT.read_bytes() == encoded(ROUTES), "run: .venv/bin/python -m admin.openapi > docs/openapi.json"
+    assert DOCUMENT.read_bytes() == encoded(ROUTES), "run: make docs"
 
 
 def test_the_documented_routes_are_exactly_the_served_ones() -> None:
