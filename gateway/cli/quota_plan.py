@@ -1,33 +1,15 @@
-"""What publishing a snapshot of quotas would change, and whether that is believable. Pure: two snapshots in, a plan out.
-
-Guard rails (`docs/design/quotas.md` 5) stand between a nightly job gone wrong and every topic at once. Shares mean little for a few topics,
-so below FEW topics only the rails per topic count. The first publication has nothing to be compared with.
-"""
+"""What publishing a snapshot of quotas would change, within its rails (`quota_rails.py`). Pure: two snapshots in, a plan out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
+from gateway.cli.quota_rails import DIMENSIONS, Held, Pair, Rails, factor, faults, hold, pair_of
 from limiter.limits import SECOND, Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
-
-FEW: Final = 20  # live quotas; below it one topic is a large share (guess)
-SLACK: Final = 1.01  # times the rail; quotas are rounded to whole messages, so 1 % over it does not count
-
-Pair = tuple[float, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Rails:
-    """How much may change at once. Shares are 0..1. A rate may grow by the factor `ratio` at most, or shrink by it."""
-
-    changed_share: float = 0.5  # guesses, all three; the nightly job itself keeps to x2 and x0.8 a topic
-    total_share: float = 0.3
-    ratio: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +27,15 @@ class Difference:
 
     def pairs(self, dimension: str) -> tuple[Pair, Pair]:
         """(rate, burst) before and after, of "messages" or "bytes"."""
-        return _pair(self.before, dimension), _pair(self.after, dimension)
+        return pair_of(self.before, dimension), pair_of(self.after, dimension)
 
     def factor(self) -> float:
         """The factor (at least 1) by which the rate that moves most grows or shrinks; infinite from or to nothing."""
-        return max(_factor(*self.pairs(dimension)) for dimension in ("messages", "bytes"))
+        return max(factor(*self.pairs(dimension)) for dimension in DIMENSIONS)
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"protocol": self.protocol, "topic": self.topic, "change": self.kind}
-        for dimension in ("messages", "bytes"):
+        for dimension in DIMENSIONS:
             before, after = self.pairs(dimension)
             if before != after:
                 found[dimension] = {"before": _shown(before), "after": _shown(after)}
@@ -63,16 +45,37 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """All differences, the largest change first, and the rails they break (sentences)."""
+    """What would be published, all its differences, the largest change first, what was held, and the faults that stop it (sentences)."""
 
+    publish: Snapshot
     differences: tuple[Difference, ...]
+    held: tuple[Held, ...]
     tripped: tuple[str, ...]
     live: int  # quotas in force
     new: int  # quotas in the snapshot
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changes": [each.to_json() for each in self.differences],
+            "held": [each.to_json() for each in self.held],
+            "guard_rails": list(self.tripped),
+            "live": self.live,
+            "new": self.new,
+        }
 
-def plan(live: Snapshot, new: Snapshot, rails: Rails) -> QuotaPlan:
-    """What publishing `new` in place of `live` would change."""
+
+def plan(live: Snapshot, new: Snapshot, rails: Rails | None) -> QuotaPlan:
+    """What publishing `new` in place of `live` would change; `rails` None: nothing is held, and nothing stops it."""
+    publish, held = (new, ()) if rails is None else hold(live, new, rails)
+    found = differences(live, publish)
+    touched = [each for each in found if each.before is not None]
+    removed = sum(1 for each in touched if each.after is None)
+    tripped = () if rails is None else tuple(faults(live, new, rails, len(touched), removed))
+    return QuotaPlan(publish, found, held, tripped, len(live.quotas), len(new.quotas))
+
+
+def differences(live: Snapshot, new: Snapshot) -> tuple[Difference, ...]:
+    """The topics whose rates or bursts differ, the largest change first."""
     before = {(quota.protocol, quota.topic): quota for quota in live.quotas}
     after = {(quota.protocol, quota.topic): quota for quota in new.quotas}
     found = [
@@ -80,9 +83,7 @@ def plan(live: Snapshot, new: Snapshot, rails: Rails) -> QuotaPlan:
         for key in sorted({*before, *after})
         if _dimensions(before.get(key)) != _dimensions(after.get(key))
     ]
-    found.sort(key=lambda each: -each.factor())
-    tripped = tuple(sentence for rail in _RAILS for sentence in rail(live, new, found, rails)) if before else ()
-    return QuotaPlan(tuple(found), tripped, len(before), len(after))
+    return tuple(sorted(found, key=lambda each: -each.factor()))
 
 
 def shown_rate(dimension: str, each_second: float | None) -> str | None:
@@ -94,65 +95,20 @@ def shown_rate(dimension: str, each_second: float | None) -> str | None:
     return write(Rate(exact.numerator, exact.denominator * SECOND))
 
 
+def held_text(held: Held) -> str:
+    """`rocketmq orders: messages would go from 100/s to 300/s, held at 200/s`."""
+    before, wanted, at = (shown_rate(held.dimension, rate) for rate in (held.before, held.wanted, held.held))
+    return f"{held.protocol} {held.topic}: {held.dimension} would go from {before} to {wanted}, held at {at}"
+
+
 def shown_burst(dimension: str, tokens: int | None) -> str | None:
     """A burst: `900`, or bytes as `2MiB`."""
     return None if tokens is None else format_size(tokens) if dimension == "bytes" else str(tokens)
 
 
-def _removals(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails) -> Iterator[str]:
-    del found, rails
-    if not new.quotas:
-        yield f"all {len(live.quotas)} quotas would be removed"
-
-
-def _share(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails) -> Iterator[str]:
-    del new
-    touched = sum(1 for each in found if each.before is not None)
-    if len(live.quotas) >= FEW and touched > rails.changed_share * len(live.quotas):
-        yield f"{touched} of {len(live.quotas)} quotas would change, more than {rails.changed_share:.0%}"
-
-
-def _totals(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails) -> Iterator[str]:
-    del found
-    if len(live.quotas) < FEW:
-        return
-    for dimension in ("messages", "bytes"):
-        old, now = (sum((_pair(quota, dimension) or (0.0, 0))[0] for quota in each.quotas) for each in (live, new))
-        if old and abs(now - old) > rails.total_share * old:
-            moved = f"from {shown_rate(dimension, old)} to {shown_rate(dimension, now)}"
-            yield f"the sum of all {dimension} rates would go {moved}, by more than {rails.total_share:.0%}"
-
-
-def _steps(live: Snapshot, new: Snapshot, found: list[Difference], rails: Rails) -> Iterator[str]:
-    del live, new
-    for each in found:
-        for dimension in ("messages", "bytes"):
-            before, after = each.pairs(dimension)
-            if before is None or after is None or _factor(before, after) <= rails.ratio * SLACK:
-                continue
-            step = f"{dimension} would go from {shown_rate(dimension, before[0])} to {shown_rate(dimension, after[0])}"
-            yield f"{each.protocol} {each.topic}: {step}, by more than a factor of {rails.ratio:g}"
-
-
-_RAILS: Final[tuple[Callable[[Snapshot, Snapshot, list[Difference], Rails], Iterator[str]], ...]] = (_removals, _share, _totals, _steps)
-
-
-def _pair(quota: Quota | None, dimension: str) -> Pair:
-    if quota is None:
-        return None
-    return quota.messages if dimension == "messages" else quota.bytes
-
-
 def _dimensions(quota: Quota | None) -> tuple[Pair, Pair] | None:
     """The part of a quota that limits. Its evidence changes nightly and limits nothing."""
     return None if quota is None else (quota.messages, quota.bytes)
-
-
-def _factor(before: Pair, after: Pair) -> float:
-    if before is None or after is None:
-        return 1.0 if before == after else float("inf")
-    low, high = sorted((before[0], after[0]))
-    return 1.0 if low == high else high / low if low else float("inf")
 
 
 def _shown(pair: Pair) -> dict[str, Any] | None:

@@ -33,7 +33,8 @@ from gateway.cli.exits import (
 )
 from gateway.cli.history import roll_back
 from gateway.cli.output import Column, column, counted, print_status
-from gateway.cli.quota_plan import QuotaPlan, Rails, plan, shown_burst, shown_rate
+from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
+from gateway.cli.quota_rails import Rails
 from gateway.cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
 
@@ -111,21 +112,26 @@ def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--max-changed", type=click.FloatRange(0, 100), default=defaults.changed_share * 100, show_default=True,
         envvar="SLUICE_QUOTAS_MAX_CHANGED",
-        help="Guard rail: percent of the live quotas that may change.",
+        help="Guard rail: percent of the live quotas that may change; beyond it nothing is published.",
+    )  # fmt: skip
+    @click.option(
+        "--max-removed", type=click.FloatRange(0, 100), default=defaults.removed_share * 100, show_default=True,
+        envvar="SLUICE_QUOTAS_MAX_REMOVED",
+        help="Guard rail: percent of the live quotas that may be removed; beyond it nothing is published.",
     )  # fmt: skip
     @click.option(
         "--max-total", type=click.FloatRange(0), default=defaults.total_share * 100, show_default=True,
         envvar="SLUICE_QUOTAS_MAX_TOTAL",
-        help="Guard rail: percent by which the sum of all rates may move.",
+        help="Guard rail: percent by which the sum of all rates may fall; beyond it nothing is published.",
     )  # fmt: skip
     @click.option(
         "--max-ratio", type=click.FloatRange(1), default=defaults.ratio, show_default=True,
         envvar="SLUICE_QUOTAS_MAX_RATIO",
-        help="Guard rail: factor by which one quota may grow or shrink.",
+        help="Rail of each topic: factor by which its quota may grow or shrink; one beyond it is held there, the rest is published.",
     )  # fmt: skip
     @functools.wraps(command)
-    def wrapped(*args: Any, max_changed: float, max_total: float, max_ratio: float, **kwargs: Any) -> Any:
-        return command(*args, rails=Rails(max_changed / 100, max_total / 100, max_ratio), **kwargs)
+    def wrapped(*args: Any, max_changed: float, max_removed: float, max_total: float, max_ratio: float, **kwargs: Any) -> Any:
+        return command(*args, rails=Rails(max_changed / 100, max_removed / 100, max_total / 100, max_ratio), **kwargs)
 
     return wrapped
 
@@ -166,7 +172,7 @@ def _limits_now(remote: Remote) -> dict[tuple[str, str], str]:
 
 
 def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> None:
-    changes = [each.to_json() for each in found.differences]
+    changes = found.to_json()["changes"]
     if remote.form == "table":
         shown = CHANGED
         if any(each.before is None for each in found.differences):
@@ -177,11 +183,12 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
         print_status(
             f"{counted(len(changes), 'change')}; {counted(found.live, 'quota')} in force, {found.new} in the snapshot of {new.computed_at}"
         )
+        for each in found.held:
+            print_status(f"held: {held_text(each)}")
         for sentence in found.tripped:
             print_status(f"guard rail: {sentence}")
         return
-    version = seen.etag.strip('"')
-    remote.emit({"changes": changes, "guard_rails": list(found.tripped), "live": found.live, "new": found.new, "version": version})
+    remote.emit({**found.to_json(), "version": seen.etag.strip('"')})
 
 
 @click.group(cls=Group, example="sluice quotas plan quotas.json && echo nothing to do")
@@ -230,7 +237,10 @@ def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...]
 @remote
 @click.pass_context
 def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
-    """What publishing FILE would change. Exit 0 nothing, 1 error, 2 changes, 3 guard rail tripped, 5 insufficient input."""
+    """What publishing FILE would change, and which topics would be held at their rail.
+
+    Exit 0 nothing, 1 error, 2 changes, 3 guard rail tripped, 5 insufficient input.
+    """
     try:
         new = _snapshot(file)
     except CommandError as error:
@@ -244,12 +254,12 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
 @quotas.command(example="sluice quotas apply quotas.json --yes --reason nightly")
 @FILE
 @rail_options
-@click.option("--ignore-guard-rails", is_flag=True, help="Publish although a guard rail is tripped; needs --reason.")
+@click.option("--ignore-guard-rails", is_flag=True, help="Publish FILE as it is: nothing is held, no rail stops it; needs --reason.")
 @changing
 @remote
 @click.pass_context
 def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
-    """Publish FILE: all quotas at once, unless they were changed meanwhile.
+    """Publish FILE: all quotas at once, unless they were changed meanwhile. A topic beyond its rail is held there.
 
     Exit 0 done or nothing to do, 3 FILE is no snapshot, 6 quotas changed meanwhile, 8 a guard rail is tripped.
     """
@@ -259,10 +269,12 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     wanted = change.if_match(seen)
     if wanted not in {seen.etag, "*"}:
         raise CommandError(CONFLICT, f"the quotas in force are version {seen.etag}, not {wanted} any more; nothing was published")
-    found = plan(_live(seen), new, rails)
-    if found.tripped and not (ignore_guard_rails and change.reason):
+    if ignore_guard_rails and not change.reason:
+        raise CommandError(POLICY, "nothing was published: --ignore-guard-rails needs --reason TEXT")
+    found = plan(_live(seen), new, None if ignore_guard_rails else rails)
+    if found.tripped:
         _show_plan(remote, found, seen, new)
-        hint = "add --reason" if ignore_guard_rails else "to publish it all the same: --ignore-guard-rails --reason TEXT"
+        hint = "see what the log of that day holds; to publish it all the same: --ignore-guard-rails --reason TEXT"
         raise CommandError(POLICY, f"nothing was published: a guard rail is tripped; {hint}")
     if not found.differences:
         print_status("nothing changes; nothing was published")
@@ -270,7 +282,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new)
     change.confirm(f"Publish {counted(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
-    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(new), if_match=wanted)
+    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(found.publish), if_match=wanted)
     if remote.form != "table":
         remote.emit(reply.body)
     report_change(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")

@@ -63,18 +63,31 @@ def test_beside_a_first_quota_stands_the_limit_now_in_force(sluice: Any, admin: 
     assert "9/s" not in d
 
 
-def test_plan_exits_with_3_over_a_guard_rail_and_apply_publishes_nothing(sluice: Any, admin: Any, write: Any) -> None:
-    admin.quotas = snapshot(quota("a"))
-    file = write(quota("a", 300))
+def test_plan_shows_what_is_held_and_apply_publishes_it_held(sluice: Any, admin: Any, write: Any) -> None:
+    admin.quotas = snapshot(quota("a"), quota("b"))
+    file = write(quota("a", 300), quota("b", 110))
     ran = sluice("quotas", "plan", file)
-    assert ran.code == 3
-    assert "guard rail: rocketmq a: messages would go from 100/s to 300/s, by more than a factor of 2" in ran.err
-    assert sluice("quotas", "apply", file, "--yes").code == 8
+    assert ran.code == 2
+    assert "held: rocketmq a: messages would go from 100/s to 300/s, held at 200/s" in ran.err
+    assert sluice("quotas", "plan", file, "-o", "json").json["held"][0]["held"] == 200
+    assert sluice("quotas", "plan", file, "--max-ratio", "4").err.count("held") == 0
+    assert sluice("quotas", "apply", file, "--yes").code == 0
+    assert [each["messages"]["rate"] for each in admin.quotas["quotas"]] == [200, 110]
     assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails").code == 8
-    assert admin.writes() == []
-    assert sluice("quotas", "plan", file, "--max-ratio", "4").code == 2
     assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails", "--reason", "campaign").code == 0
     assert admin.quotas["quotas"][0]["messages"]["rate"] == 300
+
+
+def test_plan_exits_with_3_over_a_guard_rail_and_apply_publishes_nothing(sluice: Any, admin: Any, write: Any) -> None:
+    admin.quotas = snapshot(quota("a"))
+    file = write()
+    ran = sluice("quotas", "plan", file)
+    assert ran.code == 3
+    assert "guard rail: all 1 quotas would be removed" in ran.err
+    assert sluice("quotas", "apply", file, "--yes").code == 8
+    assert admin.writes() == []
+    assert sluice("quotas", "apply", file, "--yes", "--ignore-guard-rails", "--reason", "away with them").code == 0
+    assert admin.quotas["quotas"] == []
 
 
 @pytest.mark.parametrize(

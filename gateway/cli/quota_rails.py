@@ -1,0 +1,111 @@
+"""Rails of a publication: how far one quota may move at once, and which inputs nobody believes. Pure.
+
+A topic beyond its rail is **held** at it and listed; all others are published as computed. One topic that moves far is an ordinary night,
+and a rail that stops everything because of it would stop most nights. **Faults** are of the whole input, and stop everything: all or most
+quotas would vanish, or the sum of the rates collapses. Those are the marks of a log that was not there. Shares mean little for a few
+topics, so below FEW only the loss of all of them is a fault. The first publication has nothing to be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Final
+
+from limiter.quota_snapshot import Quota, Snapshot
+
+FEW: Final = 20  # live quotas; below it one topic is a large share (guess)
+SLACK: Final = 1.01  # times the rail; rates have few digits, so 1 % over it does not count
+DIMENSIONS: Final = ("messages", "bytes")
+
+Pair = tuple[float, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """How much may change at once. Shares are 0..1. A rate is held where it would grow by more than the factor `ratio`, or shrink by it."""
+
+    changed_share: float = 1.0  # of live quotas that may change; an ordinary night changes most of them
+    removed_share: float = 0.5  # of live quotas that may go; a guess
+    total_share: float = 0.5  # by which the sum of all rates may fall; a guess: twice what the job's own step of x0.8 can do
+    ratio: float = 2.0  # a guess; the nightly job itself keeps to x2 and x0.8 a topic
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A rate (per second, of `dimension`) that was not to move so far: before, as computed, and as it is published."""
+
+    protocol: str
+    topic: str
+    dimension: str
+    before: float
+    wanted: float
+    held: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("protocol", "topic", "dimension", "before", "wanted", "held")}
+
+
+def hold(live: Snapshot, new: Snapshot, rails: Rails) -> tuple[Snapshot, tuple[Held, ...]]:
+    """`new` with each rate within its rail, and what was held. `new` itself where nothing was."""
+    before = {(quota.protocol, quota.topic): quota for quota in live.quotas}
+    held: list[Held] = []
+    quotas: list[Quota] = []
+    for quota in new.quotas:
+        known = before.get((quota.protocol, quota.topic))
+        quotas.append(quota if known is None else _held(known, quota, rails.ratio, held))
+    return (replace(new, quotas=tuple(quotas)) if held else new), tuple(held)
+
+
+def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: int) -> Iterator[str]:
+    """Why `new`, as computed, is not believable as a whole: sentences. `changed` of the live quotas would change, `removed` go."""
+    count = len(live.quotas)
+    if not count:
+        return
+    if not new.quotas:
+        yield f"all {count} quotas would be removed"
+        return
+    if count < FEW:
+        return
+    if removed > rails.removed_share * count:
+        yield f"{removed} of {count} quotas would be removed, more than {rails.removed_share:.0%}"
+    if changed > rails.changed_share * count:
+        yield f"{changed} of {count} quotas would change, more than {rails.changed_share:.0%}"
+    for dimension in DIMENSIONS:
+        old, now = (sum((pair_of(quota, dimension) or (0.0, 0))[0] for quota in each.quotas) for each in (live, new))
+        if old and now < (1 - rails.total_share) * old:
+            yield f"the sum of all {dimension} rates would fall from {old:g} to {now:g} per second, by more than {rails.total_share:.0%}"
+
+
+def pair_of(quota: Quota | None, dimension: str) -> Pair:
+    """(rate per second, burst in tokens) of "messages" or "bytes"."""
+    if quota is None:
+        return None
+    return quota.messages if dimension == "messages" else quota.bytes
+
+
+def factor(before: Pair, after: Pair) -> float:
+    """The factor (at least 1) between two rates; infinite from or to nothing."""
+    if before is None or after is None:
+        return 1.0 if before == after else float("inf")
+    low, high = sorted((before[0], after[0]))
+    return 1.0 if low == high else high / low if low else float("inf")
+
+
+def _held(before: Quota, quota: Quota, ratio: float, held: list[Held]) -> Quota:
+    """`quota` within the rails around `before`; what it lost is added to `held`."""
+    texts = []
+    for dimension in DIMENSIONS:
+        old, new = pair_of(before, dimension), pair_of(quota, dimension)
+        if old is None or new is None or old[0] == 0 or factor(old, new) <= ratio * SLACK:  # from 0 every step is infinite: let it go
+            continue
+        rate = float(f"{min(old[0] * ratio, max(old[0] / ratio, new[0])):.6g}")
+        burst = max(1, min(ceil(old[1] * ratio), max(int(old[1] / ratio), new[1])))
+        held.append(Held(quota.protocol, quota.topic, dimension, old[0], new[0], rate))
+        texts.append(f"{dimension} held at {'x' if rate > old[0] else '1/'}{ratio:g}")
+        quota = replace(quota, messages=(rate, burst)) if dimension == "messages" else replace(quota, bytes=(rate, burst))
+    if not texts:
+        return quota
+    reason = "; ".join([*filter(None, [str(quota.evidence.get("reason") or "")]), *texts])
+    return replace(quota, evidence={**quota.evidence, "status": "held", "reason": reason})

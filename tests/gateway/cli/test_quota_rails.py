@@ -1,0 +1,107 @@
+"""Rails of a publication: a topic beyond its own is held, and only a fault of the whole input stops the night."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gateway.cli.quota_plan import plan
+from gateway.cli.quota_rails import FEW, Rails
+from limiter.quota_snapshot import Quota, Snapshot, dump
+
+RAILS = Rails(changed_share=0.5, removed_share=0.5, total_share=0.3, ratio=2)
+
+
+def snapshot(**rates: float) -> Snapshot:
+    quotas = tuple(Quota("rocketmq", topic, (rate, int(rate) or 1)) for topic, rate in rates.items())
+    return Snapshot("2026-11-21T01:00:00Z", "0.1.0", quotas=quotas)
+
+
+def many(count: int, rate: float = 100) -> dict[str, float]:
+    return {f"t{number}": rate for number in range(count)}
+
+
+def test_an_ordinary_second_night_publishes() -> None:
+    """30 topics, 12 % noise from day to day: all of them change, and once that stopped the night (21 of 30, more than 50 %)."""
+    noise = random.Random(17)
+    live = many(30)
+    for _night in range(30):
+        new = {topic: rate * noise.lognormvariate(0, 0.12) for topic, rate in live.items()}
+        found = plan(snapshot(**live), snapshot(**new), Rails())
+        assert (found.tripped, found.held) == ((), ())
+        assert len(found.differences) == 30
+        live = new
+
+
+def test_one_topic_that_moves_far_does_not_stop_the_others() -> None:
+    found = plan(snapshot(**many(30)), snapshot(**{**many(30, 110), "t3": 1000}), Rails())
+    assert found.tripped == ()
+    rates = {quota.topic: quota.messages[0] for quota in found.publish.quotas if quota.messages}
+    assert (rates["t3"], rates["t4"]) == (200, 110)
+    assert [(each.topic, each.before, each.wanted, each.held) for each in found.held] == [("t3", 100, 1000, 200)]
+
+
+def test_the_first_publication_has_no_rails() -> None:
+    found = plan(snapshot(), snapshot(**many(100)), RAILS)
+    assert (found.tripped, found.held) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "published"),
+    [(100, 200, 200), (100, 201, 201), (100, 203, 200), (100, 50, 50), (100, 49, 50), (0.5, 3, 1), (0, 1, 1), (1, 0, 0.5), (0, 0, 0)],
+)
+def test_a_quota_is_held_at_the_ratio(before: float, after: float, published: float) -> None:
+    """2.01 is within the slack; from 0 no factor leads anywhere."""
+    found = plan(snapshot(a=before), snapshot(a=after), RAILS)
+    (quota,) = found.publish.quotas
+    assert quota.messages is not None
+    assert quota.messages[0] == published
+    assert bool(found.held) is (published != after)
+    assert not found.tripped
+    dump(found.publish)
+
+
+def test_the_burst_is_held_with_its_rate() -> None:
+    live = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (100, 500), (1000, 4096)),))
+    new = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (900, 9000), (10, 64), {"reason": "launch"}),))
+    (quota,) = plan(live, new, RAILS).publish.quotas
+    assert (quota.messages, quota.bytes) == ((200, 1000), (500, 2048))
+    assert quota.evidence == {"reason": "launch; messages held at x2; bytes held at 1/2", "status": "held"}
+
+
+def test_without_rails_all_is_published_as_computed() -> None:
+    found = plan(snapshot(**many(FEW)), snapshot(t0=900), None)
+    assert (found.held, found.tripped, found.publish) == ((), (), snapshot(t0=900))
+
+
+@pytest.mark.parametrize(("changed", "trips"), [(10, False), (11, True)])
+def test_not_too_many_change_where_a_rail_says_so(changed: int, trips: bool) -> None:
+    new = {**many(FEW), **many(changed, 101)}
+    found = plan(snapshot(**many(FEW)), snapshot(**new), RAILS)
+    assert found.tripped == (("11 of 20 quotas would change, more than 50%",) if trips else ())
+
+
+@pytest.mark.parametrize(("left", "trips"), [(10, False), (9, True)])
+def test_most_quotas_do_not_vanish(left: int, trips: bool) -> None:
+    found = plan(snapshot(**many(FEW)), snapshot(**many(left)), Rails())
+    said = (
+        "11 of 20 quotas would be removed, more than 50%",
+        "the sum of all messages rates would fall from 2000 to 900 per second, by more than 50%",
+    )
+    assert found.tripped == (said if trips else ())
+
+
+@pytest.mark.parametrize(("rate", "trips"), [(70, False), (69, True), (150, False), (1000, False)])
+def test_the_sum_does_not_collapse(rate: float, trips: bool) -> None:
+    """It may grow: each topic has its own rail. What collapses is judged before it is held."""
+    found = plan(snapshot(**many(FEW)), snapshot(**many(FEW, rate)), Rails(total_share=0.3))
+    assert found.tripped == (("the sum of all messages rates would fall from 2000 to 1380 per second, by more than 30%",) if trips else ())
+
+
+def test_shares_say_little_of_few_topics() -> None:
+    assert plan(snapshot(**many(3)), snapshot(**many(1, 51)), RAILS).tripped == ()
+
+
+def test_a_snapshot_without_quotas_never_empties_the_gateway_unseen() -> None:
+    assert plan(snapshot(a=1), snapshot(), RAILS).tripped == ("all 1 quotas would be removed",)
