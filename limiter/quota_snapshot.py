@@ -8,6 +8,7 @@ This module and `limiter.protocols` are all that `spark_jobs` and the gateway sh
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import itertools
 import json
@@ -20,6 +21,9 @@ from limiter.protocols import PROTOCOL_NAMES
 VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 2**20  # bytes; a snapshot; 1,000,000 quotas with their evidence are about 250 MB
 MAX_PER_SECOND: Final = 10**15  # tokens; a rate; as limiter.limits
+REQUIRED: Final = ("version", "computed_at", "code", "quotas")
+OPTIONAL: Final = ("inputs", "parameters", "date", "night")
+MAX_HOURLY: Final = 10**6  # times; the factor of the intraday raise: a second of a day as busy as all the others together has 86,400
 MAX_TEXT_CHARS: Final = 4096  # characters; one text; AMQP's longest topic: three names of 255 bytes, each byte as %XX, are 2297
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -42,12 +46,16 @@ class Quota:
     messages: tuple[float, int] | None = None
     bytes: tuple[float, int] | None = None
     evidence: dict[str, JSON] = field(default_factory=dict, hash=False)
+    hourly_messages: float | None = None  # times the last hour's mean: the rate that the intraday raise may raise this quota to
+    hourly_bytes: float | None = None
 
     def to_json(self) -> dict[str, JSON]:
         found: dict[str, JSON] = {"protocol": self.protocol, "topic": self.topic, "evidence": self.evidence}
-        for name, pair in (("messages", self.messages), ("bytes", self.bytes)):
+        dimensions = (("messages", self.messages, self.hourly_messages), ("bytes", self.bytes, self.hourly_bytes))
+        for name, pair, hourly in dimensions:
             if pair is not None:
-                found[name] = {"rate": whole(pair[0]), "burst": pair[1]}
+                limit: dict[str, JSON] = {"rate": whole(pair[0]), "burst": pair[1]}
+                found[name] = limit if hourly is None else {**limit, "hourly": whole(hourly)}
         return found
 
 
@@ -61,6 +69,8 @@ class Snapshot:
     parameters: dict[str, JSON] = field(default_factory=dict, hash=False)
     quotas: tuple[Quota, ...] = ()
     version: int = VERSION
+    date: str | None = None  # the last day that it learned from, as 2026-11-20
+    night: dict[str, JSON] = field(default_factory=dict, hash=False)  # k, target, realised; topics held, learning, pinned
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.quotas, key=lambda quota: (quota.protocol, quota.topic)))
@@ -70,7 +80,11 @@ class Snapshot:
                 raise SnapshotError("quotas", f"{later.protocol} topic {later.topic!r} has two quotas; keep one")
 
     def to_json(self) -> dict[str, JSON]:
-        return {
+        """Both additions to version 1, `date` and `night`, are left out where they are empty."""
+        added: dict[str, JSON] = {} if self.date is None else {"date": self.date}
+        if self.night:
+            added["night"] = self.night
+        return added | {
             "version": self.version,
             "computed_at": self.computed_at,
             "code": self.code,
@@ -141,7 +155,7 @@ def refuse_twice(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def read_snapshot(document: JSON) -> Snapshot:
     """A snapshot from parsed JSON; raises SnapshotError."""
-    top = read_object(document, "", required=("version", "computed_at", "code", "quotas"), optional=("inputs", "parameters"))
+    top = read_object(document, "", REQUIRED, OPTIONAL)
     if top["version"] != VERSION or isinstance(top["version"], bool):
         raise SnapshotError("version", f"{top['version']!r} is unknown; this gateway reads version {VERSION}")
     inputs = []
@@ -152,6 +166,9 @@ def read_snapshot(document: JSON) -> Snapshot:
     parameters = top.get("parameters", {})
     if not isinstance(parameters, dict):
         raise SnapshotError("parameters", "must be an object")
+    night = top.get("night", {})
+    if not isinstance(night, dict):
+        raise SnapshotError("night", "must be an object")
     quotas = tuple(read_quota(entry, f"quotas[{at}]") for at, entry in enumerate(read_list(top["quotas"], "quotas")))
     normal(document, "")  # numbers that overflow to infinity (1e999) are found here, with their path
     return Snapshot(
@@ -160,7 +177,19 @@ def read_snapshot(document: JSON) -> Snapshot:
         inputs=tuple(inputs),
         parameters=parameters,
         quotas=quotas,
+        date=read_date(top["date"]) if "date" in top else None,
+        night=night,
     )
+
+
+def read_date(value: JSON) -> str:
+    text = read_text(value, "date")
+    try:
+        if datetime.date.fromisoformat(text).isoformat() == text:
+            return text
+    except ValueError:
+        pass
+    raise SnapshotError("date", f"{text!r} is not a day like 2026-11-20")
 
 
 def read_quota(entry: JSON, path: str) -> Quota:
@@ -180,14 +209,15 @@ def read_quota(entry: JSON, path: str) -> Quota:
     evidence = found.get("evidence", {})
     if not isinstance(evidence, dict):
         raise SnapshotError(f"{path}.evidence", "must be an object")
-    return Quota(protocol, topic, messages, size, evidence)
+    raises = [read_hourly(found.get(name), f"{path}.{name}.hourly") for name in ("messages", "bytes")]
+    return Quota(protocol, topic, messages, size, evidence, *raises)
 
 
 def read_pair(value: JSON, path: str) -> tuple[float, int] | None:
     """A rate with its burst. Rate 0 refuses everything; then the burst may be 0 too."""
     if value is None:
         return None
-    found = read_object(value, path, required=("rate", "burst"), optional=())
+    found = read_object(value, path, required=("rate", "burst"), optional=("hourly",))
     rate, burst = found["rate"], found["burst"]
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not math.isfinite(rate):
         raise SnapshotError(f"{path}.rate", f"{rate!r} is no rate per second")
@@ -200,6 +230,16 @@ def read_pair(value: JSON, path: str) -> tuple[float, int] | None:
     if not (0 if rate == 0 else 1) <= burst <= MAX_PER_SECOND:
         raise SnapshotError(f"{path}.burst", f"{burst} is outside 1 to {MAX_PER_SECOND}")
     return whole(rate), burst
+
+
+def read_hourly(limit: JSON, path: str) -> float | None:
+    """The factor of the intraday raise, where the pair of a dimension has one."""
+    value = limit.get("hourly") if isinstance(limit, dict) else None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_HOURLY:
+        raise SnapshotError(path, f"{value!r} is no factor above 0 and up to {MAX_HOURLY}")
+    return whole(value)
 
 
 def read_object(value: JSON, path: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, JSON]:

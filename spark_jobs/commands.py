@@ -76,7 +76,7 @@ def _compute(
     print(f"{date}: {len(sizes)} files, {size / 1e6:.1f} MB of log; Spark takes half a minute before it reads", file=sys.stderr)
     with spark_session(master, small=size < SMALL_BYTES) as spark:
         from spark_jobs.recompute import Night, recompute
-        from spark_jobs.state import State
+        from spark_jobs.state.state import State
 
         night = Night(log_folder, date, State(state_folder), parameters, before, computed_at, code_version())
         try:
@@ -113,7 +113,7 @@ def _moment(now: str | None) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    from spark_jobs.state import write_durably
+    from spark_jobs.state.state import write_durably
 
     write_durably(path, data)
 

@@ -34,7 +34,7 @@ from spark_jobs.publication import previous_rows, quotas_of, unseen
 from spark_jobs.replay import replay
 from spark_jobs.schemas import CANDIDATES, DAILY_STATE, PREVIOUS, SCORES
 from spark_jobs.selection import choose, scores
-from spark_jobs.state import Manifest, State, read_table, write_table
+from spark_jobs.state.state import Manifest, State, read_table, write_table
 from spark_jobs.storms import calmed
 from spark_jobs.usage import per_second, ticks, with_ticks
 

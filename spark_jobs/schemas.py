@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
 
 STATE_FORMAT: Final = 1
 
@@ -16,7 +16,7 @@ CORRUPT: Final = "_corrupt_record"
 
 
 def _fields(**types: str) -> list[StructField]:
-    names = {"s": StringType, "i": IntegerType, "l": LongType, "b": BooleanType}
+    names = {"s": StringType, "i": IntegerType, "l": LongType, "d": DoubleType, "b": BooleanType}
     return [StructField(name, names[kind]()) for name, kind in types.items()]
 
 
@@ -46,3 +46,18 @@ SCORES: Final = StructType(_fields(day="s", protocol="s", topic="s", dimension="
 
 # Quotas in force before: `--previous`.
 PREVIOUS: Final = StructType(_fields(protocol="s", topic="s", dimension="s", previous_rate="l", previous_burst="l"))
+
+# Daily state v2: one row per topic and dimension of one day, made by `state.topic_day.rows` (there: the same as an Arrow schema).
+TOPICS: Final = StructType([
+    *_fields(day="s", protocol="s", topic="s", dimension="s", total="l", messages="l", passed="l", refused="l", delayed="l", storm="l"),
+    *_fields(active_seconds="l", limited_seconds="l", excluded_seconds="l", max="l", p50="d", p99="d", largest="l", peak_100ms="l"),
+    StructField("hours", ArrayType(LongType())),
+    StructField("gateways", ArrayType(StructType(_fields(gateway="s", total="l")))),
+    *_fields(need="d", first_step="l"),
+    StructField("losses", ArrayType(FloatType())),
+])  # fmt: skip
+
+# How the quotas of the night before fared on this day, and how others would have: written with the day that judges.
+OUTCOMES: Final = StructType(_fields(
+    day="s", protocol="s", topic="s", dimension="s", family="s", rate="d", burst="l", offered="l", refused="d", reserved="d"
+))  # fmt: skip

@@ -48,6 +48,35 @@ def test_the_canonical_form() -> None:
     assert snapshot.sha256() == hashlib.sha256(dump(snapshot)).hexdigest()
 
 
+NIGHT = {
+    **EXAMPLE,
+    "date": "2026-11-20",
+    "night": {"time_zone": "Asia/Tokyo", "k": {"messages": 1.4}, "learning": [{"protocol": "rocketmq", "topic": "new", "reason": "1"}]},
+    "quotas": [{**EXAMPLE["quotas"][0], "messages": {"rate": 0.0166667, "burst": 3, "hourly": 2.5}}],  # type: ignore[index]
+}
+
+
+def test_the_additions_of_a_night_come_through_and_are_left_out_where_empty() -> None:
+    snapshot = load(json.dumps(NIGHT).encode())
+    assert (snapshot.date, snapshot.night) == ("2026-11-20", NIGHT["night"])
+    assert (snapshot.quotas[0].messages, snapshot.quotas[0].hourly_messages, snapshot.quotas[0].hourly_bytes) == ((0.0166667, 3), 2.5, None)
+    assert json.loads(dump(snapshot)) == NIGHT
+    assert load(dump(snapshot)) == snapshot
+    assert not {"date", "night"} & json.loads(dump(load(json.dumps(EXAMPLE).encode()))).keys()
+
+
+@pytest.mark.parametrize("date", ["yesterday", "20261120", "2026-11-31", "", 5])
+def test_a_date_that_is_none_is_refused(date: object) -> None:
+    with pytest.raises(SnapshotError, match=r"^date: "):
+        load(json.dumps({**NIGHT, "date": date}).encode())
+
+
+@pytest.mark.parametrize("hourly", [0, -1, 1e7, True, "2"])
+def test_a_factor_of_the_intraday_raise_is_bounded(hourly: object) -> None:
+    with pytest.raises(SnapshotError, match=r"^quotas\[0\].messages.hourly: "):
+        load(changed("quotas.0.messages", {"rate": 5, "burst": 9, "hourly": hourly}))
+
+
 def changed(path: str, value: object) -> bytes:
     """The example with one value changed; REMOVED removes it."""
     document = json.loads(json.dumps(EXAMPLE))

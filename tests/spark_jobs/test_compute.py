@@ -12,7 +12,7 @@ import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.commands import compute
-from spark_jobs.state import State
+from spark_jobs.state.state import State
 from support.access_logs import SyntheticLog, bursts, sparse, steady
 from support.models import quota_oracle
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.state import Manifest, State, write_durably
+from spark_jobs.state.state import Manifest, State, write_durably
 
 
 def manifest(date: str, data: str) -> Manifest:

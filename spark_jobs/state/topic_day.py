@@ -1,0 +1,187 @@
+"""A topic's day in seconds → its two rows, messages and bytes, of the table `topics`: all that is remembered of it.
+
+Demand is what clients wanted to send, in the second they wanted it. The log says something else where a limit was in the way:
+
+* **Delayed** messages are in the log twice: in the second they came (`delayed`) and in the one they went through (`passed` or `refused`).
+  A backlog per topic undoes that: what departs while there is a backlog is the backlog's, and demand is counted when it came.
+* **Refused** messages come again and again from clients that retry. In a second they count up to the rate that was in force (the mean that
+  passed per limited second): a topic too small for its quota grows by its demand, at most to the double in one night.
+* **A storm** teaches nothing. When limited seconds are rare (`storm_share_ppm` of the observed ones, 1 %) and in them more was refused than
+  passed, the refusals are not counted at all.
+* **Dropped** messages (fire and forget) are refused ones; the log has no bytes of them: they are as large as the others of their second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_jobs.days import Day
+from spark_jobs.state.loss_surface import BURSTS_S, Surface, need, surfaces
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STORM_SHARE_PPM: Final = (
+    10_000  # of the observed seconds: who is limited for more than 15 minutes of a day is short of quota, not in a storm
+)
+
+_SHARE: Final = pa.struct([("gateway", pa.string()), ("total", pa.int64())])
+TOPICS: Final = pa.schema([
+    *[(name, pa.string()) for name in ("day", "protocol", "topic", "dimension")],
+    *[(name, pa.int64()) for name in ("total", "messages", "passed", "refused", "delayed", "storm")],
+    *[(name, pa.int64()) for name in ("active_seconds", "limited_seconds", "excluded_seconds", "max")],
+    ("p50", pa.float64()), ("p99", pa.float64()),
+    ("largest", pa.int64()), ("peak_100ms", pa.int64()),
+    ("hours", pa.list_(pa.int64())), ("gateways", pa.list_(_SHARE)),
+    ("need", pa.float64()), ("first_step", pa.int64()), ("losses", pa.list_(pa.float32())),
+])  # fmt: skip
+
+
+class TopicSeconds(NamedTuple):
+    """What the log says of one topic in one day: arrays of one row per second with a line of it, rising; i64."""
+
+    protocol: str
+    topic: str
+    second: Ints  # epoch s
+    tick: Ints  # number of the second among the observed ones of the day, from 0
+    passed: Ints  # messages
+    refused: Ints
+    delayed: Ints  # held back in this second; they pass, or are refused, in a later one
+    dropped: Ints
+    passed_bytes: Ints
+    refused_bytes: Ints
+    peak_100ms: Ints  # messages, at most so many in any tenth of the second
+    largest: Ints  # bytes, mean message of the line with the largest ones
+    gateways: Sequence[tuple[str, int, int]] = ()  # name, messages and bytes that passed there
+    excluded_seconds: int = 0  # taken out of the day as an incident, and not among the rows
+
+
+class Demand(NamedTuple):
+    """Counted demand of one dimension per second, and what was left out as a storm."""
+
+    amount: Ints
+    storm: int
+
+
+def limited(day: TopicSeconds) -> NDArray[np.bool_]:
+    """The seconds in which a limit was in the way."""
+    return (day.refused > 0) | (day.delayed > 0) | (day.dropped > 0)
+
+
+def arrivals(departed: Ints, delayed: Ints) -> Ints:
+    """Messages in the second they came. `departed`: passed or refused then; `delayed`: came then and was held back.
+
+    backlog_t = max(0, backlog_(t-1) + delayed_t - departed_t); what leaves it was counted when it came. A message held back for less than
+    a second is in both counts of one second; so messages may leave in the second they came, and at most a second's rate counts too late.
+    """
+    if not delayed.any():
+        return departed
+    walk: Ints = np.cumsum(delayed - departed)
+    backlog = walk - np.minimum(np.minimum.accumulate(walk), 0)
+    left = np.concatenate([[0], backlog[:-1]]) + delayed - backlog
+    came: Ints = departed + delayed - left
+    return came
+
+
+def counted(passed: Ints, refused: Ints, in_the_way: NDArray[np.bool_], observed_seconds: int, storm_share_ppm: int) -> tuple[Ints, int]:
+    """How much of `refused` counts as demand in each second, and how much does not."""
+    total = int(refused.sum())
+    if not total:
+        return refused, 0
+    seconds = int(in_the_way.sum())
+    through = int(passed[in_the_way].sum())
+    if seconds * 1_000_000 <= observed_seconds * storm_share_ppm and total > through:
+        return np.zeros_like(refused), total
+    rate = max(-(-through // max(seconds, 1)), 1)
+    kept = np.minimum(refused, rate)
+    return kept, total - int(kept.sum())
+
+
+def demand(day: TopicSeconds, observed_seconds: int, storm_share_ppm: int) -> tuple[Demand, Demand]:
+    """Counted demand in messages and in bytes."""
+    in_the_way = limited(day)
+    kept, storm = counted(day.passed, day.refused + day.dropped, in_the_way, observed_seconds, storm_share_ppm)
+    messages = arrivals(day.passed + kept, day.delayed)
+    known = day.passed + day.refused
+    size = np.divide(day.passed_bytes + day.refused_bytes, known, out=np.zeros(len(known)), where=known > 0)
+    mean = float((day.passed_bytes + day.refused_bytes).sum() / max(known.sum(), 1))
+    size = np.where(known > 0, size, mean)  # a second in which all were delayed or dropped
+    size = np.divide(day.refused_bytes, day.refused, out=size, where=day.refused > 0)
+    wanted = np.where(day.delayed > 0, mean, size) * (messages - day.passed)
+    octets = np.where(messages == day.passed, day.passed_bytes, np.ceil(day.passed_bytes + wanted)).astype(np.int64)
+    octets = np.maximum(octets, 0)
+    return Demand(messages, storm), Demand(octets, max(int(day.passed_bytes.sum() + day.refused_bytes.sum() - octets.sum()), 0))
+
+
+def rows(batch: Sequence[TopicSeconds], day: Day, observed_seconds: int, storm_share_ppm: int = STORM_SHARE_PPM) -> pa.Table:
+    """Rows of `TOPICS`: two for each topic of `batch` with demand. Hand over some hundred topics at a time: the loss surfaces of a batch
+    are computed side by side."""
+    found: list[tuple[TopicSeconds, str, Ints, int, int]] = []
+    for each in batch:
+        of_messages, of_bytes = demand(each, observed_seconds, storm_share_ppm)
+        total = int(of_messages.amount.sum())
+        for dimension, (amount, storm) in (("messages", of_messages), ("bytes", of_bytes)):
+            if amount.any():
+                found.append((each, dimension, amount, storm, total))
+    days = [(each.tick[amount > 0], amount[amount > 0].astype(np.float64)) for each, _, amount, _, _ in found]
+    made = surfaces(days, observed_seconds)
+    lines = [_row(*entry, surface, day) for entry, surface in zip(found, made, strict=True)]
+    return pa.Table.from_pylist(lines, TOPICS)
+
+
+def _row(each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages: int, surface: Surface, day: Day) -> dict[str, object]:
+    total = int(amount.sum())
+    of_messages = dimension == "messages"
+    return {
+        "day": day.date,
+        "protocol": each.protocol,
+        "topic": each.topic,
+        "dimension": dimension,
+        "total": total,
+        "messages": messages,
+        "passed": int((each.passed if of_messages else each.passed_bytes).sum()),
+        "refused": int((each.refused + each.dropped).sum() if of_messages else each.refused_bytes.sum()),
+        "delayed": int(each.delayed.sum()) if of_messages else 0,
+        "storm": storm,
+        "active_seconds": int((amount > 0).sum()),
+        "limited_seconds": int(limited(each).sum()),
+        "excluded_seconds": each.excluded_seconds,
+        "max": int(amount.max()),
+        "p50": percentile_of_load(amount, 0.5),
+        "p99": percentile_of_load(amount, 0.99),
+        "largest": 1 if of_messages else int(each.largest.max()),
+        "peak_100ms": int(np.minimum(each.peak_100ms, amount).max()) if of_messages else None,
+        "hours": np.bincount(day.hour_of(each.second), weights=amount, minlength=day.hour_count).astype(np.int64),
+        "gateways": shares(each.gateways, of_messages=of_messages, total=total),
+        "need": min(need(surface, surface.total), float(amount.max())),  # a rate as high as the busiest second refuses nothing
+        "first_step": surface.first_step,
+        "losses": surface.losses.reshape(-1),
+    }
+
+
+def percentile_of_load(amount: Ints, share: float) -> float:
+    """The busiest second that is needed to cover `share` of all messages (or bytes), counted from the quiet seconds up."""
+    ordered = np.sort(amount)
+    at = int(np.searchsorted(np.cumsum(ordered), share * float(ordered.sum()), side="left"))
+    return float(ordered[min(at, len(ordered) - 1)])
+
+
+def shares(gateways: Sequence[tuple[str, int, int]], *, of_messages: bool, total: int) -> list[dict[str, object]]:
+    """`total` divided by what passed at each gateway; evenly where nothing passed."""
+    passed = [messages if of_messages else octets for _, messages, octets in gateways]
+    whole = sum(passed)
+    parts = [total * part // whole if whole else total // len(passed) for part in passed]
+    if parts:
+        parts[int(np.argmax(passed))] += total - sum(parts)
+    return [{"gateway": name, "total": part} for (name, _, _), part in zip(gateways, parts, strict=True)]
+
+
+def surface_of(row: dict[str, object]) -> Surface:
+    """The loss surface of one row of `TOPICS` (as `Table.to_pylist` gives it)."""
+    losses = np.asarray(row["losses"], np.float32).reshape(-1, len(BURSTS_S))
+    return Surface(int(row["first_step"]), losses, float(row["total"]))  # type: ignore[call-overload,arg-type]  # a row of TOPICS
