@@ -9,8 +9,8 @@ on (topics x buckets) levels. Topics are sorted by their number of active second
 on one core: 80 CPU-s for 50 million topic-seconds at 460 buckets a topic.
 
 Between grid points `lost` interpolates: along the logarithm of the rate, and along the burst. At one rate the loss is convex in the burst,
-so the straight line is never below the truth there. Against the exact replay it is, in the tests, at most 2 % of the day's demand too low
-and 6 % too high; with a burst of ten seconds, as quotas have it, within 4 %.
+so the straight line is never below the truth there. Against the exact replay it is, in the tests, at most 3 % of the day's demand too low
+and 10 % too high; with a burst of ten seconds, as quotas have it, within 4 %.
 """
 
 from __future__ import annotations
