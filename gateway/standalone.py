@@ -24,6 +24,7 @@ from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.lifecycle.admin_server import serve_admin
 from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
@@ -60,6 +61,7 @@ class Standalone:
         fleet = join_fleet(settings, self.judge, boot)
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
         self.fill_levels.restore()
+        self.log_keeping = LogKeeping(settings)
         self.gateway = Gateway(
             settings, self.judge, store, log_handler,
             boot=boot, fill_levels=self.fill_levels, fleet=fleet, last_reload=self.reloads.last,
@@ -72,13 +74,13 @@ class Standalone:
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
     def status(self) -> dict[str, object]:
-        return status.status(self.gateway)
+        return {**status.status(self.gateway), "warnings": self.warnings()}
 
     def ready(self) -> list[str]:
         return self.gateway.ready()
 
     def warnings(self) -> list[str]:
-        return status.warnings(self.gateway)
+        return [*status.warnings(self.gateway), *self.log_keeping.warnings()]
 
     def listeners(self) -> list[dict[str, object]]:
         return status.listeners(self.gateway)
@@ -96,7 +98,7 @@ class Standalone:
         return await collect_cooperatively(status.topics(self.gateway))
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
-        return exposition.pieces(collector.metric_lines(self.gateway, others))
+        return exposition.pieces(collector.metric_lines(self.gateway, {**self.log_keeping.samples(), **others}))
 
     def configuration(self) -> dict[str, object]:
         return self.gateway.settings.describe()
@@ -129,7 +131,7 @@ class Standalone:
         await self.gateway.run(self)
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
-        return [partial(expire_changes, self.store), partial(keep_fill_levels, self.fill_levels)]
+        return [partial(expire_changes, self.store), partial(keep_fill_levels, self.fill_levels), self.log_keeping.run]
 
     async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
         await serve_admin(self, self.store, self.gateway.settings.admin, self._admin_socket, task_status=task_status)

@@ -49,7 +49,7 @@ judge
     "gateway": """
 build clock
 log systemd admission
-settings counting transport
+settings counting transport log_files
 pipeline
 protocols
 close_causes session

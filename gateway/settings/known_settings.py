@@ -319,6 +319,23 @@ class AccessLog:
     directory: Path = setting(PathName("access-log"), Path("access-log"), "Where the files go, in dt=YYYY-MM-DD/hr=HH.")
     roll_every_ns: int = setting(Duration("5min", "1s", "1h"), 300_000_000_000, "Age at which a file is closed.", key="roll_every")
     roll_size: int = setting(Size("128MiB", "4KiB", "16GiB"), 128 << 20, "Size at which a file is closed.")
+    compress: str = setting(
+        Choice("auto", "zstd", "gzip", "off"),
+        "auto",
+        "How closed files of hours that are over are compressed; auto: by zstd where the package zstandard is installed, else by gzip.",
+    )
+    keep_ns: int = setting(
+        Duration("30d", "1h", "36500d"), 30 * 86_400_000_000_000, "Age at which an hour's files are deleted; see keep_until.", key="keep"
+    )
+    keep_size: int = setting(
+        Size("10GiB", "1MiB", "1048576GiB"), 10 << 30, "Bytes of all files together, above which the oldest are deleted; see keep_until."
+    )
+    keep_until: str = setting(
+        Choice("auto", "shipped", "counted", "age"),
+        "auto",
+        "What must have become of an hour before keep and keep_size may delete it: shipped (sluice log ship), counted (sluice quotas "
+        "nightly), or nothing (age). auto: shipped once anything was shipped from here, else counted once anything was counted, else age.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

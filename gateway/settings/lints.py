@@ -54,6 +54,13 @@ def fleet_without_client(settings: Settings) -> Iterator[ConfigProblem]:
         yield settings.problem("fleet", "the Python package redis is not installed here", "pip install 'sluice-gateway[redis]'")
 
 
+def log_without_zstd(settings: Settings) -> Iterator[ConfigProblem]:
+    """zstd asked for where its library is not: the gateway would use gzip."""
+    if settings.access_log is not None and settings.access_log.compress == "zstd" and find_spec("zstandard") is None:
+        message = "the Python package zstandard is not installed here: gzip is used"
+        yield settings.problem("access_log.compress", message, "pip install 'sluice-gateway[zstd]', or write compress: auto")
+
+
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule for a protocol or a listener that does not exist."""
     protocols = {listener.speaks.names.name for listener in settings.listeners}
@@ -246,7 +253,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
-    caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, divided_rules,
+    caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, log_without_zstd, divided_rules,
     *RULE_LINTS, impatient_pacing,
 )  # fmt: skip
 

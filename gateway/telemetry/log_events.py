@@ -148,6 +148,18 @@ BROKERS: Final = {
 RECORDS: Final = {
     "access_log_failed": lines("error", fields="err", meaning="The access log cannot be written: quotas will be learned from too little."),
     "access_log_recovered": lines("info", fields="lost_lines", meaning="The access log is written again; so many lines were lost."),
+    "access_log_kept": lines(
+        "info", "warning", fields="directory compress keep_seconds keep_size keep_until remedy",
+        meaning="How closed files of the access log are compressed, and when they are deleted; a warning where zstd is missing."),
+    "access_log_closed": lines(
+        "warning", fields="file remedy", meaning="A file that a crash had left open for hours got its final name; a line may be torn."),
+    "access_log_deleted": lines(
+        "info", fields="files bytes to", meaning="Old files of the access log were deleted, up to the hour `to`."),
+    "access_log_held": lines(
+        "warning", fields="files bytes remedy",
+        meaning="Files should be deleted by `keep` or `keep_size`, but were not shipped or counted yet: they stay, and the disk fills."),
+    "access_log_keeping_failed": lines(
+        "error", fields="err", meaning="A closed file of the access log could not be compressed or deleted. The next round tries again."),
     "state_write_failed": lines(
         "error", "warning", fields="listener times err remedy",
         meaning="Something of the state directory cannot be written; `remedy` says what follows."),

@@ -18,6 +18,7 @@ from gateway.telemetry import collector, exposition, status
 from gateway.workers import summing
 
 if TYPE_CHECKING:
+    from gateway.lifecycle.log_keeping import LogKeeping
     from gateway.lifecycle.reload import Reloads
     from gateway.ports import RuleSource
     from gateway.settings import Settings
@@ -32,6 +33,7 @@ class Parent(Protocol):
     """The parent, as far as it is shown: `workers.parent.Parent`."""
 
     settings: Settings
+    log_keeping: LogKeeping
     boot: str
     started: float  # seconds, monotonic
     draining: bool
@@ -129,4 +131,5 @@ def metric_lines(parent: Parent) -> Iterator[str]:
         "sluice_config_last_reload_successful": [((), parent.reloads.last.ok)],
         "sluice_config_last_reload_timestamp_seconds": [((), parent.reloads.last.at)],
         "sluice_config_version": [((), parent.store.revision)],
+        **parent.log_keeping.samples(),
     })  # fmt: skip

@@ -38,6 +38,7 @@ from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import serve_admin
 from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
@@ -97,6 +98,7 @@ class Parent:
         self.judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
         self.fill_levels.restore()
+        self.log_keeping = LogKeeping(settings)
         self.owner = LeaseOwner()
         self.listening = listeners_of(settings)
         self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
@@ -162,7 +164,8 @@ class Parent:
 
     def warnings(self) -> list[str]:
         states = [(child.worker, child.reported.get("status") or {}) for child in self.serving()]
-        return [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
+        told = [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
+        return [*told, *self.log_keeping.warnings()]
 
     def listeners(self) -> list[dict[str, object]]:
         return summing.listeners(self.views("listeners"))
@@ -240,6 +243,7 @@ class Parent:
             await nursery.start(serve_admin, self, self.store, self.settings.admin, admin_socket)
             nursery.start_soon(expire_changes, self.store)
             nursery.start_soon(keep_fill_levels, self.fill_levels)
+            nursery.start_soon(self.log_keeping.run)
             nursery.start_soon(self._every_second)
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)

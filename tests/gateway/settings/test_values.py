@@ -39,7 +39,10 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
         "disk": {"low_watermark": "200MiB"},
         "admin": {"bind": "127.0.0.1:9180", "tokens": []},
-        "access_log": {"directory": str(tmp_path / "access-log"), "roll_every": "5min", "roll_size": "128MiB"},
+        "access_log": {
+            "directory": str(tmp_path / "access-log"), "roll_every": "5min", "roll_size": "128MiB",
+            "compress": "auto", "keep": "30d", "keep_size": "10GiB", "keep_until": "auto",
+        },
         "log": {"level": "info", "format": "json"},
         "rules": [],
     }  # fmt: skip
