@@ -27,6 +27,7 @@ from admin.exchange import Deadlines
 from admin.http import Head, RefusedError
 from admin.preconditions import etag, require_stated
 from admin.problems import CONTENT_TYPE, ProblemError
+from admin.quota_watch import QuotaWatch
 from admin.routing import JSON, ON, Answer, Request, Route, Router, parse_query
 from admin.server import ReceiveBody, Server
 
@@ -76,6 +77,7 @@ class Admin:
         self._auth_failures = 0
         self._unaudited = 0
         self._audited_at = clock() - AUDIT_FAILURES_EVERY_NS
+        self.quota_watch = QuotaWatch(gateway, store, wall_clock)
         self.server = Server(self.respond)
 
     async def respond(self, head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
@@ -142,7 +144,7 @@ class Admin:
         if route.conditional:
             require_stated(request)
         request = replace(request, body=await self._body(request, route, receive))
-        context = Context(request, self._gateway, self._store, self._tokens, self._wall_clock, self.own_metrics, ROUTES)
+        context = Context(request, self._gateway, self._store, self._tokens, self._wall_clock, self.quota_watch, self.own_metrics, ROUTES)
         await self._gateway.gather(route.template)
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.role > Role.NOBODY:
@@ -211,7 +213,11 @@ class Admin:
         requests: list[Sample] = [
             ((template, method, str(status)), count) for (template, method, status), count in sorted(self._requests.items())
         ]
-        return {"sluice_admin_requests_total": requests, **{name: [((), value)] for name, value in single.items()}}
+        return {
+            "sluice_admin_requests_total": requests,
+            **self.quota_watch.samples(),
+            **{name: [((), value)] for name, value in single.items()},
+        }
 
 
 def _action(head: Head) -> str:
@@ -257,7 +263,10 @@ async def serve(
     addresses = [_address(listener) for listener in listeners]
     log.event(logging.INFO, "admin_listening", bind=", ".join(f"{host}:{port}" for host, port in addresses))
     task_status.started(addresses)
-    await admin.server.serve(listeners, grace)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(admin.quota_watch.run)
+        await admin.server.serve(listeners, grace)
+        nursery.cancel_scope.cancel()
 
 
 async def _bound(host: str, port: int) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:

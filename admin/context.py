@@ -17,6 +17,7 @@ from limiter.rules.rule import RuleError
 if TYPE_CHECKING:
     from admin.auth import Tokens
     from admin.ports import Gateway, Sample
+    from admin.quota_watch import QuotaWatch
     from admin.routing import Request, Route
     from admin.store import EditNow, Store
     from limiter.judge import Judge
@@ -40,6 +41,7 @@ class Context:
     store: Store
     tokens: Tokens
     wall_clock: Callable[[], float]
+    quota_watch: QuotaWatch
     own_metrics: Callable[[], dict[str, list[Sample]]]
     routes: list[Route]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from admin.files import DRAFT, FileSystem, previous
@@ -83,8 +84,7 @@ def _replay(state: State, journal: Journal) -> State:
         if entry is None or entry.sequence <= state.sequence or revision != state.revision + 1:
             continue
         edits = [(change.target, from_json(change.target, change.after)) for change in entry.changes]
-        changed = state.changed(edits)
-        state = State(revision, entry.sequence, changed.keys, changed.rules, changed.quotas, changed.snapshots)
+        state = replace(state.changed(edits), revision=revision, sequence=entry.sequence)
     return state
 
 

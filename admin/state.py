@@ -1,7 +1,8 @@
 """The state: the changes of operators and the nightly job, apart from the configuration file. A value; `store.py` keeps it on disk.
 
-It holds live changes of keys (`limits/...`), of rules (`rules/NAME`) and which quota snapshot is published (`quotas`). Every one of them is
-a **target** with a stored form like the request's (`"500/s"`), so that the file, the history and the API have the same form.
+It holds live changes of keys (`limits/...`), of rules (`rules/NAME`), which quota snapshot is published (`quotas`), and which one is only
+tried (`quotas/shadow`). Every one of them is a **target** with a stored form like the request's (`"500/s"`), so that the file, the history
+and the API have the same form.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
 VERSION: Final = 1
 QUOTAS: Final = "quotas"
+SHADOW: Final = "quotas/shadow"
 NO_CANDIDATE: Final = "none"
 _HEAD: Final = b'{"sha256":"'
 _MIDDLE: Final = b'","state":'
@@ -66,7 +68,7 @@ class StoredOverride(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
 
 
 class PublishedQuotas(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Which snapshot is in force: its SHA-256 names its file."""
+    """A published snapshot, in force or only tried: its SHA-256 names its file."""
 
     sha256: str
     quotas: int  # how many topics have one
@@ -74,6 +76,11 @@ class PublishedQuotas(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     by: str = ""
     at: str = ""
     reason: str = ""
+    date: str = ""  # the last day that it was learned from; "": not said
+    return_above_ppm: int | None = None  # messages refused per million, beyond which the quotas before are put back; None: never
+    put_back: str = ""  # when it was put in force again by a rollback or a return
+    nights: int = 0  # of a snapshot that is tried: nights (dates) on which one was, this one included
+    since: str = ""  # of a snapshot that is tried: when the first of them was published
 
 
 Stored: TypeAlias = StoredOverride | PublishedQuotas
@@ -191,8 +198,11 @@ class State:
     rules: Mapping[str, StoredOverride] = field(default_factory=dict)  # rule's name -> change
     quotas: PublishedQuotas | None = None
     snapshots: tuple[str, ...] = ()  # SHA-256 of snapshots kept for rollback, the latest first
+    shadow: PublishedQuotas | None = None  # tried beside those in force
 
     def get(self, target: str) -> Stored | None:
+        if target == SHADOW:
+            return self.shadow
         if target == QUOTAS:
             return self.quotas
         if target.startswith("rules/"):
@@ -201,8 +211,12 @@ class State:
 
     def changed(self, edits: Iterable[Edit]) -> State:
         """The state after `edits`, with the next revision; the store sets `sequence`."""
-        keys, rules, quotas, snapshots = dict(self.keys), dict(self.rules), self.quotas, self.snapshots
+        keys, rules, quotas, snapshots, shadow = dict(self.keys), dict(self.rules), self.quotas, self.snapshots, self.shadow
         for target, after in edits:
+            if target == SHADOW:
+                assert not isinstance(after, StoredOverride)
+                shadow = after
+                continue
             if target == QUOTAS:
                 assert not isinstance(after, StoredOverride)
                 quotas = after
@@ -215,7 +229,7 @@ class State:
                 group.pop(name, None)
             else:
                 group[name] = after
-        return replace(self, revision=self.revision + 1, keys=keys, rules=rules, quotas=quotas, snapshots=snapshots)
+        return replace(self, revision=self.revision + 1, keys=keys, rules=rules, quotas=quotas, snapshots=snapshots, shadow=shadow)
 
     def changes(self, edits: Iterable[Edit]) -> list[Change]:
         """The changes that `edits` would make, as the history records them."""
@@ -246,7 +260,7 @@ def from_json(target: str, value: dict[str, Any] | None) -> Stored | None:
     if value is None:
         return None
     try:
-        if target == QUOTAS:
+        if target in (QUOTAS, SHADOW):
             return msgspec.convert(value, PublishedQuotas)
         return msgspec.convert(value, StoredOverride)
     except msgspec.ValidationError as error:
@@ -261,11 +275,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: dict[str, StoredOverride]
     quotas: PublishedQuotas | None
     snapshots: list[str]
+    shadow: PublishedQuotas | None = None
 
 
 def encode_state(state: State) -> bytes:
     """The state as its file holds it: JSON, with a SHA-256 over the bytes of its inner object."""
-    file = _File(VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules), state.quotas, list(state.snapshots))
+    file = _File(
+        VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules), state.quotas, list(state.snapshots), state.shadow
+    )
     inner = msgspec.json.encode(file)
     return _HEAD + hashlib.sha256(inner).hexdigest().encode() + _MIDDLE + inner + b"}\n"
 
@@ -289,4 +306,4 @@ def decode_state(data: bytes) -> State:
             live(stored)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StateError(str(error)) from error
-    return State(file.revision, file.sequence, file.keys, file.rules, file.quotas, tuple(file.snapshots))
+    return State(file.revision, file.sequence, file.keys, file.rules, file.quotas, tuple(file.snapshots), file.shadow)

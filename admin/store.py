@@ -39,7 +39,22 @@ from admin.files import FileSystem
 from admin.files import replace as replace_file
 from admin.journal import ROTATE_AT, Entry
 from admin.snapshots import KEEP, Publication, Snapshots
-from admin.state import Edit, State, StateError, Stored, StoredOverride, encode_state, format_time, from_json, has_expired, key_of, live
+from admin.state import (
+    QUOTAS,
+    SHADOW,
+    Edit,
+    PublishedQuotas,
+    State,
+    StateError,
+    Stored,
+    StoredOverride,
+    encode_state,
+    format_time,
+    from_json,
+    has_expired,
+    key_of,
+    live,
+)
 from limiter.rules.rule import TRIED_BY, fitting
 from limiter.rules.rule_set import RuleError, RuleSet
 
@@ -73,6 +88,7 @@ class Store:
         self._snapshots = Snapshots(folder, files)
         self._turn = trio.Lock()
         self._quotas: Mapping[TopicName, Quota] = {}
+        self._shadow_quotas: Mapping[TopicName, Quota] = {}
         self._to_void: list[tuple[int, str]] = []  # sequences of lines to be taken back, and why
         self._first_end: tuple[State | None, float] = (None, math.inf)  # of which state, and its `first_end`
         self.enforce: Callable[[RuleSet], None] | None = None  # called with every new set of rules
@@ -125,6 +141,16 @@ class Store:
         """When (seconds since 1970) the first live change in the current rules expires; see `lapse`."""
         return self._rules.next_expiry
 
+    @property
+    def quotas(self) -> Mapping[TopicName, Quota]:
+        """The published quotas in force."""
+        return self._quotas
+
+    @property
+    def shadow_quotas(self) -> Mapping[TopicName, Quota]:
+        """Those that are only tried."""
+        return self._shadow_quotas
+
     def rules(self) -> RuleSet:
         """All rules as they hold now, which are those in force. The same object until something changes or expires."""
         self.lapse()
@@ -158,7 +184,13 @@ class Store:
                 reasons[name] = str(error)
         return reasons
 
-    def _build(self, state: State, quotas: Mapping[TopicName, Quota] | None = None, like: RuleSet | None = None) -> RuleSet:
+    def _build(
+        self,
+        state: State,
+        quotas: Mapping[TopicName, Quota] | None = None,
+        like: RuleSet | None = None,
+        shadow: Mapping[TopicName, Quota] | None = None,
+    ) -> RuleSet:
         unfit = self.unfit(state)
         return RuleSet(
             self.file_rules,
@@ -168,13 +200,14 @@ class Store:
             state.revision,
             self._wall_clock(),
             self._rules if like is None else like,
+            self._shadow_quotas if shadow is None else shadow,
         )
 
     def plan(self, edits: Sequence[Edit], published: Publication | None = None, *, restoring: bool = False) -> Plan:
         """The plan of `edits`, which changes nothing. Raises RuleError where the limiter would refuse them.
 
-        `published` must be given with an edit of `quotas` that publishes one. `restoring` what was there once, a change of a rule may be
-        unfit by now.
+        `published` must be given with an edit of `quotas` or `quotas/shadow` that publishes one. `restoring` what was there once, a
+        change of a rule may be unfit by now.
         """
         state = self.state.changed(edits)
         if len(state.keys) > MAX_KEYS:
@@ -184,13 +217,15 @@ class Store:
             name = target.removeprefix("rules/")
             if target.startswith("rules/") and after is not None and name in unfit and not restoring:
                 self._say_unfit(name, live(after) if isinstance(after, StoredOverride) else None)
-        quotas = self._quotas
-        if state.quotas != self.state.quotas:
-            assert state.quotas is None or published is not None
-            quotas = {} if published is None else published.by_topic
-        rules = self._build(state, quotas)
+        in_force, tried = self._quotas, self._shadow_quotas
         for target, after in edits:
-            if after is not None and not target.startswith("rules/") and target != "quotas":
+            if target in (QUOTAS, SHADOW):
+                assert after is None or published is not None
+                by_topic = {} if after is None or published is None else published.by_topic
+                in_force, tried = (by_topic, tried) if target == QUOTAS else (in_force, by_topic)
+        rules = self._build(state, in_force, shadow=tried)
+        for target, after in edits:
+            if after is not None and not target.startswith(("rules/", QUOTAS)):
                 self._check_holds(rules, target)
         return Plan(state, self.state.changes(edits), rules)
 
@@ -231,6 +266,7 @@ class Store:
                 self.write_failures += 1
                 raise WriteFailedError(error) from error
             self._quotas = plan.rules.quotas
+            self._shadow_quotas = plan.rules.shadow_quotas
             self._rules = self._build(self.state)  # not the plan's: the file's rules may have been replaced meanwhile
             if self.enforce is not None:
                 self.enforce(self._rules)
@@ -298,7 +334,12 @@ class Store:
         if not self._path.exists():  # so that a journal with changes and no state file always means that the file was removed
             replace_file(self._files, self._path, encode_state(self.state))
         sequence = self._add(entry)
-        dropped = state.snapshots[KEEP:]
+        dropped = list(state.snapshots[KEEP:])
+        tried = self.state.shadow
+        if tried is not None and tried != state.shadow and tried.sha256 not in state.snapshots[:KEEP]:
+            dropped.append(tried.sha256)
+        if state.shadow is not None and state.shadow.sha256 in dropped:
+            dropped.remove(state.shadow.sha256)
         state = replace(state, sequence=sequence, snapshots=state.snapshots[:KEEP])
         data = encode_state(state)
         try:
@@ -354,7 +395,23 @@ class Store:
                 if change.target not in before:
                     stored = from_json(change.target, change.before)
                     before[change.target] = None if has_expired(stored, wall_clock) else stored
+        before.pop(SHADOW, None)  # it limits nothing, and its file may be gone
         return [(target, stored) for target, stored in before.items() if self.state.get(target) != stored]
+
+    async def quotas_before(self) -> tuple[bool, PublishedQuotas | None]:
+        """The quotas that were in force before those now in force were first published (None: none), and whether the history knows.
+
+        A rollback puts a publication back as it was, so each further one goes one further back.
+        """
+        now = self.state.quotas
+        for entry in await self.entries(self.revisions()) if now is not None else ():
+            for change in entry.changes:
+                after = from_json(QUOTAS, change.after) if change.target == QUOTAS else None
+                if isinstance(after, PublishedQuotas) and now is not None and (after.sha256, after.at) == (now.sha256, now.at):
+                    before = from_json(QUOTAS, change.before)
+                    assert not isinstance(before, StoredOverride)
+                    return True, before
+        return False, None
 
     # ---- opening -------------------------------------------------------------------------------------------------------
 
@@ -376,6 +433,11 @@ class Store:
             self._take_back()
         except OSError as error:
             self.warnings.append(f"{self.folder} cannot be written: {error.strerror}; limits hold, changes of them will fail")
+        if self.state.shadow is not None:
+            tried = self._snapshots.read(self.state.shadow.sha256)
+            self._shadow_quotas = {} if tried is None else tried.by_topic
+            if tried is None:
+                self.warnings.append(f"{self._snapshots.path(self.state.shadow.sha256)} is gone: no quotas are tried; publish them again")
         if self.state.quotas is None:
             return
         published = self._snapshots.read(self.state.quotas.sha256)

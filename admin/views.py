@@ -37,10 +37,39 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class QuotasPublished(msgspec.Struct, frozen=True):
-    """The quotas published: their author and time, and how many topics have one."""
+    """The quotas published (or tried): their author and time, and how many topics have one; null: none any more."""
 
-    published: PublishedQuotas
+    published: PublishedQuotas | None
     revision: int
+
+
+class RealisedTopic(msgspec.Struct, frozen=True):
+    """Messages of one topic since the quotas were published: offered, and refused (dropped, delayed) of these."""
+
+    protocol: str
+    topic: str
+    offered: int
+    refused: int
+
+
+class Realised(msgspec.Struct, frozen=True):
+    """What quotas have refused, or would have, of the messages of their topics since `since`; `topics`: those refused most."""
+
+    offered: int
+    refused: int
+    ratio: float
+    since: str
+    topics: list[RealisedTopic]
+
+
+class QuotasStatus(msgspec.Struct, frozen=True):
+    """The quotas in force (`published`) and those tried (`shadow`), what they refuse, and the seconds since the former were computed."""
+
+    published: PublishedQuotas | None
+    shadow: PublishedQuotas | None
+    age_seconds: float | None
+    realised: Realised | None
+    would_refuse: Realised | None
 
 
 class HistoryPage(msgspec.Struct, frozen=True):

@@ -1,37 +1,48 @@
-"""`/v1/quotas`: the published quota snapshot, read and swapped as a whole (`docs/design/contract.md` 9).
+"""`/v1/quotas`: the published quota snapshot, read and swapped as a whole (`docs/design/contract.md` 9), and one that is only tried.
 
 The answer can be written back as it is. Before the first publication it is a snapshot without quotas.
+
+`/v1/quotas/shadow` holds a snapshot in shadow mode: its quotas are judged beside what is in force, counted as would-have-refused, and never
+enforced. Publishing at `/v1/quotas` ends the trial.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, Final
 
 import trio
+from msgspec.structs import replace
 
 from admin.auth import Role
+from admin.bodies import ReasonBody, decode
 from admin.context import Context
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid
-from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.quota_watch import way_back
+from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.snapshots import Publication, publication
-from admin.state import QUOTAS, Edit, PublishedQuotas, format_time
-from admin.views import Preview, QuotasPublished
+from admin.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
+from admin.views import Preview, QuotasPublished, QuotasStatus
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from limiter.rules.rule import RuleError
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 NOTHING: Final = Snapshot(computed_at="1970-01-01T00:00:00Z", code="none")
+MILLION: Final = 1_000_000
+RETURN_ABOVE: Final = Parameter(
+    "return_above_ppm", "count", "put the quotas before back where more messages per million are refused than this", most=MILLION
+)
 
 
-def current_etag(context: Context) -> str:
-    return etag(context.store.state.quotas)
+def reference_of(context: Context, target: str) -> PublishedQuotas | None:
+    return context.store.state.quotas if target == QUOTAS else context.store.state.shadow
 
 
-async def get(context: Context) -> Answer:
-    reference = context.store.state.quotas
-    current = current_etag(context)
+async def get(context: Context, target: str = QUOTAS) -> Answer:
+    reference = reference_of(context, target)
+    current = etag(reference)
     if reference is None:
         return Answer(dump(NOTHING), etag=current)
     published = await context.store.snapshot(reference.sha256)
@@ -40,7 +51,7 @@ async def get(context: Context) -> Answer:
     return Answer(published.data, etag=current)
 
 
-async def put(context: Context) -> Answer:
+async def put(context: Context, target: str = QUOTAS) -> Answer:
     try:
         published = await trio.to_thread.run_sync(lambda: publication(load(context.request.body)))
     except SnapshotError as error:
@@ -48,6 +59,7 @@ async def put(context: Context) -> Answer:
         raise invalid("these quotas cannot be published", [Fault(pointer(error.path), message)]) from error
     except RuleError as error:
         raise invalid("these quotas cannot be published", [Fault(pointer(error.field), error.message)]) from error
+    above = context.request.count("return_above_ppm", 0) or None
     reference = PublishedQuotas(
         sha256=published.sha256,
         quotas=len(published.by_topic),
@@ -55,16 +67,90 @@ async def put(context: Context) -> Answer:
         by=context.request.actor.name,
         at=format_time(context.wall_clock()),
         reason=context.reason,
+        date=date_of(published.snapshot),
+        return_above_ppm=above if target == QUOTAS else None,
     )
 
     def edit() -> tuple[list[Edit], Publication]:
-        require_match(context.request, current_etag(context))
-        return [(QUOTAS, reference)], published
+        require_match(context.request, etag(reference_of(context, target)))
+        tried = context.store.state.shadow
+        if target == SHADOW:
+            return [(SHADOW, one_night_more(reference, tried))], published
+        ends: list[Edit] = [] if tried is None else [(SHADOW, None)]
+        return [(QUOTAS, reference), *ends], published
 
-    done = await context.change(edit)
+    return await changed(context, edit, target)
+
+
+async def changed(context: Context, edit: Any, target: str, reason: str = "") -> Answer:
+    """Make the change, and answer with what is published at `target` then."""
+    await context.quota_watch.look()  # what was counted until now belongs to what was in force
+    done = await context.change(edit, reason, restoring=True)
     if isinstance(done, Preview):
         return Answer(done)
-    return Answer(QuotasPublished(reference, context.store.revision), etag=current_etag(context))
+    await context.quota_watch.look()
+    reference = reference_of(context, target)
+    return Answer(QuotasPublished(reference, context.store.revision), etag=etag(reference))
+
+
+def one_night_more(reference: PublishedQuotas, tried: PublishedQuotas | None) -> PublishedQuotas:
+    """The record of a snapshot to be tried after `tried`: a night counts once, however often it is published."""
+    if tried is None:
+        return replace(reference, nights=1, since=reference.at)
+    same_night = (reference.date or reference.sha256) == (tried.date or tried.sha256)
+    return replace(reference, nights=tried.nights + (not same_night), since=tried.since)
+
+
+def date_of(snapshot: Snapshot) -> str:
+    """The last day that it was learned from, YYYY-MM-DD; "" where it does not say."""
+    date = getattr(snapshot, "date", "")
+    return date if isinstance(date, str) else ""
+
+
+async def end_trial(context: Context) -> Answer:
+    def edit() -> tuple[list[Edit], None]:
+        require_match(context.request, etag(context.store.state.shadow))
+        return [(SHADOW, None)], None
+
+    return await changed(context, edit, SHADOW)
+
+
+async def rollback(context: Context) -> Answer:
+    """Put the quotas before those in force back, and nothing else; each time one further back."""
+    body = decode(context.request.body, ReasonBody)
+    now = context.store.state.quotas
+    if now is None:
+        raise ProblemError(404, "not-found", "no quotas are published, so there is nothing to roll back")
+    known, record, published = await way_back(context.store, format_time(context.wall_clock()))
+    if not known:
+        raise ProblemError(409, "snapshot-gone", "the history does not reach back to the quotas before; publish a snapshot instead")
+    if record is not None and published is None:
+        raise ProblemError(409, "snapshot-gone", f"the quotas of {record.at} ({record.sha256}) are no longer kept; publish them again")
+
+    def edit() -> tuple[list[Edit], Publication | None]:
+        require_match(context.request, etag(context.store.state.quotas))
+        if context.store.state.quotas != now:
+            raise ProblemError(412, "precondition-failed", "the quotas were changed meanwhile; try again", headers={"ETag": etag(now)})
+        return [(QUOTAS, record)], published
+
+    return await changed(context, edit, QUOTAS, body.reason if isinstance(body.reason, str) else "")
+
+
+async def status(context: Context) -> Answer:
+    """What is in force and what is tried, with what each has refused, or would have."""
+    watch = context.quota_watch
+    await watch.look()
+    state = context.store.state
+    return Answer(
+        QuotasStatus(
+            published=state.quotas,
+            shadow=state.shadow,
+            age_seconds=watch.age_s(),
+            realised=watch.realised(QUOTAS),
+            would_refuse=watch.realised(SHADOW),
+        ),
+        etag=etag(state.quotas),
+    )
 
 
 def pointer(path: str) -> str:
@@ -76,6 +162,17 @@ def pointer(path: str) -> str:
 ANSWER: Final[Any] = dict[str, Any]
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/quotas", Role.VIEWER, get, "The published quota snapshot", answer=ANSWER),
-    Route("PUT", "/v1/quotas", Role.OPERATOR, put, "Publish a quota snapshot in place of the current one", answer=QuotasPublished | Preview,
-          body=ANSWER, body_limit=BODY_LIMIT, parameters=WRITE_PARAMETERS, conditional=True),
+    Route("PUT", "/v1/quotas", Role.OPERATOR, put, "Publish a quota snapshot in place of the current one; ends the trial of another",
+          answer=QuotasPublished | Preview, body=ANSWER, body_limit=BODY_LIMIT, parameters=(*WRITE_PARAMETERS, RETURN_ABOVE),
+          conditional=True),
+    Route("GET", "/v1/quotas/shadow", Role.VIEWER, partial(get, target=SHADOW), "The quota snapshot that is tried in shadow mode",
+          answer=ANSWER),
+    Route("PUT", "/v1/quotas/shadow", Role.OPERATOR, partial(put, target=SHADOW), "Try a quota snapshot in shadow mode",
+          answer=QuotasPublished | Preview, body=ANSWER, body_limit=BODY_LIMIT, parameters=WRITE_PARAMETERS, conditional=True),
+    Route("DELETE", "/v1/quotas/shadow", Role.OPERATOR, end_trial, "End the trial", answer=QuotasPublished | Preview,
+          parameters=WRITE_PARAMETERS, conditional=True),
+    Route("GET", "/v1/quotas/status", Role.VIEWER, status, "The quotas in force and tried, and what they have refused, or would have",
+          answer=QuotasStatus),
+    Route("POST", "/v1/quotas:rollback", Role.OPERATOR, rollback, "Put the quotas before those in force back, and nothing else",
+          answer=QuotasPublished | Preview, body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True),
 ]  # fmt: skip

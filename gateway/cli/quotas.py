@@ -24,14 +24,12 @@ from gateway.cli.exits import (
     INSUFFICIENT,
     INVALID,
     NO_CHANGE,
-    NOT_FOUND,
     OK,
     POLICY,
     QUOTA_CONFLICT,
     USAGE,
     CommandError,
 )
-from gateway.cli.history import roll_back
 from gateway.cli.output import Column, column, counted, print_status
 from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from gateway.cli.quota_rails import Rails
@@ -289,29 +287,31 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
 
 
 @quotas.command(example="sluice quotas rollback --yes --reason 'orders refused too much'")
-@click.option("--with-later-changes", is_flag=True, help="Also undo changes of limits and rules made since.")
+@click.option("--with-later-changes", is_flag=True, hidden=True, help="Has no effect any more: limits and rules stay as they are.")
 @changing
 @remote
 def rollback(remote: Remote, change: Change, with_later_changes: bool) -> None:  # noqa: FBT001  -- click's way
-    """Return to the quotas before the last change of quotas."""
-    undone: list[str] = []  # besides quotas
-    for entry in remote.client.items("/v1/history"):
-        targets = [str(each.get("target")) for each in entry.get("changes", []) if isinstance(each, dict)]
-        undone += [target for target in targets if target != "quotas"]
-        if "quotas" in targets:
-            break
-    else:
-        raise CommandError(NOT_FOUND, "the history has no change of quotas to undo")
-    revision = int(entry["revision"]) - 1
-    if undone and not with_later_changes:
-        shown = sorted(set(undone))
-        raise CommandError(
-            CONFLICT,
-            f"{len(shown)} limits or rules were changed at or after revision {revision + 1}, and would be undone too",
-            [*shown[:10], "add --with-later-changes, or publish an earlier snapshot with `sluice quotas apply`"],
-        )
-    change.confirm(f"Return the quotas of {remote.url} to those of revision {revision}?")
-    roll_back(remote, change, revision)
+    """Put the quotas before those in force back, and nothing else. Each time it goes one publication further back."""
+    del with_later_changes
+    client = remote.client
+    seen = client.ask("GET", "/v1/quotas/status")
+    preview = client.ask("POST", "/v1/quotas:rollback", query={"dry_run": "1"}, body={}).body
+    target = next((each.get("after") for each in preview.get("changes", []) if each.get("target") == "quotas"), None)
+    there = publication_text(target)
+    change.confirm(f"Put the quotas of {remote.url} back to {there}?")
+    reason = {"reason": change.reason} if change.reason else {}
+    reply = client.ask("POST", "/v1/quotas:rollback", query=change.query(), body=reason, if_match=change.if_match(seen))
+    if remote.form != "table":
+        remote.emit(reply.body)
+    report_change(change, f"the quotas are back to {there}", f"put the quotas back to {there}")
+
+
+def publication_text(record: dict[str, Any] | None) -> str:
+    """A publication in words: `those of 2026-11-20 (30 quotas, published 2026-11-21T01:00:00.000Z, sha256 0123...)`."""
+    if record is None:
+        return "none: the limits of the rules hold"
+    of = record.get("date") or record.get("computed_at")
+    return f"those of {of} ({counted(record.get('quotas', 0), 'quota')}, published {record.get('at')}, sha256 {record.get('sha256')})"
 
 
 @quotas.command(example="sluice quotas show\nsluice quotas show -o json > in-force.json\nsluice quotas show quotas.json")

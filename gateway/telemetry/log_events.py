@@ -163,6 +163,13 @@ RECORDS: Final = {
     "state_write_failed": lines(
         "error", "warning", fields="listener times err remedy",
         meaning="Something of the state directory cannot be written; `remedy` says what follows."),
+    "quotas_returned": lines(
+        "warning", fields="reason date sha256",
+        meaning="The quotas in force refused more than they were published with. Those before, of `date` and `sha256` (or none), hold."),
+    "quotas_not_returned": lines(
+        "error", fields="reason err",
+        meaning="The quotas in force refuse more than they were published with, and those before could not be put back."),
+    "quota_watch_failed": lines("error", fields="err", meaning="A fault while refusals under quotas were counted: please report it."),
     "state_warning": lines("warning", fields="detail", meaning="Something is wrong with the state directory or a token's file."),
 }  # fmt: skip
 

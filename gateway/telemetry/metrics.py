@@ -360,6 +360,32 @@ ADMIN: Final = (
         "Live changes and audit lines that could not be written to the state directory. Such a change is not in force.",
         workers=SAME,
     ),
+    gauge(
+        "sluice_quota_age_seconds",
+        "Seconds since the quotas in force were computed; no series without quotas. Alert at a day and a half: two nights have failed.",
+        workers=SAME,
+    ),
+    gauge(
+        "sluice_quota_last_success_timestamp_seconds",
+        "Unix time at which quotas were last published, to be enforced or only tried.",
+        workers=SAME,
+    ),
+    gauge(
+        "sluice_quota_refused_ratio",
+        "Share (0 to 1) of the messages offered to topics with a published quota that were refused, dropped or delayed, since these quotas "
+        "were published (or since the gateway started). Compare it with the target of the nightly job, 0.001 unless it was given another.",
+        workers=SAME,
+    ),
+    gauge(
+        "sluice_quota_shadow_refused_ratio",
+        "The same of quotas in shadow mode: the share of what passed that they would have refused.",
+        workers=SAME,
+    ),
+    gauge(
+        "sluice_quota_return_ratio",
+        "The share of refused messages beyond which the quotas before are put back, where these were published with one.",
+        workers=SAME,
+    ),
     gauge("sluice_state_revision", "Revision of the live changes.", workers=SAME),
     gauge("sluice_state_keys", "Keys with a live change of their limit.", workers=SAME),
     gauge("sluice_state_warnings", "Problems found in the state directory at the start. The log has state_warning for each.", workers=SAME),

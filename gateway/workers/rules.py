@@ -56,6 +56,7 @@ def encode(rules: RuleSet) -> bytes:
             [[name, plain(change)] for name, change in rules.rule_overrides.items()],
             [[plain(topic), plain(change)] for topic, change in rules.overrides.items()],
             [[plain(topic), plain(quota)] for topic, quota in rules.quotas.items()],
+            [[plain(topic), plain(quota)] for topic, quota in rules.shadow_quotas.items()],
             rules.revision,
         ]
     )
@@ -63,11 +64,12 @@ def encode(rules: RuleSet) -> bytes:
 
 def decode(data: bytes) -> RuleSet:
     """The inverse. A change with an end holds until the parent sends other rules: its clock decides."""
-    file_rules, rule_overrides, overrides, quotas, revision = msgspec.msgpack.decode(data)
+    file_rules, rule_overrides, overrides, quotas, shadow_quotas, revision = msgspec.msgpack.decode(data)
     return RuleSet(
         unplain(file_rules),
         {name: unplain(change) for name, change in rule_overrides},
         {unplain(topic): unplain(change) for topic, change in overrides},
         {unplain(topic): unplain(quota) for topic, quota in quotas},
         revision,
+        shadow_quotas={unplain(topic): unplain(quota) for topic, quota in shadow_quotas},
     )

@@ -43,7 +43,7 @@ MIN_LIVE: Final = 50_000  # buckets at hand, of 0.9 kB each; with as many keys h
 LIVE_DIVISOR: Final = 20  # of more than that one in so many is at hand; by default, of a million, MIN_LIVE
 MAX_REMEMBERED_NS: Final = 3_600_000_000_000  # ns, 1 h; how long a restart keeps a fill that time alone does not end; a guess
 
-CHANGED: Final = ("override", "quota")  # origins of limits that are not their rule's own
+CHANGED: Final = ("override", "quota", "quota-shadow")  # origins of limits that are not their rule's own
 
 
 def at_hand(max_buckets: int) -> int:

@@ -22,6 +22,7 @@ from limiter.protocols import protocol_of_level
 from limiter.rules.matching import Matcher, group_text
 from limiter.rules.patterns import Addresses, name_pattern
 from limiter.rules.rule import Rule, quota_over
+from limiter.rules.rule_set import SHADOW
 from limiter.rules.shadowed import literal
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Explanation:
 
 def explain(rules: RuleSet, subject: Subject) -> list[Explanation]:
     """All levels that have a rule for the protocol and operation of `subject`, those with a rule that holds first, in the file's order."""
-    holding = {effective.per: effective for effective in rules.matched(subject)}
+    holding = {effective.per: effective for effective in rules.matched(subject) if effective.origin != SHADOW}
     levels: dict[str, list[Rule]] = {}
     for rule in rules.rules:
         if is_for(rule, subject):

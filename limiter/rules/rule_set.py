@@ -62,6 +62,7 @@ __all__ = ["Effective", "Identity", "Match", "Override", "Rule", "RuleError", "R
 # limit, so that a change of the limit finds the bucket again; independent of the listener, so that RocketMQ's ordinary and VIP port share.
 Identity = tuple[str, str, str, str]
 
+SHADOW: Final = "quota-shadow"  # origin of a quota that is only tried, and what tells its buckets from those enforced
 UNRULED: Final = Rule("unruled", mode="off")  # overrides and quotas change this where no rule matches
 GENERATIONS: Final = count(1)
 
@@ -75,7 +76,7 @@ class Effective:
         self.per = per
         self.thing = thing  # the thing that its bucket is for, as text
         self.identity = identity
-        self.origin = origin  # override | file | quota | default
+        self.origin = origin  # override | file | quota | default; quota-shadow beside one of them
         self.rule = rule
         self.by = "" if change is None else change.by  # the author of the live change, of this topic's limit or the rule's
         self.at = 0.0 if change is None else change.at  # when, seconds since 1970
@@ -188,6 +189,7 @@ class RuleSet:
         "revision",
         "rule_overrides",
         "rules",
+        "shadow_quotas",
     )
 
     def __init__(
@@ -199,10 +201,12 @@ class RuleSet:
         revision: int = 0,
         now_s: float = 0.0,
         like: RuleSet | None = None,
+        shadow_quotas: Mapping[TopicName, Quota] | None = None,
     ) -> None:
         self.generation: int = next(GENERATIONS)
         self.revision = revision
         self.quotas: Mapping[TopicName, Quota] = {} if quotas is None else quotas
+        self.shadow_quotas: Mapping[TopicName, Quota] = {} if shadow_quotas is None else shadow_quotas  # tried beside what holds
         self.overrides: dict[TopicName, Override] = {}
         self.rule_overrides: dict[str, Override] = {}
         self.next_expiry: float | None = None  # seconds since 1970
@@ -233,7 +237,7 @@ class RuleSet:
             self._levels = dict(like._levels)
         else:
             self._compile()
-        if self.overrides or self.quotas:
+        if self.overrides or self.quotas or self.shadow_quotas:
             self._levels.setdefault("topic", LevelRules("topic"))
 
     def _compile(self) -> None:
@@ -294,7 +298,29 @@ class RuleSet:
             effective = self._holding(level, subject)
             if effective is not None:
                 found.append(effective)
+        if self.shadow_quotas:
+            tried = self._tried(subject)
+            if tried is not None:
+                found.append(tried)
         return found
+
+    def _tried(self, subject: Subject) -> Effective | None:
+        """The quota of the topic that is only tried, as a level of its own in shadow mode; None where, published, it would not hold."""
+        level = self._levels["topic"]
+        if subject.operation != "produce" or self._first(level.naming(subject, subject.text), subject) >= 0:
+            return None
+        at = self._first(level.index.candidates(subject), subject)
+        if at < 0:
+            at = self._first(level.bare, subject)
+        rule = UNRULED if at < 0 else self.rules[at]
+        group = None if rule.routing_key_words is None else subject.group_of_topics(rule.routing_key_words)
+        quota, alone = change_of(subject.name, group, self.shadow_quotas)
+        override, _ = change_of(subject.name, group, self.overrides)
+        if quota is None or override is not None or rule.algorithm not in TRIED_BY or (rule.mode == "off" and rule is not UNRULED):
+            return None
+        thing = subject.text if alone or group is None else group_text(group)
+        rule = replace(with_quota(replace(rule, candidate=None), quota), mode="shadow")
+        return Effective("topic", thing, ("topic", SHADOW, subject.name.protocol, thing), SHADOW, rule, None)
 
     def _holding(self, level: LevelRules, subject: Subject) -> Effective | None:
         per = level.per

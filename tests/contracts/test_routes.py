@@ -38,7 +38,7 @@ def path_of(route: Route) -> str:
 def body_of(route: Route) -> Any:
     if route.body is None:
         return None
-    if "quotas" in route.template:
+    if "quotas" in route.template and route.method == "PUT":
         return QUOTAS
     return {"LimitBody": {"messages": "5/s"}, "ConfirmBody": {"confirm": True}, "ReasonBody": {"reason": "test"}}[route.body.__name__]
 
@@ -49,6 +49,7 @@ async def prepare(api: Control) -> None:
     change = {"messages": "9/s", "candidate": {"messages": "8/s"}}
     for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics"):
         assert (await api.ask("PUT", f"{path}?force=1", change)).status == 200
+    assert (await api.ask("PUT", "/v1/quotas?force=1", QUOTAS)).status == 200
 
 
 async def ask(api: Control, route: Route, role: str, query: str | None = None, headers: dict[str, str] | None = None) -> Reply:
@@ -184,6 +185,9 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/rules/{name}": {"GET", "PUT", "DELETE"},
         "/v1/rules/{name}:promote": {"POST"},
         "/v1/quotas": {"GET", "PUT"},
+        "/v1/quotas/shadow": {"GET", "PUT", "DELETE"},
+        "/v1/quotas/status": {"GET"},
+        "/v1/quotas:rollback": {"POST"},
         "/v1/history": {"GET"},
         "/v1/history/{revision}": {"GET"},
         "/v1/history/{revision}:rollback": {"POST"},

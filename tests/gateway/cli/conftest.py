@@ -45,6 +45,7 @@ class Admin:
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)  # path -> live change
     rules: dict[str, dict[str, Any]] = field(default_factory=lambda: {"orders": {"name": "orders", "limit": {"messages": "500/s"}}})
     quotas: dict[str, Any] = field(default_factory=lambda: NOTHING)
+    before: dict[str, Any] | None = None  # the publication that a rollback of quotas leads to
     history: list[dict[str, Any]] = field(default_factory=list)
     topics: list[dict[str, Any]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -114,6 +115,14 @@ class Handler(BaseHTTPRequestHandler):
             return (202, {"done": "draining"}, "") if (request.body or {}).get("confirm") else problem(422, "invalid", "confirm")
         if path == "/v1/status":
             return 200, {"connections": 7, "draining": False}, ""
+        if path == "/v1/quotas/status":
+            return 200, {"published": None, "shadow": None, "age_seconds": None}, etag(admin.quotas)
+        if path == "/v1/quotas:rollback":
+            if admin.before is None:
+                return problem(404, "not-found", "no quotas are published")
+            if request.query.get("dry_run"):
+                return 200, {"dry_run": True, "changes": [{"target": "quotas", "before": {}, "after": admin.before}]}, ""
+            return self.write(request, admin.quotas, lambda _: None) or (200, {"published": admin.before, "revision": 9}, "")
         if path == "/v1/quotas":
             return self.write(request, admin.quotas, self.put_quotas) or (200, admin.quotas, etag(admin.quotas))
         if path.startswith("/v1/limits/"):

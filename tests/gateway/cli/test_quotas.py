@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from .test_history import entry
-
 
 def quota(topic: str, rate: float = 100, **more: Any) -> dict[str, Any]:
     return {"protocol": "rocketmq", "topic": topic, "messages": {"rate": rate, "burst": int(rate * 2) or 0}, "evidence": {}, **more}
@@ -187,20 +185,14 @@ def test_show(sluice: Any, admin: Any, write: Any) -> None:
     assert "other" in sluice("quotas", "show", write(quota("other"))).out
 
 
-def test_rollback_returns_to_before_the_last_change_of_quotas(sluice: Any, admin: Any) -> None:
-    admin.history = [entry(7, "quotas"), entry(6, "limits/rocketmq/a")]
-    assert sluice("quotas", "rollback", "--yes").code == 0
-    assert admin.writes()[0].path == "/v1/history/6:rollback"
-
-
-def test_rollback_does_not_undo_others_by_the_way(sluice: Any, admin: Any) -> None:
-    admin.history = [entry(8, "limits/rocketmq/a"), entry(7, "quotas")]
-    ran = sluice("quotas", "rollback", "--yes")
-    assert ran.code == 6
-    assert "limits/rocketmq/a" in ran.err
-    assert admin.writes() == []
-    assert sluice("quotas", "rollback", "--yes", "--with-later-changes").code == 0
-    assert admin.writes()[0].path == "/v1/history/6:rollback"
+def test_rollback_says_to_what_it_goes(sluice: Any, admin: Any) -> None:
+    admin.before = {"sha256": "ab" * 32, "quotas": 3, "computed_at": "x", "at": "2026-11-20T01:00:00.000Z", "date": "2026-11-19"}
+    ran = sluice("quotas", "rollback", "--yes", "--reason", "too much")
+    assert ran.code == 0
+    assert "the quotas are back to those of 2026-11-19 (3 quotas, published 2026-11-20T01:00:00.000Z, sha256 abab" in ran.err
+    assert [(each.path, each.body) for each in admin.writes() if "dry_run" not in each.query] == [
+        ("/v1/quotas:rollback", {"reason": "too much"})
+    ]
 
 
 def test_rollback_exits_with_7_when_no_quotas_were_published(sluice: Any, admin: Any) -> None:

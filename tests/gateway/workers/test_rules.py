@@ -30,11 +30,13 @@ def test_a_rule_set_comes_out_as_it_went_in() -> None:
         {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3), None, {"days": 28})},
         42,
         5.0,
+        shadow_quotas={rocketmq_topic(b"u"): Quota("rocketmq", "u", (2, 3), None, {"days": 28})},
     )
     found = decode(encode(rules))
     assert (found.file_rules, found.rules, found.revision) == (RULES, rules.rules, 42)
     assert (found.rule_overrides, found.overrides) == (rules.rule_overrides, rules.overrides)
     assert found.quotas == {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3))}
+    assert found.shadow_quotas == {rocketmq_topic(b"u"): Quota("rocketmq", "u", (2, 3))}
 
 
 def test_an_expired_change_is_not_sent() -> None:
