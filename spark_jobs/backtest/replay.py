@@ -1,0 +1,231 @@
+"""Replays lines of the access log through the limiter's own judge, in virtual time, once for each contender.
+
+The caller hands over one second after the other (`second`), all lines of those topics that share a bucket among them. The messages of a
+line that arrive together (`arrivals`) are one request, as a gateway makes one of a batch: how many of them pass is the judge's answer. The
+clock is the log's. The contenders see the same requests and know nothing of each other.
+
+What is over a limit counts as refused, also where its rule would hold it first (`delay`, `block`): of `refused`, `held` are those. A held
+message is not judged again, so a rule that delays delays at most so much, and refuses at most so much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from limiter.judge import Judge
+from limiter.limits import SECOND
+from limiter.request import Request
+from limiter.rules.rule import PATIENT
+from limiter.topics import parse_topic
+from spark_jobs.backtest.arrivals import INSTANTS_MS, offered, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from limiter.keys import Key
+    from spark_jobs.backtest.contender import Contender
+
+MILLISECOND: Final = 1_000_000  # ns
+MAX_CLIENTS: Final = 10_000  # of one topic and contender whose refusals are told apart; the rest is counted under "" (guess)
+
+
+class Line(NamedTuple):
+    """One line of the log, as far as a replay needs it. `refused` and `refused_bytes` are without what was dropped."""
+
+    protocol: str
+    topic: str
+    client: str
+    user: str | None
+    group: str | None
+    messages: int
+    bytes: int
+    refused: int
+    refused_bytes: int
+    delayed: int
+    dropped: int
+    peak_100ms: int
+
+
+class TopicCount:
+    """What a contender did to one topic."""
+
+    __slots__ = ("blackout", "clients", "held", "limited_seconds", "refused", "refused_bytes", "run")
+
+    def __init__(self) -> None:
+        self.refused = 0  # messages
+        self.refused_bytes = 0
+        self.held = 0  # of `refused`, those that the rule's action holds first
+        self.limited_seconds = 0  # seconds in which something was refused
+        self.blackout = 0  # most seconds with demand in a row in which nothing passed
+        self.run = 0  # of the present one
+        self.clients: dict[str, int] = {}  # refused messages by client
+
+    def __repr__(self) -> str:
+        return f"<TopicCount refused={self.refused} in {self.limited_seconds} s, blackout {self.blackout} s>"
+
+
+class Offered:
+    """What was asked for of one topic."""
+
+    __slots__ = ("bytes", "bytes_left", "messages", "name", "seconds")
+
+    def __init__(self, name: tuple[str, str]) -> None:
+        self.name = name  # protocol, topic
+        self.messages = 0
+        self.bytes = 0
+        self.seconds = 0  # with demand
+        self.bytes_left = 0  # what whole bytes a message have left over: the next line's
+
+
+class Sender(NamedTuple):
+    """One topic as seen from one sender."""
+
+    number: int
+    topic: int  # number of the topic
+    client: str
+
+
+class Side:
+    """One contender: a judge of its own, the keys it knows senders by, and what it did."""
+
+    __slots__ = ("apart", "counts", "judge", "keys", "limited_before", "name", "now", "open", "topic_keys")
+
+    def __init__(self, contender: Contender) -> None:
+        self.name = contender.name
+        self.judge = Judge(contender.rule_set())
+        self.apart = contender.tells_senders_apart()
+        self.keys: list[Key | None] = []  # by number of the sender; None: no rule is for it
+        self.topic_keys: dict[int, Key | None] = {}  # where senders are all alike
+        self.counts: dict[int, TopicCount] = {}  # by number of the topic; of those that lost something
+        self.now: dict[int, int] = {}  # messages refused in the running second, by topic
+        self.open: set[int] = set()  # topics in a run of seconds in which nothing passed
+        self.limited_before = 0
+
+    def add(self, line: Line, sender: Sender) -> None:
+        """Know a new sender."""
+        if self.apart or sender.topic not in self.topic_keys:
+            self.topic_keys[sender.topic] = self._key(line)
+        self.keys.append(self.topic_keys[sender.topic])
+
+    def _key(self, line: Line) -> Key | None:
+        judge = self.judge
+        client, user, group = (line.client, line.user, line.group) if self.apart else ("", None, None)
+        name = parse_topic(line.protocol, line.topic)
+        origin = judge.origin(line.protocol, line.protocol, client, user)  # the log has no listener: one for each protocol
+        key = judge.key(origin, f"{line.topic}\0{group}".encode(), name, None if group is None else group.encode())
+        return key if judge.limited(key) else None
+
+    def decide(self, requests: list[Request], senders: list[Sender], now: int) -> None:
+        """Judge what arrives at `now` (ns) and note what does not pass."""
+        keys = self.keys
+        for request, sender in zip(requests, senders, strict=True):
+            request.key = keys[sender.number]
+        self.judge.decide(requests, now)
+        limited = self.judge.checks()["limited_enforced"]
+        if limited == self.limited_before:
+            return
+        self.limited_before = limited
+        for request, sender in zip(requests, senders, strict=True):
+            count = request.count - request.passed
+            if count > 0:
+                self._refuse(request, sender, count)
+
+    def _refuse(self, request: Request, sender: Sender, count: int) -> None:
+        topic = sender.topic
+        found = self.counts.get(topic)
+        if found is None:
+            found = self.counts[topic] = TopicCount()
+        found.refused += count
+        found.refused_bytes += count * request.size
+        if request.rule is not None and request.rule.action in PATIENT:
+            found.held += count
+        client = sender.client if len(found.clients) < MAX_CLIENTS else ""
+        found.clients[client] = found.clients.get(client, 0) + count
+        self.now[topic] = self.now.get(topic, 0) + count
+
+    def end_second(self, asked: dict[int, int]) -> None:
+        """The running second is over, in which so many messages were asked for, by topic."""
+        for topic in [topic for topic in self.open if asked.get(topic, 0) > self.now.get(topic, 0)]:
+            self.open.remove(topic)
+            self.counts[topic].run = 0
+        for topic, refused in self.now.items():
+            found = self.counts[topic]
+            found.limited_seconds += 1
+            if refused == asked[topic]:
+                found.run += 1
+                found.blackout = max(found.blackout, found.run)
+                self.open.add(topic)
+        self.now.clear()
+
+    def __repr__(self) -> str:
+        return f"<Side {self.name} {len(self.keys)} senders, {len(self.counts)} topics refused>"
+
+
+class Replay:
+    """The replay of some topics: all that share a bucket, or none of them. Seconds come in order."""
+
+    def __init__(self, contenders: Sequence[Contender]) -> None:
+        self.sides = [Side(contender) for contender in contenders]
+        self.topics: list[Offered] = []
+        self.lines = 0
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._senders: dict[tuple[str, str, str, str | None, str | None], Sender] = {}
+        self._waiting: dict[int, int] = {}  # held messages by sender
+
+    def second(self, ts: int, lines: Sequence[Line]) -> None:
+        """Replay the lines of one second, which is later than all before. Their order is the order of arrival at each instant."""
+        batches: list[tuple[list[Request], list[Sender]]] = [([], []) for _ in INSTANTS_MS]
+        asked: dict[int, int] = {}
+        for line in lines:
+            self._arrive(line, batches, asked)
+        for at_ms, (requests, senders) in zip(INSTANTS_MS, batches, strict=True):
+            if requests:
+                now = ts * SECOND + at_ms * MILLISECOND
+                for side in self.sides:
+                    side.decide(requests, senders, now)
+        for topic, messages in asked.items():
+            self.topics[topic].messages += messages
+            self.topics[topic].seconds += 1
+        for side in self.sides:
+            if side.now or side.open:
+                side.end_second(asked)
+        self.lines += len(lines)
+
+    def _arrive(self, line: Line, batches: list[tuple[list[Request], list[Sender]]], asked: dict[int, int]) -> None:
+        sender = self._senders.get(line[:5])
+        if sender is None:
+            sender = self._new_sender(line)
+        departed = line.messages + line.refused + line.dropped
+        messages = departed
+        if line.delayed or sender.number in self._waiting:
+            messages, waiting = offered(departed, line.delayed, self._waiting.get(sender.number, 0))
+            if waiting:
+                self._waiting[sender.number] = waiting
+            else:
+                self._waiting.pop(sender.number, None)
+        if messages <= 0:
+            return
+        asked[sender.topic] = asked.get(sender.topic, 0) + messages
+        topic = self.topics[sender.topic]
+        judged = line.messages + line.refused  # whose bytes the log has
+        size = (line.bytes + line.refused_bytes) * messages // judged if judged else 0
+        topic.bytes += size
+        each, topic.bytes_left = divmod(size + topic.bytes_left, messages)
+        for (requests, senders), count in zip(batches, spread(messages, line.peak_100ms), strict=True):
+            if count:
+                requests.append(Request(None, count, 1, each))
+                senders.append(sender)
+
+    def _new_sender(self, line: Line) -> Sender:
+        name = (line.protocol, line.topic)
+        topic = self._numbers.get(name)
+        if topic is None:
+            topic = self._numbers[name] = len(self.topics)
+            self.topics.append(Offered(name))
+        sender = self._senders[line[:5]] = Sender(len(self._senders), topic, line.client)
+        for side in self.sides:
+            side.add(line, sender)
+        return sender
+
+    def __repr__(self) -> str:
+        return f"<Replay of {self.lines} lines, {len(self.topics)} topics, {[side.name for side in self.sides]}>"
