@@ -7,13 +7,16 @@ import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.parameters import Parameters
-from spark_jobs.paths import day_start, local_folder
+from spark_jobs.paths import day_start
 from spark_jobs.session import spark_session
+from spark_jobs.storage.choice import storage_for
+from spark_jobs.storage.location import Location
+from spark_jobs.storage.storage import Storage
 
 OK: Final = 0
 FAILED: Final = 1
@@ -37,21 +40,21 @@ def compute(
     **parameters: object,
 ) -> int:
     """Compute the quotas of the night after `date` (UTC) from the access log under `log` and the daily states under `state`; write
-    them to `output`.
+    them to `output`. All of them are paths or URLs (`storage/location.py`).
 
     `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `now` (RFC 3339) stands in for
     the clock. `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own. Returns
-    0, 1 (failed), 2 (`date` is none), 5 (input missing or too damaged) or 130 (interrupted); `output` is written whole or not at all.
+    0, 1 (failed), 2 (`date` is none, or a scheme that nobody knows), 5 (input missing or too damaged) or 130 (interrupted); `output` is
+    written whole or not at all.
     """
     try:
         day_start(date)
+        places = Places.of(log, state, output, previous)
     except ValueError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE
     try:
-        snapshot, summary = _compute(log, date, state, master, previous, now, Parameters.of(parameters))
-        destination = local_folder("output", output)
-        _write(destination, dump(snapshot))
+        snapshot, summary = _compute(places, date, master, _moment(now), Parameters.of(parameters))
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT
@@ -61,26 +64,50 @@ def compute(
     except KeyboardInterrupt:
         print("sluice: interrupted; no quotas were written", file=sys.stderr)
         return INTERRUPTED
-    print(f"{summary}; wrote {destination} (sha256 {snapshot.sha256()})", file=sys.stderr)
+    print(f"{summary}; wrote {places.output.shown} (sha256 {snapshot.sha256()})", file=sys.stderr)
     return OK
 
 
-def _compute(
-    log: Path | str, date: str, state: Path | str, master: str | None, previous: Path | str | None, now: str | None, parameters: Parameters
-) -> tuple[Snapshot, str]:
-    log_folder, state_folder = local_folder("log", log), local_folder("state", state)
-    before = _load(Path(previous)) if previous is not None else None
-    computed_at = _moment(now)
-    sizes = [path.stat().st_size for path in log_folder.glob(f"dt={date}/hr=*/*.jsonl*")]
-    size = sum(sizes)
-    print(f"{date}: {len(sizes)} files, {size / 1e6:.1f} MB of log; Spark takes half a minute before it reads", file=sys.stderr)
-    with spark_session(master, small=size < SMALL_BYTES) as spark:
+class Places(NamedTuple):
+    """Where a night reads and writes."""
+
+    log: Location
+    state: Location
+    output: Location
+    previous: Location | None
+
+    @staticmethod
+    def of(log: Path | str, state: Path | str, output: Path | str, previous: Path | str | None) -> Places:
+        """Raises ValueError for a scheme that nobody knows, before a JVM starts."""
+        return Places(
+            Location.of("log", log),
+            Location.of("state", state),
+            Location.of("output", output),
+            Location.of("previous", previous) if previous is not None else None,
+        )
+
+
+def _compute(places: Places, date: str, master: str | None, computed_at: str, parameters: Parameters) -> tuple[Snapshot, str]:
+    before = _load(places.previous, storage_for(places.previous)) if places.previous is not None and places.previous.is_local else None
+    small = False
+    if places.log.is_local:
+        sizes = [entry.size for entry in storage_for(places.log).files(places.log.child(f"dt={date}"))]
+        small = sum(sizes) < SMALL_BYTES
+        known = f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB of log"
+    else:
+        known = f"the log is at {places.log}"
+    print(f"{date}: {known}; Spark takes half a minute before it reads", file=sys.stderr)
+    with spark_session(master, small=small) as spark:
         from spark_jobs.recompute import Night, recompute
         from spark_jobs.state.state import State
 
-        night = Night(log_folder, date, State(state_folder), parameters, before, computed_at, code_version())
         try:
+            if places.previous is not None and before is None:
+                before = _load(places.previous, storage_for(places.previous, spark))
+            state = State(places.state, storage_for(places.state, spark))
+            night = Night(places.log, storage_for(places.log, spark), date, state, parameters, before, computed_at, code_version())
             snapshot, day = recompute(spark, night)
+            storage_for(places.output, spark).write(places.output, dump(snapshot))
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise
@@ -97,11 +124,11 @@ def _first_lines(text: str) -> str:
     return " ".join(line.strip() for line in text.strip().splitlines()[:1])[:1000]
 
 
-def _load(path: Path) -> Snapshot:
+def _load(location: Location, storage: Storage) -> Snapshot:
     try:
-        return load(path.read_bytes())
+        return load(storage.read(location))
     except SnapshotError as error:
-        raise ValueError(f"--previous: {path}: {error}") from error
+        raise ValueError(f"--previous: {location.shown}: {error}") from error
 
 
 def _moment(now: str | None) -> str:
@@ -110,12 +137,6 @@ def _moment(now: str | None) -> str:
     if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", now) is None:
         raise ValueError(f"--now: {now!r} is not a moment like 2026-11-21T01:00:00Z")
     return now
-
-
-def _write(path: Path, data: bytes) -> None:
-    from spark_jobs.state.state import write_durably
-
-    write_durably(path, data)
 
 
 def code_version() -> str:

@@ -16,25 +16,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date as calendar_date
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from limiter.quota_snapshot import Snapshot
-from spark_jobs import access_log, sequence
+from spark_jobs import access_log, days, sequence
 from spark_jobs.burst import with_burst
 from spark_jobs.candidates import candidates
 from spark_jobs.daily_state import daily_state, remembered
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.evidence import evidence
 from spark_jobs.guard_rails import bursts_on_rails, rates_on_rails
+from spark_jobs.log.files import files_of
 from spark_jobs.parameters import Parameters
 from spark_jobs.publication import previous_rows, quotas_of, unseen
 from spark_jobs.replay import replay
 from spark_jobs.schemas import CANDIDATES, DAILY_STATE, PREVIOUS, SCORES
 from spark_jobs.selection import choose, scores
-from spark_jobs.state.state import Manifest, State, read_table, write_table
+from spark_jobs.state.manifest import Manifest
+from spark_jobs.state.state import State, read_table, write_table
+from spark_jobs.storage.location import Location
+from spark_jobs.storage.storage import Storage
 from spark_jobs.storms import calmed
 from spark_jobs.usage import per_second, ticks, with_ticks
 
@@ -46,7 +49,8 @@ if TYPE_CHECKING:
 class Night:
     """The inputs of one run."""
 
-    log: Path
+    log: Location
+    storage: Storage  # of the log
     date: str
     state: State
     parameters: Parameters
@@ -122,7 +126,7 @@ def recompute(spark: SparkSession, night: Night) -> tuple[Snapshot, Manifest]:
 
 def read_day(spark: SparkSession, night: Night) -> Day:
     """Read and count the lines, keep corrupt ones aside, refuse a log that is too damaged. Raises InsufficientInputError."""
-    files = access_log.files_of(night.log, night.date)
+    files = files_of(night.log, days.Day(night.date).partitions, night.storage)
     rows = access_log.parse(access_log.read_lines(spark, files), night.date).cache()
     counts: dict[str, tuple[int, int, int]] = {}
     tally = rows.groupBy("file").agg(
@@ -131,11 +135,10 @@ def read_day(spark: SparkSession, night: Night) -> Day:
         F.expr("count_if(fault = 'stray')").alias("stray"),
     )
     for row in tally.collect():
-        counts[access_log.name_of(row.file, night.log)] = (row.rows, row.corrupt, row.stray)
+        counts[night.log.relative(row.file)] = (row.rows, row.corrupt, row.stray)
     inputs: list[dict[str, object]] = [
         {
-            "path": file.name,
-            "sha256": file.sha256,
+            **file.facts(),
             "rows": counts.get(file.name, (0, 0, 0))[0],
             "corrupt": counts.get(file.name, (0, 0, 0))[1],
         }
@@ -153,15 +156,16 @@ def read_day(spark: SparkSession, night: Night) -> Day:
     return Day(good, inputs, total, corrupt, stray, gaps.duplicates, gaps.missing)
 
 
-def _refuse_damage(night: Night, total: int, corrupt: int, stray: int, aside: Path) -> None:
+def _refuse_damage(night: Night, total: int, corrupt: int, stray: int, aside: Location) -> None:
     parameters = night.parameters
     if corrupt > parameters.corrupt_least and corrupt * 1_000_000 > total * parameters.corrupt_ppm:
         raise InsufficientInputError(
-            f"{corrupt} of {total} lines of {night.date} are corrupt, more than {parameters.corrupt_ppm} in a million; they are in {aside}"
+            f"{corrupt} of {total} lines of {night.date} are corrupt, more than {parameters.corrupt_ppm} in a million; "
+            f"they are in {aside.shown}"
         )
     if total - corrupt - stray == 0:
         raise InsufficientInputError(
-            f"no good line of {night.date} under {night.log} ({total} lines, {corrupt} corrupt, {stray} of another day)"
+            f"no good line of {night.date} under {night.log.shown} ({total} lines, {corrupt} corrupt, {stray} of another day)"
         )
     week_ago = night.state.manifest(f"{calendar_date.fromisoformat(night.date) - timedelta(days=7)}")
     if week_ago is not None and total * 100 < week_ago.rows * parameters.row_share_percent:

@@ -1,12 +1,11 @@
-"""Schemas of everything that is read or written, as constants. A change here is a change of format: raise `STATE_FORMAT`."""
+"""Schemas of everything that is read or written, as constants. A change here is a change of format: raise `STATE_FORMAT`
+(`state/manifest.py`)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from pyspark.sql.types import ArrayType, BooleanType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
-
-STATE_FORMAT: Final = 1
 
 KEY: Final = ["protocol", "topic"]
 QUOTA_KEY: Final = ["protocol", "topic", "dimension"]

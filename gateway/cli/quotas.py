@@ -195,12 +195,12 @@ def quotas() -> None:
 
 
 @quotas.command(example="sluice quotas compute --log access-log --date 2026-11-20 --state daily -o quotas.json")
-@click.option("--log", "log", required=True, type=click.Path(path_type=Path), help="Directory of the access log.")
+@click.option("--log", "log", required=True, metavar="PATH|URL", help="Folder of the access log.")
 @click.option("--date", metavar="YYYY-MM-DD", help="Day to read, UTC.  [default: yesterday]")
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="Directory of the daily states.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write.")
+@click.option("--state", required=True, metavar="PATH|URL", help="Folder of the daily states.")
+@click.option("-o", "--output", required=True, metavar="PATH|URL", help="File to write.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
-@click.option("--previous", type=click.Path(path_type=Path), help="Snapshot in force, so that no quota moves too far in one night.")
+@click.option("--previous", metavar="PATH|URL", help="Snapshot in force, so that no quota moves too far in one night.")
 @click.option(
     "--set",
     "parameters",

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.access_log import files_of, name_of, parse, read_lines
+from spark_jobs.access_log import parse, read_lines
+from spark_jobs.log.files import files_of
 from spark_jobs.sequence import gaps, once
+from spark_jobs.storage.local import LocalStorage
+from spark_jobs.storage.location import Location
 from support.access_logs import day_start, heartbeat_line, usage_line
 
 if TYPE_CHECKING:
@@ -76,8 +79,9 @@ def test_lines_are_read_from_odd_folders_with_the_file_they_stand_in_and_without
         folder = log / f"dt={DATE}" / f"hr={hour}"
         folder.mkdir(parents=True)
         (folder / "g-b-000000.jsonl").write_text(content)
-    rows = read_lines(spark, files_of(log, DATE)).collect()
-    assert sorted((name_of(row.file, log), row.line) for row in rows) == [
+    root = Location.of("log", log)
+    rows = read_lines(spark, files_of(root, [(DATE, "00"), (DATE, "01")], LocalStorage())).collect()
+    assert sorted((root.relative(row.file), row.line) for row in rows) == [
         (f"dt={DATE}/hr=00/g-b-000000.jsonl", "one"),
         (f"dt={DATE}/hr=00/g-b-000000.jsonl", "two\rstill two"),
         (f"dt={DATE}/hr=01/g-b-000000.jsonl", "three"),

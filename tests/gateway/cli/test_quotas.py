@@ -209,7 +209,7 @@ def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPa
     calls: list[tuple[Any, ...]] = []
     commands = ModuleType("spark_jobs.commands")
 
-    def compute(log: Path, date: str, state: Path, output: Path, master: str, **more: Any) -> int:
+    def compute(log: str, date: str, state: str, output: str, master: str, **more: Any) -> int:
         calls.append((log, date, state, output, master, more))
         return 5
 
@@ -219,7 +219,7 @@ def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPa
         "quotas",
         "compute",
         "--log",
-        "l",
+        "s3a://b/l",
         "--date",
         "2026-11-20",
         "--state",
@@ -232,5 +232,5 @@ def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPa
         "margin-percent=20",
     ]
     assert sluice(*words).code == 5
-    assert calls == [(Path("l"), "2026-11-20", Path("s"), Path("q.json"), "local[2]", {"previous": None, "margin_percent": "20"})]
+    assert calls == [("s3a://b/l", "2026-11-20", "s", "q.json", "local[2]", {"previous": None, "margin_percent": "20"})]
     assert sluice(*words[:-1], "margin").code == 2

@@ -1,60 +1,116 @@
-"""The state directory changes all at once or not at all."""
+"""The state changes all at once or not at all, on any storage."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.state.state import Manifest, State, write_durably
+from spark_jobs.state.manifest import STATE_FORMAT, Manifest
+from spark_jobs.state.state import State
+from spark_jobs.storage.local import LocalStorage
+from spark_jobs.storage.location import Location
+
+DATE = "2026-11-20"
 
 
 def manifest(date: str, data: str) -> Manifest:
     return Manifest(date, data, "0.1.0", "f", rows=10, corrupt=0, stray=0, duplicates=0, missing_lines=0, observed_seconds=10)
 
 
-def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(tmp_path: Path) -> None:
-    state = State(tmp_path)
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(Location.of("state", tmp_path), LocalStorage())
+
+
+def fill(state: State, staged: Location) -> Location:
+    """As Spark does: a staged folder comes to be when a table is written into it."""
+    state.storage.write(staged.child("topics", "part-0.parquet"), b"x")
+    return staged
+
+
+def data_folders(state: State) -> list[str]:
+    return [entry.name for entry in state.storage.list(state.folder(DATE)) if entry.is_folder]
+
+
+def test_a_day_is_what_its_manifest_names_and_earlier_data_goes(state: State) -> None:
     for _ in range(2):
-        staged = state.stage("2026-11-20")
-        (staged / "usage").mkdir()
-        state.publish(manifest("2026-11-20", staged.name))
-    found = state.manifest("2026-11-20")
-    assert found == manifest("2026-11-20", staged.name)
-    assert [path.name for path in state.folder("2026-11-20").glob("data-*")] == [staged.name]
+        staged = fill(state, state.stage(DATE))
+        state.publish(manifest(DATE, staged.name))
+    found = state.manifest(DATE)
+    assert found == manifest(DATE, staged.name)
+    assert state.data(found) == staged
+    assert data_folders(state) == [staged.name]
 
 
-def test_a_run_that_died_leaves_the_old_day_and_is_swept_by_the_next(tmp_path: Path) -> None:
-    state = State(tmp_path)
-    first = state.stage("2026-11-20")
-    state.publish(manifest("2026-11-20", first.name))
-    died = state.stage("2026-11-20")
-    assert state.manifest("2026-11-20") == manifest("2026-11-20", first.name)
-    state.stage("2026-11-20")
-    assert first.exists()
-    assert not died.exists()
+def test_a_run_that_died_leaves_the_old_day_and_is_swept_by_the_next(state: State) -> None:
+    first = fill(state, state.stage(DATE))
+    state.publish(manifest(DATE, first.name))
+    died = fill(state, state.stage(DATE))
+    assert state.manifest(DATE) == manifest(DATE, first.name)
+    assert set(data_folders(state)) == {first.name, died.name}
+    state.stage(DATE)
+    assert data_folders(state) == [first.name]
 
 
-def test_only_days_before_and_within_memory_are_remembered(tmp_path: Path) -> None:
-    state = State(tmp_path)
+def test_a_run_that_dies_while_it_publishes_leaves_the_old_day(tmp_path: Path) -> None:
+    class Full(LocalStorage):
+        def write(self, location: Location, data: bytes) -> None:
+            if location.name == "manifest.json":
+                raise OSError(28, "No space left on device", location.shown)
+            super().write(location, data)
+
+    good = State(Location.of("state", tmp_path), LocalStorage())
+    first = fill(good, good.stage(DATE))
+    good.publish(manifest(DATE, first.name))
+    full = State(good.root, Full())
+    with pytest.raises(OSError, match="No space left"):
+        full.publish(manifest(DATE, fill(full, full.stage(DATE)).name))
+    found = good.manifest(DATE)
+    assert found == manifest(DATE, first.name)
+    assert good.storage.list(good.data(found)) != []
+
+
+def test_only_days_before_and_within_memory_are_remembered(state: State) -> None:
     for date in ("2026-11-01", "2026-11-17", "2026-11-19", "2026-11-20", "2026-11-21"):
         state.publish(manifest(date, state.stage(date).name))
-    (tmp_path / "dt=2026-11-18").mkdir()
-    assert [day.date for day in state.before("2026-11-20", 7)] == ["2026-11-17", "2026-11-19"]
+    fill(state, state.stage("2026-11-18"))
+    for name in ("nights/dt=2026-11-16/quotas.json", "corrupt/dt=2026-11-16/x.json", "dt=never/manifest.json", "dt=20261116/manifest.json"):
+        state.storage.write(state.root.child(name), b"{}")
+    assert [day.date for day in state.before(DATE, 7)] == ["2026-11-17", "2026-11-19"]
+    assert state.dates() == ["2026-11-01", "2026-11-17", "2026-11-18", "2026-11-19", "2026-11-20", "2026-11-21"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"format": 99}), json.dumps({"format": 1, "date": "2026-11-20"})])
-def test_a_damaged_manifest_is_named_with_the_way_out(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "dt=2026-11-20" / "manifest.json"
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "\xff", "[" * 100_000, json.dumps({"format": 99}), json.dumps({"format": STATE_FORMAT, "date": DATE})]
+)
+def test_a_damaged_manifest_is_named_with_the_way_out(state: State, text: str) -> None:
+    path = state.folder(DATE).child("manifest.json").local
     path.parent.mkdir()
-    path.write_text(text)
+    path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InsufficientInputError, match=r"manifest\.json: .*compute the day again"):
-        State(tmp_path).manifest("2026-11-20")
+        state.manifest(DATE)
+    assert state.stage(DATE).name.startswith("data-"), "computing it again is the way out"
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    write_durably(tmp_path / "new" / "a", b"1")
-    write_durably(tmp_path / "new" / "a", b"2")
-    assert [(path.name, path.read_bytes()) for path in (tmp_path / "new").iterdir()] == [("a", b"2")]
+def test_a_state_of_the_first_format_is_refused_with_the_way_out(state: State) -> None:
+    state.publish(replace(manifest("2026-11-19", "data-1"), format=1))
+    with pytest.raises(
+        InsufficientInputError, match=r"dt=2026-11-19/manifest\.json: format 1, this program reads 2; compute the day again"
+    ):
+        state.before(DATE, 7)
+
+
+def test_equal_manifests_are_equal_bytes() -> None:
+    one = manifest(DATE, "data-1")
+    assert Manifest.load(one.dump()) == one
+    assert Manifest.load(one.dump()).dump() == one.dump()
+
+
+def test_corrupt_lines_of_an_earlier_run_go(state: State) -> None:
+    state.storage.write(state.root.child("corrupt", f"dt={DATE}", "a.json"), b"x")
+    folder = state.keep_corrupt(None, DATE)
+    assert state.storage.list(folder) == []

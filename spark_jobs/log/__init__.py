@@ -1,0 +1,1 @@
+"""The gateway's access log as the job reads it (docs/quotas.md). Start at `files.py`."""

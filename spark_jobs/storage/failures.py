@@ -1,0 +1,82 @@
+"""What the JVM says when a store cannot be used, as one line with the way out."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Any, Final
+
+from spark_jobs.storage.location import SCHEMES, Location
+
+# Hadoop's settings under which a host that is away is given up within half a minute instead of up to twenty. Whoever sets one keeps it.
+BRIEF: Final = {
+    "fs.s3a.attempts.maximum": "2",  # the AWS client's own tries, each repeated by:
+    "fs.s3a.retry.limit": "3",
+    "fs.s3a.retry.interval": "500ms",
+    "ipc.client.connect.max.retries": "3",  # connection refused: one second apart
+    "ipc.client.connect.max.retries.on.timeouts": "1",
+    "ipc.client.connect.timeout": "10000",  # milliseconds
+    "dfs.client.failover.max.attempts": "6",  # name nodes in turn
+}
+
+CREDENTIALS: Final = {
+    "s3a": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for the driver and the workers, or --conf spark.hadoop.fs.s3a.access.key and "
+    ".secret.key, or --conf spark.hadoop.fs.s3a.aws.credentials.provider",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or --conf spark.hadoop.fs.gs.auth.type",
+    "hdfs": "set HADOOP_USER_NAME, or log in with kinit",
+}
+_NO_CREDENTIALS: Final = re.compile(
+    "NoAuthWithAWS|NoAwsCredentials|CredentialInitialization|Unable to load credentials|AccessDenied|AccessControlException"
+    "|Permission denied|InvalidAccessKeyId|SignatureDoesNotMatch|Status Code: 40[13]\\b"
+)
+_NO_LIBRARY: Final = re.compile(r"No FileSystem for scheme|ClassNotFoundException|NoClassDefFoundError")
+_NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket|bucket does not exist", re.IGNORECASE)
+_NO_HOST: Final = re.compile(r"UnknownHostException")
+_AWAY: Final = re.compile(
+    r"ConnectException|ConnectTimeout|SocketTimeout|NoRouteToHost|Connection refused|Unable to execute HTTP request"
+    r"|ApiCallTimeout|SafeModeException"
+)
+
+
+def causes(error: BaseException) -> list[tuple[str, str]]:
+    """(class, message) of an error of the JVM and its causes, outermost first; of any other error: its own."""
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        return [(type(error).__name__, str(error))]
+    found: list[tuple[str, str]] = []
+    while java is not None and len(found) < 20:  # a cause that names itself would never end
+        found.append((str(java.getClass().getName()), str(java.getMessage() or "")))
+        java = java.getCause()
+    return found
+
+
+def as_os_error(error: BaseException, location: Location | None) -> OSError:
+    """The error of a call on `location` as OSError of one line."""
+    chain = causes(error)
+    shown = str(location) if location is not None else ""
+    if any(name.endswith("FileNotFoundException") for name, _ in chain) and not _NO_BUCKET.search(str(chain)):
+        return FileNotFoundError(errno.ENOENT, "no such file", shown)
+    return OSError(f"{shown}: {explained(chain, location)}" if shown else explained(chain, location))
+
+
+def explained(chain: list[tuple[str, str]], location: Location | None) -> str:
+    """What went wrong and the way out, in one line; what is not known here: the outermost message."""
+    text = "\n".join(f"{name}: {message}" for name, message in chain)
+    scheme = location.scheme if location is not None else ""
+    first = next((line for _, message in chain for line in message.splitlines() if line.strip()), chain[0][0])
+    if _NO_LIBRARY.search(text):
+        library = SCHEMES.get(scheme)
+        advice = f"--conf spark.jars.packages={library}:VERSION" if library else "add the connector's jar with --conf spark.jars.packages"
+        if library is not None and library.startswith("org.apache.hadoop:"):
+            advice += " (VERSION: that of the Hadoop in Spark's jars folder)"
+        return f"Spark has no library for {scheme}:// ({first[:120]}); {advice}"
+    if _NO_BUCKET.search(text):
+        return "no such bucket; make it first, or mend the URL"
+    if _NO_HOST.search(text):
+        return f"the host is unknown ({first[:200]}); mend the URL or the endpoint (--conf spark.hadoop.fs.{scheme}.endpoint)"
+    if _AWAY.search(text):
+        return f"it cannot be reached ({first[:200]}); is it up, and are host, port or endpoint right?"
+    if _NO_CREDENTIALS.search(text):
+        advice = CREDENTIALS.get(scheme, "give the driver and the workers an account that may read and write there")
+        return f"credentials are missing or not enough ({first[:200]}); {advice}"
+    return first[:500]
