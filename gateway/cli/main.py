@@ -25,6 +25,7 @@ VERBS: Final = {
     "history": "gateway.cli.history:history",
     "audit": "gateway.cli.history:audit",
     "quotas": "gateway.cli.quotas:quotas",
+    "log": "gateway.cli.log:log",
     "reload": "gateway.cli.live:reload",
     "drain": "gateway.cli.live:drain",
     "status": "gateway.cli.live:status",

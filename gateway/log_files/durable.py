@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 LOCK: Final = ".keeper.lock"  # at the log's root
+LOOK_S: Final = 0.1  # seconds; between two tries to get the lock
 
 
 class BusyError(OSError):
@@ -17,18 +19,27 @@ class BusyError(OSError):
 
 
 @contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """The one right to change closed files of `directory`. Raises BusyError, OSError."""
+def lock(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """The one right to change closed files of `directory`. Raises BusyError when another has it for longer than `wait_s`; OSError."""
     path = directory / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"{directory}: another process compresses or compacts these files; try again when it is done") from None
+        until = time.monotonic() + wait_s
+        while not _locked(descriptor):
+            if time.monotonic() >= until:
+                raise BusyError(f"{directory}: another process compresses or compacts these files; try again when it is done")
+            time.sleep(LOOK_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def temporary(path: Path) -> Path:
@@ -67,9 +78,9 @@ def write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = temporary(path)
     try:
-        file = aside.open("wb")
-        file.write(data)
-        finish(file, path)
+        with aside.open("wb") as file:
+            file.write(data)
+            finish(file, path)
     except OSError:
         remove(aside)
         raise

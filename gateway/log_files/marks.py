@@ -50,6 +50,12 @@ class Shipments:
         for folder in self._folders:
             durable.remove(folder / file.folder / file.stem)
 
+    def join(self, sources: list[LogFile], into: LogFile) -> None:
+        """`into` (named after one of `sources`) takes their place: shipped where all of them were."""
+        for folder in self._folders:
+            if not all((folder / file.folder / file.stem).exists() for file in sources):
+                durable.remove(folder / into.folder / into.stem)
+
     def folders(self) -> list[Path]:
         return list(self._folders)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.log_files import durable
+from gateway.log_files.manifest import MANIFEST, Manifest
 from gateway.log_files.marks import Counted, Shipments
 from gateway.log_files.names import HOUR_S, OPEN, LogFile, folder_of
 
 AUTO: Final = "auto"
 KEEP_UNTIL: Final = (AUTO, "shipped", "counted", "age")
 CORRUPT: Final = "corrupt"  # beside the log: lines that `sluice log compact` could not take
-MANIFEST: Final = "manifest"  # beside the log: what an hour's files are, after compacting
 
 
 class Keep(NamedTuple):
@@ -66,7 +66,7 @@ def carry_out(directory: Path, delete: list[LogFile], shipments: Shipments) -> N
             if path.name.removesuffix(".jsonl.gz") in stems:
                 durable.remove(path)
         if not any((directory / folder).glob(f"{gateway}-*")):
-            durable.remove(directory / MANIFEST / gateway / f"{folder}.json")
+            durable.remove(directory / Manifest(gateway, hour).name)
         roots = [directory, directory / CORRUPT, *shipments.folders()]
         for root in roots:
             _remove_empty(root / folder, root)

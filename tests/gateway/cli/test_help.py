@@ -61,6 +61,8 @@ def test_remote_verbs_share_their_options(name: str) -> None:
         ("version",),
         ("completion",),
         ("quotas", "compute"),
+        ("log", "compact"),
+        ("log", "ship"),
     }
     for words, command in ALL:
         if not isinstance(command, click.Group) and words not in local:

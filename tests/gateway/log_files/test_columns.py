@@ -1,0 +1,98 @@
+"""Lines as columns: what is a line, what is corrupt, and what a newer gateway wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from gateway.log_files.columns import LINE, NewerLineError, parse
+from spark_jobs.schemas import CORRUPT
+from spark_jobs.schemas import LINE as SPARKS_LINE
+from support.access_logs import heartbeat_line, usage_line
+from support.log_files import NOON, log_text
+
+
+def rows(block: bytes) -> tuple[list[dict[str, Any]], list[bytes]]:
+    tables, corrupt = parse(block)
+    return [row for table in tables for row in table.to_pylist()], corrupt
+
+
+def test_the_columns_are_those_of_the_nightly_job() -> None:
+    theirs = [(field.name, field.dataType.typeName()) for field in SPARKS_LINE.fields if field.name != CORRUPT]
+    named = {"int32": "integer", "int64": "long", "string": "string", "bool": "boolean"}
+    assert [(field.name, named[str(field.type)]) for field in LINE] == theirs
+
+
+def test_every_value_of_a_line_is_there() -> None:
+    text = log_text()
+    found, corrupt = rows(text.encode())
+    assert corrupt == []
+    names = [field.name for field in LINE]
+    assert found == [{name: json.loads(line).get(name) for name in names} for line in text.splitlines()]
+
+
+GOOD = json.dumps(usage_line("g1", "b1", 7, NOON, "orders"))
+CORRUPTED = [
+    GOOD[:-20],  # torn
+    GOOD[:80] + GOOD,  # torn, and the next line glued to it
+    GOOD + GOOD,
+    "not json",
+    "[]",
+    "17",
+    "{}",
+    '"text"',
+    GOOD.replace('"v": 1', '"v": 2'),
+    GOOD.replace('"seq": 7', '"seq": "seven"'),
+    GOOD.replace('"seq": 7', '"seq": 7.5'),
+    GOOD.replace('"seq": 7', '"seq": 99999999999999999999'),
+    GOOD.replace('"seq": 7', '"seq": null'),
+    GOOD.replace('"topic": "orders", ', ""),
+    GOOD.replace('"gateway": "g1", ', ""),
+    '{"level": "info", "msg": "another log"}',
+    "\x00\x01",
+    '{"v": 1,',
+]
+
+
+@pytest.mark.parametrize("bad", CORRUPTED)
+def test_a_corrupt_line_is_given_back_and_its_neighbours_are_read(bad: str) -> None:
+    block = f"{GOOD}\n{bad}\n{GOOD}\n".encode()
+    found, corrupt = rows(block)
+    assert len(found) == 2
+    assert corrupt == [bad.encode()]
+
+
+def test_many_corrupt_lines_among_good_ones() -> None:
+    text = "".join(f"{GOOD}\n{bad}\n" for bad in CORRUPTED * 20)
+    found, corrupt = rows(text.encode())
+    assert len(found) == len(corrupt) == len(CORRUPTED) * 20
+    assert sorted(corrupt) == sorted(bad.encode() for bad in CORRUPTED * 20)
+
+
+def test_bytes_that_are_no_text_are_corrupt() -> None:
+    bad = GOOD.encode().replace(b"orders", b"ord\xffers")
+    found, corrupt = rows(GOOD.encode() + b"\n" + bad + b"\n")
+    assert len(found) == 1
+    assert corrupt == [bad]
+
+
+def test_a_line_over_several_lines_is_corrupt() -> None:
+    spread = GOOD.replace(", ", ",\n")
+    found, corrupt = rows(f"{spread}\n{GOOD}\n".encode())
+    assert len(found) == 1
+    assert b"\n".join(corrupt) == spread.encode()
+
+
+def test_blank_lines_are_nothing() -> None:
+    found, corrupt = rows(f"\n{GOOD}\n  \n\n{json.dumps(heartbeat_line('g1', 'b1', 8, NOON))}\n".encode())
+    assert (len(found), corrupt) == (2, [])
+
+
+def test_a_field_of_a_newer_gateway_is_not_thrown_away() -> None:
+    newer = json.dumps(usage_line("g1", "b1", 7, NOON, "orders", partition=3))
+    with pytest.raises(NewerLineError, match="'partition'"):
+        rows(f"{GOOD}\n{newer}\n".encode())
