@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs demo demo-incident test test-clients fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build install clean
+.PHONY: help docs demo demo-incident test test-clients fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ endef
 build: .venv/.dependencies ## The wheel that users install, in dist/.
 	$(wheel)
 	@ls dist/sluice_gateway-*.whl
+
+spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.
+	@$(BIN)/python deploy/spark_zip.py dist
 
 $(PRODUCT): .venv/.dependencies $(SOURCES)
 	@echo "Building sluice" >&2

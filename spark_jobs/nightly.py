@@ -1,10 +1,11 @@
 """The nightly job for `spark-submit`; the options are those of `sluice quotas compute`.
 
-    spark-submit --master spark://host:7077 --py-files sluice.zip spark_jobs/nightly.py \\
-        --log /mnt/access-log --date 2026-11-20 --state /mnt/quota-state -o /mnt/quotas.json
+    spark-submit --master spark://host:7077 --py-files sluice-spark-0.2.0.zip sluice-spark-0.2.0.py \\
+        --log s3a://bucket/access-log --date 2026-11-20 --state s3a://bucket/quota-state -o s3a://bucket/quotas.json
 
 The driver must be able to import `limiter` and `spark_jobs`: from a checkout (this file's own folder is enough), an installed wheel, or
-`--py-files`. The workers need numpy and pyarrow only. Exit codes: 0 done, 1 failed, 2 usage, 5 input missing or too damaged.
+`--py-files`; `make spark-zip` builds the archive and this program. The workers need numpy and pyarrow only. Exit codes: 0 done, 1 failed,
+2 usage, 5 input missing or too damaged.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def arguments() -> argparse.ArgumentParser:
     from spark_jobs.parameters import WEIGHTINGS, Parameters
 
     parser = argparse.ArgumentParser(prog="nightly.py", description="Compute quotas from one day of access log.", allow_abbrev=False)
-    parser.add_argument("--log", required=True, help="directory of the access log")
+    parser.add_argument("--log", required=True, help="folder of the access log: a path or URL")
     parser.add_argument("--date", required=True, help="the day to add, YYYY-MM-DD (UTC)")
-    parser.add_argument("--state", required=True, help="directory of the daily states")
-    parser.add_argument("-o", "--output", required=True, help="the snapshot to write")
+    parser.add_argument("--state", required=True, help="folder of the daily states: a path or URL")
+    parser.add_argument("-o", "--output", required=True, help="the snapshot to write: a path or URL")
     parser.add_argument("--master", help="Spark master; default: spark-submit's own, or local[*]")
-    parser.add_argument("--previous", help="the snapshot in force, for the guard rails")
+    parser.add_argument("--previous", help="the snapshot in force, for the guard rails: a path or URL")
     parser.add_argument("--now", help="moment to write as computed_at (for tests)")
     for each in fields(Parameters):
         choices = WEIGHTINGS if each.name == "weighting" else None

@@ -293,6 +293,8 @@ def _settings(master: str | None, scratch: Path, java_options: str) -> dict[str,
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
+        # Workers are started with `python -m`, which puts the caller's folder first on sys.path: a profile.py there would end the job.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -29,7 +29,8 @@ def test_every_parameter_is_an_option() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_submit_runs_it_from_an_archive(tmp_path: Path) -> None:
+def test_spark_submit_runs_it_from_an_archive_in_a_folder_with_a_module_of_pythons_name(tmp_path: Path) -> None:
+    """Workers put the caller's folder on sys.path: a profile.py there ended the job, because Python's own cProfile imports `profile`."""
     log = SyntheticLog(tmp_path / "log", "2026-11-20")
     log.run({"orders": steady(20), "rare": sparse(2, every=9)}, range(30), seed=1)
     log.write()
@@ -39,6 +40,7 @@ def test_spark_submit_runs_it_from_an_archive(tmp_path: Path) -> None:
             for path in (ROOT / package).rglob("*.py"):
                 file.write(path, path.relative_to(ROOT))
     elsewhere.mkdir()
+    (elsewhere / "profile.py").write_text("raise ImportError('the profile.py of the folder that the job was started in')")
     script.parent.mkdir()
     script.write_bytes((ROOT / "spark_jobs" / "nightly.py").read_bytes())
     submit = Path(sys.executable).parent / "spark-submit"
