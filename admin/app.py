@@ -209,6 +209,7 @@ class Admin:
             "sluice_state_revision": self._store.revision,
             "sluice_state_keys": len(self._store.state.keys),
             "sluice_state_warnings": len(self._store.warnings),
+            "sluice_quotas_raised": self._store.quotas_raised,
         }
         requests: list[Sample] = [
             ((template, method, str(status)), count) for (template, method, status), count in sorted(self._requests.items())

@@ -119,7 +119,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The limit that holds at one level (`per`), and its origin: override, file, quota or default. `operation`: produce or consume.
+    """The limit that holds at one level (`per`) and its origin: override, file, quota, quota+hour, default. `operation`: produce, consume.
 
     `candidate`: the limit tried beside it; `usage.candidate`: its verdicts.
     """

@@ -60,6 +60,7 @@ from limiter.rules.rule_set import RuleError, RuleSet
 
 if TYPE_CHECKING:
     from limiter.quota_snapshot import Quota
+    from limiter.rules.hourly_raise import HourlyRaise
     from limiter.rules.rule_set import Override, Rule
     from limiter.topics import TopicName
 
@@ -94,6 +95,8 @@ class Store:
         self.enforce: Callable[[RuleSet], None] | None = None  # called with every new set of rules
         self.warnings: list[str] = []
         self.write_failures = 0
+        self.quotas_raised = 0  # by `raise_quotas`
+        self._hourly: HourlyRaise | None = None
         self._lock = self._hold_lock()
         try:
             self._journal = recovery.open_journal(files, folder, rotate_at, self.warnings)
@@ -201,7 +204,22 @@ class Store:
             self._wall_clock(),
             self._rules if like is None else like,
             self._shadow_quotas if shadow is None else shadow,
+            self._hourly,
         )
+
+    def raise_quotas(self, hourly: HourlyRaise | None, raised: int) -> None:
+        """Let quotas hold as `hourly` raises them until this is called again; `raised` is how many that are.
+
+        Not a change of the state: it is not durable, has no revision, and quotas published meanwhile are raised by it too.
+        """
+        before, self.quotas_raised = self.quotas_raised, raised
+        if hourly is self._hourly:
+            return
+        self._hourly = hourly
+        if before or raised:
+            self._rules = self._build(self.state)
+            if self.enforce is not None:
+                self.enforce(self._rules)
 
     def plan(self, edits: Sequence[Edit], published: Publication | None = None, *, restoring: bool = False) -> Plan:
         """The plan of `edits`, which changes nothing. Raises RuleError where the limiter would refuse them.

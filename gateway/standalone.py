@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Final
 from admin.remote_admin import LimitRequestService
 from gateway.app import Gateway
 from gateway.clock import now_ns
+from gateway.counting.hourly_demand import readings_of
 from gateway.lifecycle.admin_server import serve_admin
 from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
@@ -69,6 +71,7 @@ class Standalone:
         remote_admin = RemoteAdmin(LimitRequestService(self, store), self.gateway.wake)
         self.gateway.remote_admin = remote_admin
         self.gateway.shared.take_gateway_request = remote_admin.take
+        self.hourly_raises = HourlyRaises(store, lambda: self.gateway.settings.quotas, self._demand)
         self._admin_socket: socket.socket | None = None
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -118,6 +121,10 @@ class Standalone:
         if route in COUNTED:
             await run_cooperatively(self.gateway.accounts.slices(now_ns()))
 
+    async def _demand(self) -> Sources:
+        await run_cooperatively(self.gateway.accounts.slices(now_ns()))
+        return {"": readings_of(self.gateway.accounts)}
+
     async def in_force(self) -> None:
         """What is enforced holds from the next batch on."""
 
@@ -131,7 +138,12 @@ class Standalone:
         await self.gateway.run(self)
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
-        return [partial(expire_changes, self.store), partial(keep_fill_levels, self.fill_levels), self.log_keeping.run]
+        return [
+            partial(expire_changes, self.store),
+            partial(keep_fill_levels, self.fill_levels),
+            self.log_keeping.run,
+            self.hourly_raises.run,
+        ]
 
     async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
         await serve_admin(self, self.store, self.gateway.settings.admin, self._admin_socket, task_status=task_status)

@@ -27,8 +27,8 @@ class TopicTotals:
     """What happened to one topic's messages since the gateway started: on their way to the broker, or (another one) from it."""
 
     __slots__ = (
-        "abandoned", "bypassed", "bytes", "delayed", "dropped", "forwarded", "last_seen", "moving", "operation", "previous", "protocol",
-        "rates", "received", "refused", "refused_bytes", "refused_share", "shadow_refused", "text",
+        "abandoned", "bypassed", "bytes", "delayed", "demand", "demand_bytes", "dropped", "forwarded", "last_seen", "moving", "operation",
+        "previous", "protocol", "rates", "received", "refused", "refused_bytes", "refused_share", "shadow_refused", "text", "turned_away",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -49,12 +49,20 @@ class TopicTotals:
         self.last_seen = 0  # monotonic ns of the last fold with activity
         self.moving = False  # on the list of those whose rates are to be worked out
         self.previous = (0, 0, 0, 0)  # received, forwarded, refused, bytes at the last tick
+        self.turned_away = (0, 0)  # messages refused and dropped, and bytes refused, at the last tick
+        self.demand = 0  # messages, at the last tick: forwarded, and of those turned away in no tick more than were forwarded in it
+        self.demand_bytes = 0  # the same of bytes
         self.rates = (0.0, 0.0, 0.0, 0.0)  # the same per second, over the last tick
 
     @property
     def waiting(self) -> int:
         """Messages received and not yet settled: with the judge or held."""
         return self.received - self.forwarded - self.refused - self.dropped - self.abandoned
+
+    @property
+    def demand_now(self) -> tuple[int, int]:
+        """The demand in messages and bytes, with what was forwarded since the last tick."""
+        return self.demand + self.forwarded - self.previous[1], self.demand_bytes + self.bytes - self.previous[3]
 
     def add(self, tally: Tally) -> None:
         self.received += tally.received
@@ -84,8 +92,17 @@ class TopicTotals:
         self.shadow_refused += sum([each.shadow_refused for each in others])
 
     def tick(self, seconds: float) -> None:
-        """Work out the rates since the last tick."""
+        """Work out the rates since the last tick, and what it adds to the demand.
+
+        Clients send again what was refused, so the number refused says little about what they need. What passes in a second in which
+        something is refused is the limit, so a storm of retries counts as twice the limit at most while it lasts.
+        """
         received, forwarded, refused, size = self.previous
+        away, away_bytes = self.turned_away
+        self.turned_away = (self.refused + self.dropped, self.refused_bytes)
+        passed, passed_bytes = self.forwarded - forwarded, self.bytes - size
+        self.demand += passed + min(self.refused + self.dropped - away, passed)
+        self.demand_bytes += passed_bytes + min(self.refused_bytes - away_bytes, passed_bytes)
         self.rates = (
             (self.received - received) / seconds,
             (self.forwarded - forwarded) / seconds,

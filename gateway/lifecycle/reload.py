@@ -94,7 +94,7 @@ class Reloads:
         self._store = store
 
     async def reload(self, target: Reloadable, *, dry_run: bool = False) -> dict[str, object]:
-        """Read the configuration and the files of TLS again. Rules and TLS take effect, the rest is named where it needs a restart.
+        """Read the configuration and the files of TLS again. Rules, TLS and quotas take effect, the rest is named where it needs a restart.
 
         A dry run says the same and changes nothing, the outcome of the last reload included. Traffic goes on while the files are read.
         Raises ReloadFailedError with all that is wrong.
@@ -146,7 +146,7 @@ def read(current: Settings, rules: tuple[Rule, ...]) -> NewConfiguration:
     """Read the files on a thread: what they change of `current`, and of the file's `rules` that hold now. Changes nothing itself."""
     try:
         settings = reload(current)
-        merged = current.with_rules(settings).with_tls(settings)
+        merged = current.with_rules(settings).with_quotas(settings).with_tls(settings)
         protection = read_tls(merged)  # not of the new settings as they are: an upstream of another name needs a restart
     except ConfigError as error:
         raise ReloadFailedError([str(fault) for fault in error.errors]) from error

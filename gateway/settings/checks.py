@@ -9,7 +9,7 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory
+from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Quotas
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
@@ -179,6 +179,16 @@ def fleet(reading: Reading) -> None:
             reading.add_problem(inner, f"{value.url} is without TLS", remedy)
 
 
+def hourly_raise(reading: Reading) -> None:
+    """The gateways of a fleet share buckets, and each sees only its own part of the demand."""
+    if not any(isinstance(value, Fleet) for _, value in reading.sections):
+        return
+    for path, value in reading.sections:
+        if isinstance(value, Quotas) and value.hourly_raise == "on":
+            message = "a gateway of a fleet sees its own part of the demand only, and would set another rate than the others for one bucket"
+            reading.add_problem(f"{path}.hourly_raise", message, "set hourly_raise: off; the published quotas hold all day")
+
+
 def memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
@@ -289,6 +299,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     credit,
     memory,
     fleet,
+    hourly_raise,
     workers,
     own_logins,
     admin,

@@ -1,4 +1,4 @@
-"""What a changed configuration means for a running gateway: rules and TLS take effect on a reload, all else needs a restart."""
+"""What a changed configuration means for a running gateway: rules, TLS and quotas take effect on a reload, all else needs a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTENT: Final = attrgetter(*(each.name for each in dataclasses.fields(Rule) if
 
 
 def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
-    """What changes from `old` to `new`, one line each: rules and TLS are in force on a reload, the rest needs a restart."""
+    """What changes from `old` to `new`, one line each: rules, TLS and quotas are in force on a reload, the rest needs a restart."""
     in_force: list[str] = []
     before = {rule.name: rule for rule in old.rules}
     after = {rule.name: rule for rule in new.rules}
@@ -32,10 +32,11 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
     was, will_be = replace(old, rules=()).describe(), replace(new, rules=()).describe()
     kept = {listener.name for listener in old.listeners} & {listener.name for listener in new.listeners}
     in_force.extend(_changes(_take_tls(was, kept), _take_tls(will_be, kept), "listeners"))
+    in_force.extend(_changes(was.get("quotas"), will_be.get("quotas"), "quotas"))
     needs_restart = [
         line
         for key in ROOT.settings
-        if key not in {"rules", "rules_file"}
+        if key not in {"rules", "rules_file", "quotas"}
         for line in _changes(was.get(key), will_be.get(key), key)
     ]  # fmt: skip
     return {"in_force": in_force, "needs_restart": needs_restart}

@@ -214,6 +214,19 @@ class Limiter:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotas:
+    """Published quotas, as this gateway applies them. A reload puts it in force."""
+
+    hourly_raise: str = setting(
+        Choice("off", "on"),
+        "off",
+        "on: at each full hour a published quota that has an hourly factor is raised to that factor times the last hour's mean demand; it "
+        "never falls below the published rate. Not in a fleet.",
+    )
+    hourly_raise_max: int = setting(Whole(2, 100, 4), 4, "Times the published rate that a quota may be raised to at most.")
+
+
+@dataclass(frozen=True, slots=True)
 class RedisTls:
     """TLS towards Redis, where its URL begins with rediss://. Files are PEM."""
 

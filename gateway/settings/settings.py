@@ -24,6 +24,7 @@ from gateway.settings.known_settings import (
     Listener,
     Log,
     Memory,
+    Quotas,
 )
 from gateway.settings.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
 from gateway.settings.rules import RULES, RulesFile
@@ -47,6 +48,7 @@ class Settings:
         "The addresses that clients connect to, and the brokers behind them.",
     )
     limiter: Limiter = setting(Section(Limiter), Limiter(), "The limiter's own executor.")
+    quotas: Quotas = setting(Section(Quotas), Quotas(), "Published quotas, as this gateway applies them.")
     fleet: Fleet | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
     credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
     memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
@@ -86,6 +88,12 @@ class Settings:
         kept = {path: location for path, location in self.origins.items() if not path.startswith("rules")}
         kept.update({path: location for path, location in new.origins.items() if path.startswith("rules")})
         return replace(self, rules=new.rules, rules_file=new.rules_file, origins=kept, sources=new.sources)
+
+    def with_quotas(self, new: Settings) -> Settings:
+        """These settings with those of quotas of `new`, as a reload puts them in force."""
+        kept = {path: location for path, location in self.origins.items() if not path.startswith("quotas")}
+        kept.update({path: location for path, location in new.origins.items() if path.startswith("quotas")})
+        return replace(self, quotas=new.quotas, origins=kept, sources=new.sources)
 
     def with_tls(self, new: Settings) -> Settings:
         """These settings with the TLS of those listeners that are in `new` too, as a reload puts it in force."""

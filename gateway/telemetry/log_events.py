@@ -100,6 +100,10 @@ LIMITS: Final = {
     "limits_reached": lines(
         "warning", fields="messages remedy",
         meaning="So many messages were over the limits of buckets that have no line of their own: too many are over at once."),
+    "quotas_raised": lines(
+        "info", fields="hour raised of observed_s protocol topic factor",
+        meaning="A new hour has begun, or its quotas have changed: `raised` of the published quotas are raised by the demand of the "
+        "`observed_s` seconds before; `topic` is raised most, to `factor` times its quota. Without `factor`: none is any more."),
     "cap_tightening": lines(
         "warning", fields="listener rule reason limit now",
         meaning="The broker shows overload (`reason`), so the listener's cap is lowered from `limit` to `now`."),

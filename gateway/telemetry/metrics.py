@@ -199,6 +199,12 @@ MESSAGES: Final = (
 )
 
 LIMITS: Final = (
+    gauge(
+        "sluice_quotas_raised",
+        "Published quotas that are raised in this hour (quotas.hourly_raise), not counting those they stand "
+        "behind: rules that name the topic, live changes.",
+        workers=SAME,
+    ),
     gauge("sluice_limit_rate", "Rate of each rule, in messages or bytes per second (dimension).", "rule", "dimension", workers=SAME),
     counter(
         "sluice_limit_checks_total",

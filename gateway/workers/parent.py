@@ -38,6 +38,7 @@ from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import serve_admin
 from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
@@ -50,7 +51,7 @@ from gateway.workers import overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.settings_text import described
-from gateway.workers.wire import Begin, Close, Drain, NewRules, Reload
+from gateway.workers.wire import Begin, Close, Drain, Message, NewRaise, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
@@ -70,6 +71,7 @@ PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while wor
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
 GATHERED: Final = ("status", "listeners", "topics", "metrics")  # once a second: what remains of a worker that is killed
+DEMAND: Final = "demand"  # once an hour, for the intraday raise
 NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
     "/metrics": ["metrics"],
     "/readyz": ["status"],
@@ -94,12 +96,14 @@ class Parent:
         self.draining = False
         self.drain_requested = trio.Event()
         self.reloads = Reloads(store)
-        self.judge = Judge(store.rules(), settings.limiter.max_keys)
+        self._told = store.rules()  # what the workers have, or will have as soon as they begin
+        self.judge = Judge(self._told, settings.limiter.max_keys)
         self.judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
         self.fill_levels.restore()
         self.log_keeping = LogKeeping(settings)
         self.owner = LeaseOwner()
+        self.hourly_raises = HourlyRaises(store, lambda: self.settings.quotas, self._demand)
         self.listening = listeners_of(settings)
         self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
         self.children: dict[int, Child] = {}  # by place
@@ -126,6 +130,11 @@ class Parent:
         with trio.move_on_after(GATHER_S):
             for answer in answers:
                 await answer.wait()
+
+    async def _demand(self) -> Sources:
+        """What each worker that serves has counted since it began; None of one that does not answer in time."""
+        await self._gather([DEMAND])
+        return {f"{child.worker}.{child.generation}": child.reported.pop(DEMAND, None) for child in self.serving()}
 
     async def in_force(self) -> None:
         """Wait until every worker has put in force what was enforced last; one that has not within ANSWER_S is killed."""
@@ -213,7 +222,12 @@ class Parent:
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
         self.judge.replace(rules, now_ns())
         number = next(self.request_numbers)
-        message = NewRules(number, rule_sets.encode(rules))
+        before, self._told = self._told, rules
+        message: Message
+        if rule_sets.differ_in_raise_only(before, rules):
+            message = NewRaise(number, rule_sets.raise_of(rules))
+        else:
+            message = NewRules(number, rule_sets.encode(rules))
         self._forget_done()
         for child in self.children.values():
             if not child.over.is_set():
@@ -245,6 +259,7 @@ class Parent:
             nursery.start_soon(keep_fill_levels, self.fill_levels)
             nursery.start_soon(self.log_keeping.run)
             nursery.start_soon(self._every_second)
+            nursery.start_soon(self.hourly_raises.run)
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
             systemd.notify("READY=1")

@@ -3,7 +3,7 @@
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `Drain`.
+Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `Drain`.
 Worker to parent: `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`, `StateReport`, `Described`.
 """
 
@@ -43,6 +43,13 @@ class Begin(Message, frozen=True):
 class NewRules(Message, frozen=True):
     number: int  # answered by `Done` when they are in force
     rules: bytes
+
+
+class NewRaise(Message, frozen=True):
+    """The intraday raise that holds from now on; None: none."""
+
+    number: int  # answered by `Done` when it is in force
+    hourly: tuple[float, list[tuple[str, str, float, float]]] | None  # as `rules.raise_of` has it
 
 
 class Reload(Message, frozen=True):
@@ -117,7 +124,7 @@ class BucketsForgotten(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """The answer to `NewRules` and `Reload`."""
+    """The answer to `NewRules`, `NewRaise` and `Reload`."""
 
     number: int
     fault: str = ""  # why not
@@ -139,7 +146,7 @@ class Described(Message, frozen=True):
     connections: list[dict[str, Any]]
 
 
-ToWorker: TypeAlias = Begin | NewRules | Reload | Grants | StateQuery | Describe | Close | Drain
+ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | Drain
 ToParent: TypeAlias = Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
 AnyMessage: TypeAlias = ToWorker | ToParent
 

@@ -23,6 +23,7 @@ import trio
 from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
+from gateway.counting.hourly_demand import readings_of
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.listeners.factory import apply_tls, read_tls
@@ -45,6 +46,7 @@ from gateway.workers.wire import (
     Done,
     Drain,
     Grants,
+    NewRaise,
     NewRules,
     Outbox,
     Ready,
@@ -190,11 +192,9 @@ class Worker:
                 pairs = zip(buckets, grants, strict=True)
                 self.gateway.judge.granted([(bucket, messages, size) for bucket, (_, messages, size) in pairs], now)
             case NewRules(number, rules):
-                found = rule_sets.decode(rules)
-                self.rule_cache.put(found)
-                self.gateway.enforce(found)
-                self.gateway.event_loop.wake()
-                self.outbox.put(Done(number))
+                self._put_in_force(number, rule_sets.decode(rules))
+            case NewRaise(number, hourly):
+                self._put_in_force(number, self.rule_cache.rules().raised_by(rule_sets.hourly_raise(hourly)))
             case Reload(number, settings):
                 self.outbox.put(Done(number, self._reload(settings)))
             case StateQuery(number, views):
@@ -206,6 +206,12 @@ class Worker:
                 self.gateway.close_connection(connection, reason)
             case Drain():
                 self.gateway.drain_requested.set()
+
+    def _put_in_force(self, number: int, rules: RuleSet) -> None:
+        self.rule_cache.put(rules)
+        self.gateway.enforce(rules)
+        self.gateway.event_loop.wake()
+        self.outbox.put(Done(number))
 
     def _reload(self, text: str) -> str:
         """Let new connections begin with the files of TLS as they are now. Returns why that failed, or ""."""
@@ -230,6 +236,9 @@ class Worker:
                 return encoded(self.gateway.connections())
             case "topics":
                 return encoded(list(chain.from_iterable(status.topics(self.gateway))))
+            case "demand":
+                self.gateway.accounts.fold(now_ns())
+                return encoded(readings_of(self.gateway.accounts))
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":

@@ -43,7 +43,7 @@ MIN_LIVE: Final = 50_000  # buckets at hand, of 0.9 kB each; with as many keys h
 LIVE_DIVISOR: Final = 20  # of more than that one in so many is at hand; by default, of a million, MIN_LIVE
 MAX_REMEMBERED_NS: Final = 3_600_000_000_000  # ns, 1 h; how long a restart keeps a fill that time alone does not end; a guess
 
-CHANGED: Final = ("override", "quota", "quota-shadow")  # origins of limits that are not their rule's own
+CHANGED: Final = ("override", "quota", "quota+hour", "quota-shadow")  # origins of limits that are not their rule's own
 
 
 def at_hand(max_buckets: int) -> int:
@@ -110,7 +110,8 @@ class Ledger:
         """
         identity = (effective.per, effective.rule.name, "", "")
         if effective.origin in CHANGED:
-            identity = (effective.per, effective.rule.name, effective.origin, effective.thing if effective.origin == "override" else "")
+            origin = "quota" if effective.origin == "quota+hour" else effective.origin  # raised in this hour or not: they share one
+            identity = (effective.per, effective.rule.name, origin, effective.thing if origin == "override" else "")
         bucket = self._overflow.get(identity)
         if bucket is None:
             bucket = self._overflow[identity] = Bucket(effective, subject, generation, now, self.factory, OVERFLOW)

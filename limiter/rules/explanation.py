@@ -22,7 +22,7 @@ from limiter.protocols import protocol_of_level
 from limiter.rules.matching import Matcher, group_text
 from limiter.rules.patterns import Addresses, name_pattern
 from limiter.rules.rule import Rule, quota_over
-from limiter.rules.rule_set import SHADOW
+from limiter.rules.rule_set import RAISED, SHADOW
 from limiter.rules.shadowed import literal
 
 if TYPE_CHECKING:
@@ -235,9 +235,11 @@ def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base:
         found.lose(published(quota, "a live change comes before the published quota"))
     elif effective.origin == "file" and quota is not None and base is not None:
         found.lose(published(quota, f"{base.name} names it exactly, which comes before the published quota"))
-    if base is not None and effective.origin in {"override", "quota"}:
+    elif effective.origin == RAISED and quota is not None:
+        found.lose(published(quota, "as published; the demand of the last hour has raised it for this one"))
+    if base is not None and effective.origin in {"override", "quota", RAISED}:
         first = "the live change of this key" if own is not None else "the live change of its group"
-        first = "the published quota" if effective.origin == "quota" else first
+        first = "the published quota" if effective.origin != "override" else first
         found.lose(Loss(origin_of(standing), base.name, base.place, base.limit, f"{first} comes first; the rest is as here"))
 
 

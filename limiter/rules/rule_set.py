@@ -6,8 +6,8 @@ of these that exists holds (`docs/design/contract.md` 3):
 1. the live override of that exact topic, or else of   (level `topic` only; origin "override")
    the group it is in (`routing_key_words`)
 2. a rule that names the key exactly, in file order    (origin "file")
-3. the published quota of that topic, or else of its   (level `topic` only; origin "quota")
-   group
+3. the published quota of that topic, or else of its   (level `topic` only; origin "quota", or "quota+hour" where it is
+   group                                                raised in this hour: `limiter.rules.hourly_raise`)
 4. the first rule whose pattern matches, in file order (origin "default")
 
 Overrides and quotas change the limit of the rule that would hold otherwise, and keep the rest of it (action, breaker, mode, ...). They are
@@ -52,6 +52,7 @@ from limiter.rules.subject import Subject
 
 if TYPE_CHECKING:
     from limiter.quota_snapshot import Quota
+    from limiter.rules.hourly_raise import HourlyRaise
     from limiter.topics import TopicName
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ __all__ = ["Effective", "Identity", "Match", "Override", "Rule", "RuleError", "R
 Identity = tuple[str, str, str, str]
 
 SHADOW: Final = "quota-shadow"  # origin of a quota that is only tried, and what tells its buckets from those enforced
+RAISED: Final = "quota+hour"  # the origin of a published quota that is raised in this hour
 UNRULED: Final = Rule("unruled", mode="off")  # overrides and quotas change this where no rule matches
 GENERATIONS: Final = count(1)
 
@@ -76,7 +78,7 @@ class Effective:
         self.per = per
         self.thing = thing  # the thing that its bucket is for, as text
         self.identity = identity
-        self.origin = origin  # override | file | quota | default; quota-shadow beside one of them
+        self.origin = origin  # override | file | quota | quota+hour | default; quota-shadow beside one of them
         self.rule = rule
         self.by = "" if change is None else change.by  # the author of the live change, of this topic's limit or the rule's
         self.at = 0.0 if change is None else change.at  # when, seconds since 1970
@@ -170,7 +172,7 @@ class RuleSet:
 
     `rules` are the file's. `rule_overrides` change a rule by name (of a rule no longer in the file: ignored). `now_s` is the wall clock:
     what has expired by then does not hold; the caller builds a new set at `next_expiry`. `like` is the set before this one: where
-    the file's rules are the very same, they are not compiled again. Raises RuleError.
+    the file's rules are the very same, they are not compiled again. `hourly` raises quotas; None: they hold as published. Raises RuleError.
     """
 
     __slots__ = (
@@ -183,6 +185,7 @@ class RuleSet:
         "generation",
         "groups_topics",
         "has_candidates",
+        "hourly",
         "next_expiry",
         "overrides",
         "quotas",
@@ -202,8 +205,10 @@ class RuleSet:
         now_s: float = 0.0,
         like: RuleSet | None = None,
         shadow_quotas: Mapping[TopicName, Quota] | None = None,
+        hourly: HourlyRaise | None = None,
     ) -> None:
         self.generation: int = next(GENERATIONS)
+        self.hourly = hourly
         self.revision = revision
         self.quotas: Mapping[TopicName, Quota] = {} if quotas is None else quotas
         self.shadow_quotas: Mapping[TopicName, Quota] = {} if shadow_quotas is None else shadow_quotas  # tried beside what holds
@@ -239,6 +244,13 @@ class RuleSet:
             self._compile()
         if self.overrides or self.quotas or self.shadow_quotas:
             self._levels.setdefault("topic", LevelRules("topic"))
+
+    def raised_by(self, hourly: HourlyRaise | None) -> RuleSet:
+        """The same with its quotas raised by `hourly`. What has expired since holds on."""
+        return RuleSet(
+            self.file_rules, self.rule_overrides, self.overrides, self.quotas, self.revision,
+            like=self, shadow_quotas=self.shadow_quotas, hourly=hourly,
+        )  # fmt: skip
 
     def _compile(self) -> None:
         for at, rule in enumerate(self.rules):
@@ -342,7 +354,12 @@ class RuleSet:
             if origin == "default":
                 quota, of_topic = change_of(subject.name, group, self.quotas)
                 if quota is not None:
-                    rule, origin, change, alone = with_quota(rule, quota), "quota", None, of_topic
+                    origin, change, alone = "quota", None, of_topic
+                    if self.hourly is not None:
+                        raised = self.hourly.over(quota, subject.text if of_topic or group is None else group_text(group))
+                        if raised is not None:
+                            quota, origin = raised, RAISED
+                    rule = with_quota(rule, quota)
             override, of_topic = change_of(subject.name, group, self.overrides)
             if override is not None:
                 rule, origin, change, alone = with_override(rule, override, subject.name.protocol), "override", override, of_topic

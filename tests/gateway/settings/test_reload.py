@@ -27,6 +27,7 @@ CHANGES = [
     (RULES + "  - {name: c, limit: {messages: 3/s}}\n", ["rule c: added"], []),
     ("rules:\n  - {name: b, limit: {messages: 2/s}, match: {protocol: amqp}}\n  - {name: a, limit: {messages: 1/s}}\n", ["rules: order changed"], []),
     (RULES + "log: {level: debug}\n", [], ["log.level: info -> debug"]),
+    (RULES + "quotas: {hourly_raise: on}\n", ["quotas.hourly_raise: off -> on"], []),
     (RULES + "access_log: off\n", [], [
         ("access_log: {directory: DIR/access-log, roll_every: 5min, roll_size: 128MiB, compress: auto, keep: 30d, keep_size: 10GiB, "
          "keep_until: auto} -> off")

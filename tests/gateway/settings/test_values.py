@@ -34,7 +34,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
             }
         ],
         "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000},
-        "fleet": "off",
+        "quotas": {"hourly_raise": "off", "hourly_raise_max": 4}, "fleet": "off",
         "credit": {"initial": 400, "more_after": 200},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
         "disk": {"low_watermark": "200MiB"},

@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -17,9 +18,11 @@ from admin.store import Store
 from gateway import log, systemd
 from gateway.settings import load
 from gateway.telemetry import exposition
+from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
-from gateway.workers.wire import Done, Ready, StateReport
+from gateway.workers.wire import FOR_WORKERS, Done, Frames, NewRaise, NewRules, Ready, StateReport
+from limiter.rules.hourly_raise import HourlyRaise
 
 CONFIGURATION = """\
 gateway: {name: several, workers: 2, state_directory: state}
@@ -160,3 +163,44 @@ def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Paren
 def test_an_address_that_cannot_be_bound_is_named_with_a_remedy(family: int, address: tuple[Any, ...]) -> None:
     with pytest.raises(OSError, match=rf"listener rabbit: cannot bind {address[0]}:1: .*no interface of this machine has that address"):
         group_member("rabbit", family, address)
+
+
+def sent(child: Child) -> list[Any]:
+    """The messages that a worker is still to be sent, which are then gone."""
+    frames, child.outbox._frames = child.outbox._frames, []
+    return [FOR_WORKERS.decode(body) for body in Frames().feed(b"".join(frames))]
+
+
+async def test_the_demand_of_an_hour_is_that_of_all_workers_and_the_raise_goes_to_them_alone(
+    parent: Parent, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+
+    async def answer() -> None:
+        await trio.sleep(0.1)
+        for child, total in zip(parent.children.values(), (3600, 7200), strict=True):
+            (query,) = sent(child)
+            assert query.views == ["demand"]
+            view = msgspec.msgpack.encode([("amqp", "%2F/events/order", total, 0)])
+            child.take(StateReport(query.number, {"demand": view}, []))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        found: object = await parent._demand()
+    assert found == {"1.0": [["amqp", "%2F/events/order", 3600, 0]], "2.0": [["amqp", "%2F/events/order", 7200, 0]]}
+    for child in parent.children.values():
+        sent(child)
+    parent.store.enforce = parent.enforce
+    parent.store.raise_quotas(HourlyRaise({("amqp", "%2F/events/order"): (3.0, 0.0)}, 4.0), 1)
+    parent.store.replace_file_rules(parent.settings.rules[:0])
+    parent.enforce(parent.store.rules())
+    for child in parent.children.values():
+        raised, changed = sent(child)
+        assert (type(raised), type(changed)) == (NewRaise, NewRules)
+        assert raised.hourly == (4.0, [("amqp", "%2F/events/order", 3.0, 0.0)])
+        assert rule_sets.decode(changed.rules).hourly is not None, "a worker that begins later has it too"
+
+
+async def test_a_worker_that_does_not_tell_its_demand_is_known_to_be_there(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    assert await parent._demand() == {"1.0": None, "2.0": None}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import is_dataclass
 from typing import get_args, get_type_hints
 
+import msgspec
 import pytest
 
-from gateway.workers.rules import TYPES, decode, encode, plain
+from gateway.workers.rules import TYPES, decode, differ_in_raise_only, encode, hourly_raise, plain, raise_of
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
+from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
@@ -63,3 +65,31 @@ def types_in(cls: type, found: set[type]) -> set[type]:
 @pytest.mark.parametrize("cls", [Rule, Override])
 def test_every_type_that_a_rule_may_be_made_of_is_known(cls: type) -> None:
     assert {each.__name__ for each in types_in(cls, set())} <= TYPES.keys()
+
+
+def test_a_raise_goes_over_with_its_rules_or_alone() -> None:
+    topic = rocketmq_topic(b"t")
+    published = {topic: Quota("rocketmq", "t", (10, 100), hourly_messages=3.0)}
+    before = RuleSet(RULES, {"all": Override(messages=Rate(7))}, quotas=published, revision=42)
+    raised = before.raised_by(HourlyRaise({("rocketmq", "t"): (5.0, 0.5)}, 4.0))
+    with_rules = decode(encode(raised))
+    alone = decode(encode(before)).raised_by(hourly_raise(msgspec.msgpack.decode(msgspec.msgpack.encode(raise_of(raised)))))
+    for found in (raised, with_rules, alone):
+        (effective,) = found.effective(topic)
+        assert (effective.origin, effective.limit.messages, found.revision) == ("quota+hour", Rate(15), 42)
+        assert found.rule_overrides == before.rule_overrides
+    (effective,) = alone.raised_by(hourly_raise(raise_of(before))).effective(topic)
+    assert effective.origin == "quota"
+
+
+def test_only_a_set_with_the_same_rules_changes_and_quotas_differs_in_its_raise_alone() -> None:
+    before = RuleSet(RULES, {"all": Override(messages=Rate(7))}, quotas={}, revision=42)
+    hourly = HourlyRaise({}, 4.0)
+    assert differ_in_raise_only(before, before.raised_by(hourly))
+    for other in (
+        RuleSet((*RULES,), before.rule_overrides, quotas=before.quotas, revision=43),
+        RuleSet(RULES, before.rule_overrides, quotas={}, revision=42),
+        RuleSet(RULES, {}, quotas=before.quotas, revision=42),
+        RuleSet(RULES[:2], before.rule_overrides, quotas=before.quotas, revision=42),
+    ):
+        assert not differ_in_raise_only(before, other)

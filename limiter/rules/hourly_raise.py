@@ -1,0 +1,90 @@
+"""The intraday raise: the published quotas as they hold in this hour, from the demand of the last one.
+
+A quota published at night follows growth a day late: on the day itself a topic that grows is strangled until the next night. So at each
+full hour, where that is switched on (`quotas.hourly_raise`)::
+
+    rate  = max(published rate, hourly x last hour's mean demand), at most hourly_raise_max x the published rate
+    burst = the published one, in proportion
+
+`hourly` is a factor of the quota's own (`limiter.quota_snapshot`): how many times an hour's mean the least rate is that hardly refuses.
+The published quota is the floor: without demand, or without the factor, it holds.
+
+The naive way would store a raised quota per topic. Quotas published within the hour would then be raised by factors of the old ones. So
+only the demand is stored, and the quota is raised when the rules of a key are matched: some hundred nanoseconds, for keys only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from limiter.limits import MAX_PER_SECOND
+from limiter.rules.matching import group_text
+
+if TYPE_CHECKING:
+    from limiter.quota_snapshot import Quota
+    from limiter.topics import TopicName
+
+Demand = Mapping[tuple[str, str], tuple[float, float]]  # protocol, topic or group as text -> mean messages and bytes per second
+
+SLICE: Final = 256  # quotas looked at in one go: 0.3 ms
+DIGITS: Final = 3  # significant digits of a raised rate: half a percent at most, and people can read it
+PLACES: Final = 6  # decimals that a rate is read to (`limits.per_second`)
+
+
+class HourlyRaise:
+    """What each topic asked for in the last hour, and how far its quota may be raised for that. Immutable."""
+
+    __slots__ = ("demand", "most")
+
+    def __init__(self, demand: Demand, most: float) -> None:
+        """`most`: times the published rate."""
+        self.demand = demand
+        self.most = most
+
+    def over(self, quota: Quota, text: str) -> Quota | None:
+        """The published `quota` of the topic or group `text` as it holds in this hour; None where that is the published one."""
+        found = self.demand.get((quota.protocol, text))
+        if found is None:
+            return None
+        messages = raised(quota.messages, quota.hourly_messages, found[0], self.most)
+        size = raised(quota.bytes, quota.hourly_bytes, found[1], self.most)
+        if messages == quota.messages and size == quota.bytes:
+            return None
+        return replace(quota, messages=messages, bytes=size)
+
+    def all_over(self, quotas: Mapping[TopicName, Quota]) -> Iterator[list[tuple[Quota, Quota]]]:
+        """Each quota that is raised, with what it is raised to, in slices."""
+        known = list(quotas.items())
+        for first in range(0, len(known), SLICE):
+            found: list[tuple[Quota, Quota]] = []
+            for name, quota in known[first : first + SLICE]:
+                after = self.over(quota, self.text_of(name))
+                if after is not None:
+                    found.append((quota, after))
+            yield found
+
+    def text_of(self, name: TopicName) -> str:
+        """What the demand of the topic or group `name` is counted under."""
+        if name.topic.endswith(b"#"):
+            group = group_text(name)
+            if (name.protocol, group) in self.demand:
+                return group
+        return name.text()
+
+    def __repr__(self) -> str:
+        return f"<HourlyRaise topics={len(self.demand)} most={self.most:g}x>"
+
+
+def raised(pair: tuple[float, int] | None, hourly: float | None, demand: float, most: float) -> tuple[float, int] | None:
+    """A rate per second with its burst as it holds in this hour. A rate of 0 stays: it refuses everything on purpose."""
+    if pair is None or hourly is None:
+        return pair
+    rate, burst = pair
+    highest = min(most * rate, float(MAX_PER_SECOND))
+    wanted = min(round(float(f"{min(hourly * demand, highest):.{DIGITS}g}"), PLACES), highest)
+    if wanted <= rate:
+        return pair
+    return wanted, math.ceil(burst * wanted / rate)
