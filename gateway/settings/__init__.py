@@ -16,7 +16,7 @@ from gateway.settings.known_settings import (
     Token,
 )
 from gateway.settings.lints import lint
-from gateway.settings.load import load, reload
+from gateway.settings.load import load, load_rules, reload
 from gateway.settings.problems import ConfigError, ConfigProblem
 from gateway.settings.schema import rules_schema, schema
 from gateway.settings.settings import Settings
@@ -25,5 +25,5 @@ from gateway.settings.tls_files import hops
 __all__ = [
     "AccessLog", "Admin", "ConfigError", "ConfigProblem", "Credit", "Disk", "Fleet", "FleetRedis", "Gateway", "Limiter", "Listener", "Log",
     "Memory", "Settings",
-    "Token", "diff", "hops", "lint", "load", "reload", "rules_schema", "schema",
+    "Token", "diff", "hops", "lint", "load", "load_rules", "reload", "rules_schema", "schema",
 ]  # fmt: skip

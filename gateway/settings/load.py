@@ -14,7 +14,8 @@ from gateway.settings.problems import NOWHERE, Problems, SourceLocation
 from gateway.settings.sections import ListOf
 from gateway.settings.settings import ROOT, RULES_FILE, Settings
 from gateway.settings.sources import PREFIX, overlay
-from limiter.rules.rule import Rule
+from limiter.rules.rule import Rule, RuleError
+from limiter.rules.rule_set import RuleSet
 
 
 def load(path: Path | str, environ: MappingType[str, str] | None = None, flags: MappingType[str, str] | None = None) -> Settings:
@@ -60,6 +61,22 @@ def reload(settings: Settings) -> Settings:
     return load(settings.file, settings.environ, settings.flags)
 
 
+def load_rules(path: Path | str) -> tuple[Rule, ...]:
+    """The rules in the file at `path`, read as a gateway reads its `rules_file`. Raises ConfigError with all faults."""
+    name = str(path)
+    problems = Problems()
+    reading = Reading(problems)
+    reading.directories = {name: Path(path).absolute().parent}
+    rules = _read_rules(Path(path), name, reading)
+    problems.check()
+    try:
+        RuleSet(rules)
+    except RuleError as error:
+        problems.add(SourceLocation(name, 1, 1), f"rules.{error.field}", error.message, "")
+    problems.check()
+    return rules
+
+
 def _listeners_example() -> str:
     kind = ROOT.settings["listeners"][1].kind
     assert isinstance(kind, ListOf)
@@ -81,14 +98,18 @@ def _rules(file: Path, main: str, reading: Reading) -> tuple[Rule, ...]:
         )
         return ()
     reading.directories[name] = file.parent
+    before = reading.origins.get("rules_file", NOWHERE)
+    rules = _read_rules(file, name, reading)
+    reading.origins["rules_file"] = before
+    return rules
+
+
+def _read_rules(file: Path, name: str, reading: Reading) -> tuple[Rule, ...]:
     tree = read(file, name, reading.problems)
     if tree is None:
         return ()
-    before = reading.origins.get("rules_file", NOWHERE)
     try:
-        rules = RULES_FILE.read(tree, "", reading).rules
+        return RULES_FILE.read(tree, "", reading).rules
     except Invalid as invalid:
         reading.problems.add(tree.location, "", invalid.message, invalid.remedy)
-        rules = ()
-    reading.origins["rules_file"] = before
-    return rules
+        return ()

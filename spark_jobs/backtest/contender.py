@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.algorithms import COUNTING
+from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.plain import from_plain, to_plain
@@ -13,7 +14,6 @@ from spark_jobs.backtest.plain import from_plain, to_plain
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from limiter.quota_snapshot import Quota
     from limiter.rules.rule import Rule
     from limiter.topics import TopicName
 
@@ -32,6 +32,16 @@ class Contender:
         """The rules and quotas as the gateway has them in force."""
         quotas: dict[TopicName, Quota] = {parse_topic(quota.protocol, quota.topic): quota for quota in self.quotas}
         return RuleSet(tuple(from_plain(rule) for rule in self.rules), quotas=quotas)
+
+    def plain(self) -> tuple[Any, ...]:
+        """This as plain values, for a worker that has not found the limiter yet."""
+        return self.name, self.rules, tuple((quota.protocol, quota.topic, quota.messages, quota.bytes) for quota in self.quotas)
+
+    @staticmethod
+    def of_plain(plain: tuple[Any, ...]) -> Contender:
+        """The inverse of `plain`, but for the quotas' evidence."""
+        name, rules, quotas = plain
+        return Contender(name, rules, tuple(Quota(*each) for each in quotas))
 
     def tells_senders_apart(self) -> bool:
         """Whether any rule looks at who sends; if none does, a topic's messages are all alike to it."""

@@ -61,6 +61,7 @@ def test_remote_verbs_share_their_options(name: str) -> None:
         ("version",),
         ("completion",),
         ("quotas", "compute"),
+        ("quotas", "backtest"),
         ("log", "compact"),
         ("log", "ship"),
     }

@@ -1,0 +1,67 @@
+"""What the command line calls: a backtest from texts to its result and exit code. Reports on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.backtest.run import Runner, Task
+from spark_jobs.days import Day
+from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
+from spark_jobs.session import spark_session
+from spark_jobs.storage.location import Location
+
+if TYPE_CHECKING:
+    from limiter.quota_snapshot import Snapshot
+    from limiter.rules.rule import Rule
+    from spark_jobs.backtest.result import Backtest
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INSUFFICIENT: Final = 5
+INTERRUPTED: Final = 130
+
+
+def backtest(
+    first: str,
+    last: str,
+    log: str | None = None,
+    state: str | None = None,
+    master: str | None = "local[*]",
+    *,
+    candidates: Mapping[str, Snapshot] | None = None,
+    rules: tuple[Rule, ...] | None = None,
+    quick: bool = False,
+    time_zone: str = "UTC",
+) -> tuple[int, Backtest | None]:
+    """Play the days from `first` to `last`. Arguments as `run.Task`; `log` and `state` are paths or URLs. Nothing is written.
+
+    The exit code, and the result where that is 0: 1 failed, 2 usage, 5 no day could be played, 130 interrupted.
+    """
+    try:
+        places = [None if text is None else Location.of(name, text) for name, text in (("log", log), ("state", state))]
+        days = [Day(date, time_zone) for date in (first, last)]
+        task = Task(days[0], days[1], places[0], places[1], dict(candidates or {}), rules, quick)
+    except ValueError as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        return USAGE, None
+    try:
+        with spark_session(master, small=quick) as spark:
+            try:
+                return OK, Runner(spark, task).run()
+            except Exception as error:
+                if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+                    raise
+                first_line = str(error).strip().partition("\n")[0][:1000]
+                raise OSError(f"Spark: {first_line}") from error
+    except InsufficientInputError as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        return INSUFFICIENT, None
+    except (EnvironmentFaultError, ValueError, OSError) as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        return FAILED, None
+    except KeyboardInterrupt:
+        print("sluice: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED, None
