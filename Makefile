@@ -82,7 +82,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # nothing is compiled (tests/test_imports.py), against what users install: the compiled wheel. Two processes share the tests each time
 # (tests/support/xdist_split.py).
 test: ## Everything: lint, source, e2e; half an hour.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install source
@@ -91,10 +91,10 @@ test: ## Everything: lint, source, e2e; half an hour.
 COMPILED := -o pythonpath=tests
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark)
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser)
 
 source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
-	@$(SYSTEM) java
+	@$(SYSTEM) java chromium
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench)
 
 define from-the-source-tree
@@ -104,11 +104,11 @@ endef
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
-	    -m "not rabbitmq and not rocketmq and not bench and not spark" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
+	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser"
 
 # `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
 SUITES ?=

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the named parts need from Debian, and only what is missing.
 #
-#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy
+#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -24,6 +24,7 @@ for part in "$@"; do
     librabbitmq) echo '#include <amqp.h>' | cc -E - >/dev/null 2>&1 || missing="$missing librabbitmq-dev" ;;
     rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server" ;;
     redis-server) command -v redis-server >/dev/null || missing="$missing redis-server" ;;
+    chromium) command -v chromium >/dev/null || missing="$missing chromium" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
     *)        echo "system-packages.sh: unknown part: $part" >&2; exit 2 ;;
     esac

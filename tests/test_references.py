@@ -19,7 +19,9 @@ WIDTH = 160  # characters of a line of prose; tables, code and lines that are on
 PACKAGES = ("admin", "gateway", "limiter", "spark_jobs")
 FOLDERS = (*PACKAGES, "bench", "config", "deploy", "docs", "tests")
 TEXT = (".md", ".py", ".toml", ".yaml", ".yml", ".sh", ".service", ".c")
-FOREIGN = frozenset({"ratelimit.md", "pip/pip-322.md", "config/rateLimitConfig.json"})  # of other projects
+FOREIGN = frozenset(
+    {"ratelimit.md", "pip/pip-322.md", "config/rateLimitConfig.json", "report.md"}
+)  # of other projects, or written by sluice
 MADE = (  # paths of what is made when something runs
     "bench/bin", "bench/results/STAMP", "bench/results/scale-NAME", "config/state", "docs/images/algorithm-NAME", "tests/fuzz/crashes",
 )  # fmt: skip

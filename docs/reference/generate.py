@@ -283,12 +283,18 @@ def as_it_stands(paragraph: str) -> str:
     return "\n".join(["```text", *lines, "```"])
 
 
+def is_common(option: click.Option) -> bool:
+    """One of the options that all verbs share; a verb that writes a file has another -o."""
+    writes = "--output" in option.opts and isinstance(option.type, click.Path)
+    return any(name in COMMON_OPTIONS for name in option.opts) and not writes
+
+
 def option_rows(command: click.Command, *, common: bool) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     context = click.Context(command)
     for each in command.params:
         record = each.get_help_record(context) if isinstance(each, click.Option) else None
-        if record is not None and isinstance(each, click.Option) and common == any(name in COMMON_OPTIONS for name in each.opts):
+        if record is not None and isinstance(each, click.Option) and common == is_common(each):
             rows.append((code(record[0]), " ".join(record[1].split())))
     return rows
 

@@ -22,32 +22,18 @@ from gateway.cli.exits import (
     FAILED,
     GUARD_RAIL,
     INSUFFICIENT,
-    INVALID,
     NO_CHANGE,
     OK,
     POLICY,
     QUOTA_CONFLICT,
-    USAGE,
     CommandError,
 )
 from gateway.cli.output import Column, column, counted, print_status
 from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from gateway.cli.quota_rails import Rails
+from gateway.cli.quota_report import report, show, snapshot_in, snapshot_of
 from gateway.cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
-from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load, read_snapshot
-
-QUOTAS: Final[list[Column]] = [
-    column("protocol", "protocol"),
-    column("topic", "topic"),
-    ("messages", lambda item: shown_rate("messages", (item.get("messages") or {}).get("rate"))),
-    column("burst", "messages.burst"),
-    ("bytes", lambda item: shown_rate("bytes", (item.get("bytes") or {}).get("rate"))),
-    ("byte burst", lambda item: shown_burst("bytes", (item.get("bytes") or {}).get("burst"))),
-    column("days", "evidence.days"),
-    column("p99", "evidence.p99"),
-    column("max", "evidence.max"),
-    column("reason", "evidence.reason"),
-]
+from limiter.quota_snapshot import Snapshot, dump
 
 
 def _arrow(name: str) -> Callable[[dict[str, Any]], object]:
@@ -137,25 +123,6 @@ def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:
 FILE: Final = click.argument("file", type=click.Path(path_type=Path))
 
 
-def _snapshot(file: Path) -> Snapshot:
-    """The snapshot in `file`; raises CommandError: 2 where there is no such file, 3 where it is no snapshot."""
-    try:
-        return load(file.read_bytes())
-    except OSError as error:
-        raise CommandError(USAGE, f"{file}: {error.strerror}") from None
-    except SnapshotError as error:
-        raise CommandError(INVALID, f"{file}: {error}") from None
-
-
-def _live(reply: Reply) -> Snapshot:
-    try:
-        return read_snapshot(reply.body)
-    except SnapshotError as error:
-        raise CommandError(
-            FAILED, f"the gateway's quotas cannot be read: {error}; do the versions of sluice here and there agree?"
-        ) from None
-
-
 def _limits_now(remote: Remote) -> dict[tuple[str, str], str]:
     """(protocol, topic) -> the limit in force of each topic in use, which a first quota would replace. At most MAX_LIMITS_SHOWN."""
     found: dict[tuple[str, str], str] = {}
@@ -195,6 +162,10 @@ LATE: Final = {"backtest": "gateway.cli.quota_backtest:backtest"}
 @click.group(cls=Group, late=LATE, example="sluice quotas plan quotas.json && echo nothing to do")
 def quotas() -> None:
     """Quotas learned from the access log: compute, plan, apply, roll back."""
+
+
+quotas.add_command(show)
+quotas.add_command(report)
 
 
 @quotas.command(example="sluice quotas compute --log access-log --date 2026-11-20 --state daily -o quotas.json")
@@ -243,11 +214,11 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
     Exit 0 nothing, 1 error, 2 changes, 3 guard rail tripped, 5 insufficient input.
     """
     try:
-        new = _snapshot(file)
+        new = snapshot_in(file)
     except CommandError as error:
         raise _PlanError(INSUFFICIENT, error.message) from None
     seen = remote.client.ask("GET", "/v1/quotas")
-    found = plan(_live(seen), new, rails)
+    found = plan(snapshot_of(seen), new, rails)
     _show_plan(remote, found, seen, new)
     ctx.exit(GUARD_RAIL if found.tripped else CHANGES if found.differences else NO_CHANGE)
 
@@ -264,7 +235,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
 
     Exit 0 done or nothing to do, 3 FILE is no snapshot, 6 quotas changed meanwhile, 8 a guard rail is tripped.
     """
-    new = _snapshot(file)
+    new = snapshot_in(file)
     client = remote.client
     seen = client.ask("GET", "/v1/quotas")
     wanted = change.if_match(seen)
@@ -272,7 +243,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
         raise CommandError(CONFLICT, f"the quotas in force are version {seen.etag}, not {wanted} any more; nothing was published")
     if ignore_guard_rails and not change.reason:
         raise CommandError(POLICY, "nothing was published: --ignore-guard-rails needs --reason TEXT")
-    found = plan(_live(seen), new, None if ignore_guard_rails else rails)
+    found = plan(snapshot_of(seen), new, None if ignore_guard_rails else rails)
     if found.tripped:
         _show_plan(remote, found, seen, new)
         hint = "see what the log of that day holds; to publish it all the same: --ignore-guard-rails --reason TEXT"
@@ -315,22 +286,3 @@ def publication_text(record: dict[str, Any] | None) -> str:
         return "none: the limits of the rules hold"
     of = record.get("date") or record.get("computed_at")
     return f"those of {of} ({counted(record.get('quotas', 0), 'quota')}, published {record.get('at')}, sha256 {record.get('sha256')})"
-
-
-@quotas.command(example="sluice quotas show\nsluice quotas show -o json > in-force.json\nsluice quotas show quotas.json")
-@click.argument("file", type=click.Path(path_type=Path), required=False)
-@remote
-def show(remote: Remote, file: Path | None) -> None:
-    """The quotas in force, or those in FILE."""
-    snapshot = _snapshot(file) if file is not None else _live(remote.client.ask("GET", "/v1/quotas"))
-    document = snapshot.to_json()
-    if remote.form != "table":
-        remote.emit(document)
-        return
-    if not snapshot.quotas:
-        print_status("no quotas are published" if file is None else f"{file} holds no quotas")
-        return
-    remote.emit(document["quotas"], QUOTAS)
-    print_status(
-        f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}"
-    )

@@ -152,9 +152,13 @@ def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
 
 
 def remote(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options to reach a gateway; the command gets `remote: Remote`."""
+    """Options to reach a gateway, and the form of the output; the command gets `remote: Remote`."""
+    return output_option(reaching(command))
 
-    @output_option
+
+def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options to reach a gateway, for a verb whose -o is something else; the command gets `remote: Remote`."""
+
     @click.option("--timeout", callback=_seconds, metavar="TIME", help="Longest wait for an answer.  [default: 10s]")
     @click.option(
         "--token-file",
@@ -166,7 +170,7 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
         "--admin", envvar="SLUICE_ADMIN", metavar="URL", default=DEFAULT_ADMIN, show_default=True, help="Admin API (or SLUICE_ADMIN)."
     )
     @functools.wraps(command)
-    def wrapped(*args: Any, admin: str, token_file: Path | None, timeout: float, form: str, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, admin: str, token_file: Path | None, timeout: float, form: str = "table", **kwargs: Any) -> Any:
         return command(*args, remote=Remote(admin, token_file, timeout, form), **kwargs)
 
     return wrapped

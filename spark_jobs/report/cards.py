@@ -1,0 +1,78 @@
+"""One card for each topic that matters: why its quota is what it is, demand against quota, and what other quotas would have done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from spark_jobs.report.chart import chart
+from spark_jobs.report.digest import Digest, has_moved
+from spark_jobs.report.facts import Side, Topic
+from spark_jobs.report.markup import name_of, nights_table, t
+from spark_jobs.report.sentences import change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
+from spark_jobs.report.words import UNKNOWN, counted, rate, times
+
+KEY: Final = (
+    ("m", "M2 12V4H24V12z", "mean of the day"),
+    ("b", "M4 3H22M13 3V12", "busiest second"),
+    ("q", "M0 6H26", "quota in force"),
+    ("n", "M0 6H26", "new quota"),
+    ("r", "M8 12V2H18V12z", "refused"),
+)
+
+
+def cards(found: Digest) -> Iterator[str]:
+    if not found.charted:
+        return
+    left = len(found.ranked) - len(found.charted)
+    yield "<h2>Topics</h2><p class=quiet>"
+    if left:
+        yield f"The {len(found.charted)} topics with the biggest changes, the most refused and the most demand."
+        yield f"{counted(left, 'topic')} without a chart here: all are in the table below, and"
+        yield "<code>sluice quotas show TOPIC</code> draws any of them."
+    else:
+        yield "All topics, those that matter first: the biggest changes, the most refused, the most demand."
+    yield "</p><ul class=key>"
+    yield from (
+        f'<li><svg viewBox="0 0 26 12" aria-hidden="true"><path class="{kind}" d="{path}"/></svg>{name}</li>' for kind, path, name in KEY
+    )
+    yield "</ul><div class=cards>"
+    for topic in found.charted:
+        yield from _card(topic)
+    yield "</div>"
+
+
+def _card(topic: Topic) -> Iterator[str]:
+    tags = [name for name in (topic.status, "new" if topic.is_new else None) if name and name != "quota"]
+    tagged = "".join(f" <span class=tag>{t(name, 40)}</span>" for name in tags)
+    yield f"<section class=card><h3>{name_of(topic.protocol, topic.name)}{tagged}</h3>"
+    days = "" if topic.days is None else f" Learned from {counted(topic.days, 'day')} with traffic."
+    yield f"<p class=small>{t(reason_of(topic))}.{days}</p>"
+    for at, side in enumerate(dimensions_of(topic)):
+        if at:
+            yield f"<details><summary>Bytes: {t(change_text(side))}</summary>"
+        yield from _side(side, topic.is_new)
+        if at:
+            yield "</details>"
+    if topic.gateways:
+        yield f"<p class='quiet small'>Gateways, by demand of 7 days: {t(gateways_text(topic))}</p>"
+    yield "</section>"
+
+
+def _side(side: Side, is_new: bool) -> Iterator[str]:  # noqa: FBT001
+    name = side.dimension.capitalize()
+    yield f"<p class=small><b>{name} {t(quota_text(side))}</b>; was {t(_was(side, is_new))}<br>{t(facts_line(side))}</p>"
+    yield chart(side) or f"<p class='quiet small'>Demand of past days: {UNKNOWN}.</p>"
+    if side.nights7 is not None or side.nights28 is not None:
+        yield from nights_table("", side.nights7, side.nights28)
+    else:
+        yield f"<p class='quiet small'>Refused out of sample: {UNKNOWN}; the first figures come with the night after a quota's first.</p>"
+
+
+def _was(side: Side, is_new: bool) -> str:  # noqa: FBT001
+    if side.before_rate is None:
+        return "none" if is_new else UNKNOWN
+    factor = side.factor()
+    if factor is not None and not has_moved(factor):
+        return "the same"
+    return rate(side.dimension, side.before_rate) + (f" ({times(factor)})" if factor is not None else "")

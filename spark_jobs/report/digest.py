@@ -1,0 +1,185 @@
+"""What goes into a report, and in which order: the biggest changes first, and charts for the topics that matter.
+
+All three forms (HTML, Markdown, JSON) are written from one `Digest`, so they say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from limiter.quota_snapshot import Quota, Snapshot
+from spark_jobs.report.facts import LISTS, PUBLISHED, Fleet, Nights, Side, Topic, mapping, read_fleet, read_nights, read_topics
+
+MAX_CHARTS: Final = 200  # topics shown with charts; about 12 kB each, so 2.4 MB of the page (measured 2026-11)
+MAX_CHANGES: Final = 50  # changes in the table at the top; more than anybody reads (a guess)
+MAX_LISTED: Final = 100  # topics of one list (held, learning, ...) on the page (a guess)
+MAX_ROWS: Final = 10_000  # rows of the table of all topics; about 500 bytes each, so 5 MB (measured 2026-11)
+SAME: Final = 1.0005  # a rate that moved less than this is no change: rates have six digits, and three are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A report before it is written. Orders: `changed` by size of the change, `ranked` by what matters, `removed` by name."""
+
+    fleet: Fleet
+    ranked: tuple[Topic, ...]  # all topics
+    changed: tuple[Topic, ...]
+    removed: tuple[Quota, ...]
+    outcome: str | None  # what was done with the snapshot, one sentence
+    guard_rails: tuple[str, ...]
+    backtest: Mapping[str, Nights]  # dimension "messages" -> totals of an exact backtest
+    backtest_days: str | None
+
+    @property
+    def charted(self) -> tuple[Topic, ...]:
+        return self.ranked[:MAX_CHARTS]
+
+    @property
+    def rows(self) -> tuple[Topic, ...]:
+        return self.ranked[:MAX_ROWS]
+
+
+def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] | None, backtest: Mapping[str, Any] | None) -> Digest:
+    """Read a snapshot with what is known besides. Unknown members of `plan` and `backtest` are left out."""
+    topics = read_topics(snapshot, before)
+    now = {(quota.protocol, quota.topic) for quota in snapshot.quotas}
+    asked, replayed = plan or {}, backtest or {}
+    rails = asked.get("guard_rails")
+    days = [str(replayed[name]) for name in ("from", "to") if replayed.get(name)]
+    return Digest(
+        fleet=read_fleet(snapshot, before, topics),
+        ranked=ranked(topics),
+        changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
+        removed=tuple(quota for quota in before.quotas if (quota.protocol, quota.topic) not in now) if before is not None else (),
+        outcome=str(asked["outcome"]) if asked.get("outcome") else None,
+        guard_rails=tuple(str(sentence) for sentence in rails) if isinstance(rails, list) else (),
+        backtest=_totals(mapping(replayed.get("totals"))),
+        backtest_days=" to ".join(days) or None,
+    )
+
+
+def has_changed(topic: Topic) -> bool:
+    """A rate moved, or the topic is new."""
+    return topic.is_new or has_moved(topic.move())
+
+
+def has_moved(factor: float) -> bool:
+    return factor > SAME or factor < 1 / SAME
+
+
+def ranked(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
+    """All topics, those that matter first: in turn the biggest change, the most refused, the most demand, each topic once."""
+    orders = (
+        sorted((topic for topic in topics if has_changed(topic)), key=_by_change),
+        sorted((topic for topic in topics if topic.refused7() > 0), key=lambda topic: (-topic.refused7(), topic.protocol, topic.name)),
+        sorted(topics, key=lambda topic: (-topic.demand(), topic.protocol, topic.name)),
+    )
+    found: dict[tuple[str, str], Topic] = {}
+    for at in range(len(topics)):
+        for order in orders:
+            if at < len(order):
+                found.setdefault((order[at].protocol, order[at].name), order[at])
+    return tuple(found.values())
+
+
+def _by_change(topic: Topic) -> tuple[float, float, str, str]:
+    """The largest factor first; of equal ones (many stand at the same rail) the topic with the most demand."""
+    return -round(topic.move(), 2), -topic.demand(), topic.protocol, topic.name
+
+
+def _totals(totals: Mapping[str, Any]) -> dict[str, Nights]:
+    published = mapping(totals.get(PUBLISHED))
+    found = read_nights({**totals, **published}) if published else None
+    return {} if found is None else {"messages": found}
+
+
+def to_json(found: Digest) -> dict[str, Any]:
+    """The JSON twin. Every topic is in it; `series` only where the page has a chart: all others' are in the snapshot."""
+    fleet = found.fleet
+    charted = {(topic.protocol, topic.name) for topic in found.charted}
+    return {
+        "version": 1,
+        "date": fleet.date,
+        "computed_at": fleet.computed_at,
+        "time_zone": fleet.zone,
+        "code": fleet.code,
+        "sha256": fleet.sha256,
+        "previous_sha256": fleet.previous_sha256,
+        "outcome": found.outcome,
+        "guard_rails": list(found.guard_rails),
+        "target_refused_ppm": fleet.target_ppm,
+        "realised_ppm": fleet.realised_ppm,
+        "k": dict(fleet.k),
+        "topics_with_quota": fleet.topics,
+        "missing_gateways": None if fleet.missing_gateways is None else list(fleet.missing_gateways),
+        "observed_seconds": fleet.observed_seconds,
+        **{name: _listed(fleet, name) for name in LISTS},
+        "fleet": {
+            dimension: {name: nights_json(nights[dimension]) for name, nights in _windows(fleet) if dimension in nights}
+            for dimension in ("messages", "bytes")
+        },
+        "backtest": {dimension: nights_json(nights) for dimension, nights in found.backtest.items()} or None,
+        "changes": [topic_json(topic, series=False, brief=True) for topic in found.changed],
+        "removed": [{"protocol": quota.protocol, "topic": quota.topic} for quota in found.removed],
+        "topics": [topic_json(topic, series=(topic.protocol, topic.name) in charted) for topic in found.ranked],
+        "left_out": {"charts_and_series_of_topics": max(0, fleet.topics - MAX_CHARTS)},
+    }
+
+
+def _windows(fleet: Fleet) -> tuple[tuple[str, Mapping[str, Nights]], ...]:
+    return ("nights7", fleet.nights7), ("nights28", fleet.nights28)
+
+
+def _listed(fleet: Fleet, name: str) -> list[dict[str, str]] | None:
+    found = fleet.lists[name]
+    return None if found is None else [dict(zip(("protocol", "topic", "reason"), each, strict=True)) for each in found]
+
+
+def topic_json(topic: Topic, *, series: bool, brief: bool = False) -> dict[str, Any]:
+    """One topic; `brief` has the change and its reason only."""
+    found: dict[str, Any] = {"protocol": topic.protocol, "topic": topic.name, "new": topic.is_new, "reason": topic.reason}
+    for side in topic.sides:
+        found[side.dimension] = change_json(side) if brief else side_json(side, series=series)
+    if not brief:
+        found |= {"status": topic.status, "days": topic.days, "would_refuse": topic.would_refuse, "gateways": dict(topic.gateways)}
+    return found
+
+
+def change_json(side: Side) -> dict[str, Any]:
+    factor = side.factor()
+    finite = factor is not None and factor != float("inf")
+    return {
+        "rate": side.rate,
+        "burst": side.pair[1] if side.pair is not None else None,
+        "rate_before": side.before_rate,
+        "burst_before": side.before[1] if side.before is not None else None,
+        "factor": float(f"{factor:.6g}") if finite else None,
+    }
+
+
+def side_json(side: Side, *, series: bool) -> dict[str, Any]:
+    found = change_json(side) | {
+        "forecast": side.forecast,
+        "peakiness": side.peakiness,
+        "k": side.k,
+        "family": side.family,
+        "hourly": side.hourly,
+        "p50": side.percentile_50,
+        "p99": side.percentile_99,
+        "max": side.busiest,
+        "reason": side.reason,
+        "nights7": nights_json(side.nights7),
+        "nights28": nights_json(side.nights28),
+    }
+    if series:
+        found["series"] = [[day.day, day.mean, day.quota, day.refused, day.busiest] for day in side.series]
+    return found
+
+
+def nights_json(nights: Nights | None) -> dict[str, Any] | None:
+    if nights is None:
+        return None
+    others = {name: {"refused": found.refused, "reserved": found.reserved} for name, found in nights.outcomes.items()}
+    return {"nights": nights.nights, "offered": nights.offered, **others.pop(PUBLISHED), **others}

@@ -1,0 +1,124 @@
+"""The report as Markdown, for a chat or a ticket: the fleet, the biggest changes, the lists, and a table of the topics that matter.
+
+Names are escaped for Markdown and for the HTML that Markdown may hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
+from spark_jobs.report.facts import DIMENSIONS, LISTS, Nights, Topic
+from spark_jobs.report.sentences import (
+    LEGEND,
+    change_text,
+    count_of,
+    fleet_line,
+    heading,
+    night_rows,
+    night_titles,
+    origin,
+    reason_of,
+    warnings,
+)
+from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, counted, plain, rate, share, times
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:@])")
+
+
+def m(text: object, most: int | None = None) -> str:
+    """Text as Markdown: what would mean something is escaped."""
+    found = plain(text, most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", found)
+
+
+def said(text: str) -> str:
+    """A sentence of ours with names in it: readable, but no cell, tag, link or emphasis."""
+    found = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", found).replace("://", ":\u200b//")
+
+
+def markdown(found: Digest) -> str:
+    """The whole file."""
+    return "\n".join((*_lines(found), ""))
+
+
+def _lines(found: Digest) -> Iterator[str]:
+    fleet = found.fleet
+    yield from (f"# {heading(fleet)}", "", said(fleet_line(fleet)), "")
+    if found.outcome:
+        yield from (f"**{said(plain(found.outcome, 400))}**", "")
+    for sentence in warnings(fleet, found.guard_rails):
+        yield from (f"> {said(sentence)}", "")
+    yield from (said(origin(fleet)), "", "## Biggest changes", "")
+    yield from _changes(found)
+    yield from ("", "## All topics together, out of sample", "")
+    if not fleet.nights7 and not fleet.nights28:
+        yield "Not known yet: the first figures come with the second night."
+    for dimension in DIMENSIONS:
+        if dimension in fleet.nights7 or dimension in fleet.nights28:
+            yield from _nights(dimension, fleet.nights7.get(dimension), fleet.nights28.get(dimension))
+    for name in LISTS:
+        listed = fleet.lists[name]
+        if listed:
+            yield from ("", f"## {name.capitalize()}: {count_of(fleet, name)}", "")
+            yield from (
+                f"* {m(topic, MAX_NAME_CHARS)} ({m(protocol)}): {said(plain(reason, 400))}"
+                for protocol, topic, reason in listed[:MAX_LISTED]
+            )
+            if len(listed) > MAX_LISTED:
+                yield f"* and {len(listed) - MAX_LISTED:,} more, in report.json"
+    yield from _topics(found)
+    yield from ("", "## What the words mean", "")
+    yield from (f"* **{word}**: {meaning}" for word, meaning in LEGEND)
+
+
+def _changes(found: Digest) -> Iterator[str]:
+    if not found.changed:
+        yield "No change of a quota is known."
+        return
+    yield from ("| topic | messages | bytes | why |", "|---|---|---|---|")
+    for topic in found.changed[:MAX_CHANGES]:
+        cells = [said(change_text(side)) if (side := topic.side(dimension)) is not None else "no quota" for dimension in DIMENSIONS]
+        yield f"| {_name(topic)} | {cells[0]} | {cells[1]} | {said(reason_of(topic))} |"
+    if len(found.changed) > MAX_CHANGES:
+        yield from ("", f"{counted(len(found.changed) - MAX_CHANGES, 'smaller change')} left out here; all are in report.json.")
+    if found.removed:
+        named = ", ".join(f"{m(quota.topic, MAX_NAME_CHARS)} ({m(quota.protocol)})" for quota in found.removed[:MAX_LISTED])
+        yield from ("", f"{counted(len(found.removed), 'quota')} removed: {named}.")
+
+
+def _nights(dimension: str, seven: Nights | None, twenty_eight: Nights | None) -> Iterator[str]:
+    first, second = night_titles(seven, twenty_eight)
+    yield from ("", f"| {dimension} | refused, {first} | reserved | refused, {second} | reserved |", "|---|---|---|---|---|")
+    yield from (f"| {' | '.join(said(cell) for cell in row)} |" for row in night_rows(seven, twenty_eight))
+
+
+def _topics(found: Digest) -> Iterator[str]:
+    yield from ("", "## Topics", "")
+    left = len(found.ranked) - len(found.charted)
+    if left:
+        yield from (f"The {len(found.charted)} topics that matter most; {left:,} more are in report.json.", "")
+    yield from (
+        "| topic | messages | forecast | peakiness | refused, 7 nights | refused, 28 | reserved, 28 | bytes |",
+        "|---|---|---|---|---|---|---|---|",
+    )
+    for topic in found.charted:
+        side, size = topic.side("messages"), topic.side("bytes")
+        seven, long = (side.nights7, side.nights28) if side is not None else (None, None)
+        cells = (
+            rate("messages", side.rate) if side is not None and side.pair is not None else "none",
+            rate("messages", side.forecast if side is not None else None),
+            UNKNOWN if side is None or side.peakiness is None else times(side.peakiness),
+            share(seven.refused() if seven is not None else None),
+            share(long.refused() if long is not None else None),
+            times(long.reserved() if long is not None else None),
+            rate("bytes", size.rate) if size is not None and size.pair is not None else "none",
+        )
+        yield f"| {_name(topic)} | {' | '.join(said(cell) for cell in cells)} |"
+
+
+def _name(topic: Topic) -> str:
+    return f"{m(topic.name, MAX_NAME_CHARS)} ({m(topic.protocol)}{', new' if topic.is_new else ''})"

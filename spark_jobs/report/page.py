@@ -1,0 +1,152 @@
+"""The report as one HTML file: nothing is fetched, and everything is there without its one small script.
+
+A topic's name is what some client chose to call it. All text goes through `t`, which escapes; names never become a link, an id or a class.
+The policy in the head lets a browser run this script and use this style (by their hashes) and nothing else, should something slip through.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from limiter.quota_snapshot import Quota
+from spark_jobs.report.cards import cards
+from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
+from spark_jobs.report.facts import DIMENSIONS, LISTS, Fleet, Topic
+from spark_jobs.report.markup import name_of, nights_table, t
+from spark_jobs.report.sentences import (
+    LEGEND,
+    change_text,
+    count_of,
+    fleet_line,
+    heading,
+    night_rows,
+    origin,
+    over_target,
+    reason_of,
+    warnings,
+)
+from spark_jobs.report.style import SCRIPT, STYLE
+from spark_jobs.report.table import table
+from spark_jobs.report.words import UNKNOWN, counted, ppm, three
+
+
+def page(found: Digest) -> str:
+    """The whole file."""
+    return "\n".join((*_head(found.fleet), *_body(found), "</main></body></html>", ""))
+
+
+def hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _head(fleet: Fleet) -> Iterator[str]:
+    policy = (
+        f"default-src 'none'; style-src {hash_of(STYLE)}; script-src {hash_of(SCRIPT)}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">'
+    yield f'<title>{t(heading(fleet))}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body><main>'
+
+
+def _body(found: Digest) -> Iterator[str]:
+    fleet = found.fleet
+    yield f"<h1>{t(heading(fleet))}</h1>"
+    yield f"<p class=line>{t(fleet_line(fleet))}</p>"
+    if found.outcome:
+        yield f"<p><b>{t(found.outcome, 400)}</b></p>"
+    yield from _tiles(fleet)
+    for sentence in warnings(fleet, found.guard_rails):
+        yield f"<p class=note>{t(sentence)}</p>"
+    yield f"<p class='quiet small'>{t(origin(fleet))}</p>"
+    yield from _changes(found)
+    if any(fleet.lists.values()):
+        yield "<h2>Topics with a state of their own</h2>"
+    for name in LISTS:
+        yield from _list(fleet, name)
+    yield from _fleet_nights(found)
+    yield from cards(found)
+    yield from table(found)
+    yield "<h2>What the words mean</h2><dl class=small>"
+    yield from (f"<dt>{t(word)}</dt><dd>{t(meaning)}</dd>" for word, meaning in LEGEND)
+    yield f"</dl><script>{SCRIPT}</script>"
+
+
+def _tiles(fleet: Fleet) -> Iterator[str]:
+    over = over_target(fleet)
+    verdict = "" if over is None else " class=bad" if over else " class=good"
+    k, size = fleet.k["messages"], fleet.k["bytes"]
+    bytes_k = f"; bytes {three(size)}" if size is not None and size != k else ""
+    gateways = UNKNOWN if fleet.missing_gateways is None else str(len(fleet.missing_gateways))
+    tiles = [
+        (f"<b{verdict}>{t(ppm(fleet.realised_ppm))}</b>", f"refused; target {ppm(fleet.target_ppm)}"),
+        (f"<b>{t(UNKNOWN if k is None else three(k))}</b>", f"k, the safety factor{bytes_k}"),
+        (f"<b>{fleet.topics:,}</b>", "topics with a quota"),
+        *((f"<b>{count_of(fleet, name)}</b>", name) for name in LISTS),
+        (f"<b{' class=bad' if fleet.missing_gateways else ''}>{gateways}</b>", "gateways missing"),
+    ]
+    yield "<ul class=tiles>" + "".join(f"<li>{value}<span>{t(label)}</span></li>" for value, label in tiles) + "</ul>"
+
+
+def _changes(found: Digest) -> Iterator[str]:
+    yield "<h2>Biggest changes</h2>"
+    if not found.changed and not found.removed:
+        known = found.fleet.has_before or any(side.before_rate is not None for topic in found.ranked for side in topic.sides)
+        yield f"<p>{'No quota changes.' if known else 'The quotas before these are not known yet, so no change can be shown.'}</p>"
+        return
+    if found.changed:
+        yield "<div class=wide><table><thead><tr><th>topic<th>messages<th>bytes<th>why</tr></thead><tbody>"
+        yield from (
+            f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{' <span class=tag>new</span>' if topic.is_new else ''}"
+            f"{_change_cell(topic, 'messages')}{_change_cell(topic, 'bytes')}<td class=w>{t(reason_of(topic))}</tr>"
+            for topic in found.changed[:MAX_CHANGES]
+        )
+        yield "</tbody></table></div>"
+        if len(found.changed) > MAX_CHANGES:
+            yield f"<p class=quiet>{counted(len(found.changed) - MAX_CHANGES, 'smaller change')} left out here; all are in report.json.</p>"
+    if found.removed:
+        yield f"<p>{counted(len(found.removed), 'quota')} removed: {_names(found.removed)}.</p>"
+
+
+def _change_cell(topic: Topic, dimension: str) -> str:
+    side = topic.side(dimension)
+    return f"<td>{t(change_text(side)) if side is not None else 'no quota'}"
+
+
+def _names(quotas: Iterable[Quota]) -> str:
+    listed = list(quotas)
+    more = f" and {len(listed) - MAX_LISTED:,} more, in report.json" if len(listed) > MAX_LISTED else ""
+    return ", ".join(name_of(quota.protocol, quota.topic) for quota in listed[:MAX_LISTED]) + more
+
+
+def _fleet_nights(found: Digest) -> Iterator[str]:
+    fleet = found.fleet
+    yield "<h2>All topics together, out of sample</h2>"
+    if not fleet.nights7 and not fleet.nights28:
+        yield "<p>Not known yet: a quota is judged on the day after its night, so the first figures come with the second night.</p>"
+    else:
+        for dimension in DIMENSIONS:
+            if dimension in fleet.nights7 or dimension in fleet.nights28:
+                yield from nights_table(dimension.capitalize(), fleet.nights7.get(dimension), fleet.nights28.get(dimension))
+    for dimension, nights in found.backtest.items():
+        when = f", {found.backtest_days}" if found.backtest_days else ""
+        yield f"<h3>Replayed exactly with the limiter's own code{t(when, 60)} ({dimension})</h3>"
+        yield "<div class=wide><table><thead><tr><th>rate<th class=n>refused<th class=n>reserved</tr></thead><tbody>"
+        yield from (f"<tr><td>{t(row[0])}<td class=n>{t(row[1])}<td class=n>{t(row[2])}</tr>" for row in night_rows(nights, None))
+        yield "</tbody></table></div>"
+
+
+def _list(fleet: Fleet, name: str) -> Iterator[str]:
+    listed = fleet.lists[name]
+    if not listed:
+        return
+    yield f"<details><summary>{name.capitalize()}: {count_of(fleet, name)}</summary><div class=wide><table><tbody>"
+    yield from (
+        f"<tr><td class=t>{name_of(protocol, topic)}<td class=w>{t(reason, 400)}</tr>" for protocol, topic, reason in listed[:MAX_LISTED]
+    )
+    yield "</tbody></table></div>"
+    if len(listed) > MAX_LISTED:
+        yield f"<p class=quiet>{len(listed) - MAX_LISTED:,} more are in report.json.</p>"
+    yield "</details>"

@@ -1,0 +1,175 @@
+"""The sentences and rows that all forms of a report share: HTML, Markdown and the text of `sluice quotas show`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, Fleet, Nights, Side, Topic
+from spark_jobs.report.words import TIMES, UNKNOWN, amount, counted, digits, moment, plain, ppm, rate, share, short_day, three, times
+
+FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
+
+LEGEND: Final = (
+    ("quota", "How many messages (or bytes) per second a topic may send for good; beyond it the rule's action holds, e.g. reject."),
+    ("burst", "How much may pass at once after a quiet time."),
+    ("demand", "What clients tried to send: passed, refused and delayed together. Retries of a storm are not counted."),
+    ("mean, busiest second", "Demand of a day over its observed seconds, and in the second with the most."),
+    ("forecast", "The mean per second expected of the next day, from the days before it: recent ones and like weekdays count most."),
+    (
+        "peakiness",
+        "How many times its forecast a topic needs as its rate, so that with a burst of ten seconds at most 0.1 % of a day is refused.",
+    ),
+    ("k", "One safety factor for all topics; it moves by at most 10 % a night, so that what is refused in all comes to the target."),
+    (
+        "rate",
+        f"forecast {TIMES} peakiness {TIMES} k, within the guard rails: at most {TIMES} 2 and at least {TIMES} 0.8 of the quota in force.",
+    ),
+    (
+        "refused",
+        "Share of the demand that a quota refused. Out of sample: each quota is judged on the day after it, which it had not seen.",
+    ),
+    (
+        "reserved",
+        f"Rate {TIMES} observed seconds, as a multiple of the demand: the room a quota keeps. Of two that refuse alike, less is better.",
+    ),
+    ("yesterday's maximum", "The simple rule to beat: the busiest second of the day before."),
+    ("oracle", "The least rate for that very day, had it been known. Nobody can do better."),
+    ("half of k, twice k", "What every quota at half or twice its rate would have refused and reserved: the price of another k."),
+    ("learning", "Fewer active days than needed: no quota yet, the rule of the file holds."),
+    ("held", "The quota wanted to move further in one night than the guard rails let it; it goes on the next night."),
+    ("pinned", "Set by a person in pins.yaml, not learned."),
+    ("excluded", "A span of time, of a topic, that a person told the job not to learn from."),
+)
+
+
+def heading(fleet: Fleet) -> str:
+    return f"Quotas learned from the days up to {short_day(fleet.date)} {fleet.date[:4]}" if fleet.date else "Quotas"
+
+
+def origin(fleet: Fleet) -> str:
+    """When, by what and in which zone it was computed."""
+    days = f"Days are those of {plain(fleet.zone, 40)}." if fleet.zone else "The time zone of the days is not known yet."
+    before = f"; before it: {fleet.previous_sha256[:12]}" if fleet.previous_sha256 else ""
+    return (
+        f"Computed {moment(fleet.computed_at, fleet.zone)} by sluice {plain(fleet.code, 60)}. {days} Snapshot {fleet.sha256[:12]}{before}."
+    )
+
+
+def fleet_line(fleet: Fleet) -> str:
+    """`Target 0.1 % refused, realised 0.07 %; k 1.8; 412 topics, 12 learning, 3 held ...`"""
+    lists = ", ".join(f"{count_of(fleet, name)} {name}" for name in LISTS)
+    return (
+        f"Target {ppm(fleet.target_ppm)} refused, realised {ppm(fleet.realised_ppm)}; k {k_text(fleet)}; "
+        f"{counted(fleet.topics, 'topic')} with a quota, {lists}."
+    )
+
+
+def k_text(fleet: Fleet) -> str:
+    """`1.8`, or `1.8 (bytes 2.1)` where they differ."""
+    messages, size = fleet.k["messages"], fleet.k["bytes"]
+    if messages is None and size is None:
+        return UNKNOWN
+    first = UNKNOWN if messages is None else three(messages)
+    return first if size is None or size == messages else f"{first} (bytes {three(size)})"
+
+
+def count_of(fleet: Fleet, name: str) -> str:
+    found = fleet.lists[name]
+    return "?" if found is None else f"{len({(protocol, topic) for protocol, topic, _ in found}):,}"
+
+
+def over_target(fleet: Fleet) -> bool | None:
+    """Whether more was refused than meant; None where that is not known."""
+    if fleet.target_ppm is None or fleet.realised_ppm is None:
+        return None
+    return fleet.realised_ppm > fleet.target_ppm
+
+
+def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
+    """What somebody should look at, most urgent first."""
+    found = [f"Guard rail: {plain(sentence, 400)}" for sentence in guard_rails]
+    if fleet.missing_gateways:
+        named = ", ".join(plain(name, 60) for name in fleet.missing_gateways[:FEW_GATEWAYS])
+        more = f" and {len(fleet.missing_gateways) - FEW_GATEWAYS} more" if len(fleet.missing_gateways) > FEW_GATEWAYS else ""
+        found.append(f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it.")
+    if over_target(fleet):
+        found.append(
+            f"More was refused than the target: {ppm(fleet.realised_ppm)} instead of {ppm(fleet.target_ppm)}. k rises night by night."
+        )
+    return found
+
+
+def quota_text(side: Side) -> str:
+    """`500/s, burst 5k`."""
+    if side.pair is None:
+        return "no quota"
+    return f"{rate(side.dimension, side.pair[0])}, burst {amount(side.dimension, side.pair[1])}"
+
+
+def change_text(side: Side) -> str:
+    """`500/s → 800/s (x 1.6)`; `unchanged` and `new` in words."""
+    now = "none" if side.pair is None else rate(side.dimension, side.rate)
+    factor = side.factor()
+    if factor is None:
+        was = "none" if side.before_rate is None else rate(side.dimension, side.before_rate)
+        return now if was == now else f"{was} → {now}"
+    if abs(factor - 1) < 5e-4:
+        return f"{now} (unchanged)"
+    return f"{rate(side.dimension, side.before_rate)} → {now} ({times(factor)})"
+
+
+def facts_line(side: Side) -> str:
+    """`forecast 12.3/s x peakiness 8.1 x k 1.8`; unknown ones in words, and the family where it is not the usual one."""
+    forecast = rate(side.dimension, side.forecast)
+    found = f"forecast {forecast} {TIMES} peakiness {_factor(side.peakiness)} {TIMES} k {_factor(side.k)}"
+    if side.forecast is None and side.peakiness is None and side.k is None:
+        found = f"forecast, peakiness and k: {UNKNOWN}"
+    if side.family not in {None, "quota"}:
+        found += f"; rule: {plain(str(side.family).replace('_', ' '), 40)}"
+    return found + (f"; may be raised within the day to {_factor(side.hourly)} {TIMES} the last hour's mean" if side.hourly else "")
+
+
+def _factor(value: float | None) -> str:
+    return "?" if value is None else three(value)
+
+
+def reason_of(topic: Topic) -> str:
+    """Why the quota is what it is: that of messages, and of bytes where it is another."""
+    found = [plain(topic.reason, 400)] if topic.reason else []
+    size = topic.side("bytes")
+    if size is not None and size.reason and size.reason != topic.reason:
+        found.append(f"bytes: {plain(size.reason, 400)}")
+    return "; ".join(found) or UNKNOWN
+
+
+def gateways_text(topic: Topic) -> str:
+    """`gw-a 62 %, gw-b 38 %`."""
+    named = ", ".join(f"{plain(name, 40)} {digits(part * 100) if part else '0'} %" for name, part in topic.gateways[:FEW_GATEWAYS])
+    more = len(topic.gateways) - FEW_GATEWAYS
+    return (named + (f" and {more} more" if more > 0 else "")) or UNKNOWN
+
+
+def night_rows(seven: Nights | None, twenty_eight: Nights | None) -> list[tuple[str, ...]]:
+    """(way to set the quota, refused 7, reserved 7, refused 28, reserved 28), the published quota first."""
+    return [(NAMES[name], *_both(seven, name), *_both(twenty_eight, name)) for name in (PUBLISHED, *ALTERNATIVES)]
+
+
+def _both(nights: Nights | None, name: str) -> tuple[str, str]:
+    if nights is None:
+        return UNKNOWN, UNKNOWN
+    if nights.offered == 0:
+        return "no traffic", "no traffic"
+    return share(nights.refused(name)), times(nights.reserved(name))
+
+
+def night_titles(seven: Nights | None, twenty_eight: Nights | None) -> tuple[str, str]:
+    """`7 nights`, and while the history is short `28 nights (11 known)`."""
+    titles = []
+    for wanted, nights in ((7, seven), (28, twenty_eight)):
+        known = nights.nights if nights is not None else None
+        titles.append(f"{wanted} nights" + (f" ({known} known)" if known is not None and known < wanted else ""))
+    return titles[0], titles[1]
+
+
+def dimensions_of(topic: Topic) -> list[Side]:
+    return [side for dimension in DIMENSIONS if (side := topic.side(dimension)) is not None]

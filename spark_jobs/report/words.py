@@ -1,0 +1,128 @@
+"""Numbers and names as a person reads them: three digits and a unit, a share in percent, no control character of a topic's name.
+
+Topic names come from untrusted clients. `plain` makes them one line without anything a terminal or a reader's eye could be led astray by;
+what HTML and Markdown need besides is done where those are written.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+UNKNOWN: Final = "not known yet"
+TIMES: Final = "\u00d7"  # the sign, not the letter x
+MAX_NAME_CHARS: Final = 96  # characters of a topic's name that are shown; the JSON twin has all of it (a guess: two lines of a phone)
+
+# Control characters (C0, DEL, C1), bidirectional overrides, zero-width and line separators, and surrogates
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_THOUSANDS: Final = ("", "k", "M", "G", "T", "P")
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SLOWER: Final = ((1, "s"), (60, "min"), (3600, "h"), (86400, "day"))  # seconds, unit
+
+
+def plain(text: object, most: int | None = None) -> str:
+    """`text` on one line without control characters; of more than `most` characters the middle is left out."""
+    found = _UNSAFE.sub("·", str(text))
+    if most is None or len(found) <= most:
+        return found
+    tail = most // 3
+    return f"{found[: most - tail - 1]}…{found[-tail:]}"
+
+
+def three(number: float) -> str:
+    """Three digits: `1.23k`, `45.6`, `0.0123`, `7`."""
+    if number < 0:
+        return f"-{three(-number)}"
+    if number == 0 or not math.isfinite(number):
+        return "0" if number == 0 else "∞"
+    size = 0
+    while number >= 999.5 and size + 1 < len(_THOUSANDS):
+        number /= 1000
+        size += 1
+    return digits(number) + _THOUSANDS[size]
+
+
+def digits(number: float) -> str:
+    """A number from 0 to 999 with three digits that count, without noughts at the end."""
+    places = max(0, 2 - math.floor(math.log10(number))) if number > 0 else 0
+    text = f"{number:.{min(places, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def amount(dimension: str, number: float | None) -> str:
+    """Messages as `1.23M`, bytes as `1.23 GiB`."""
+    if number is None:
+        return UNKNOWN
+    if dimension != "bytes":
+        return three(number)
+    size = 0
+    while number >= 999.5 and size + 1 < len(_BINARY):
+        number /= 1024
+        size += 1
+    return f"{digits(number)} {_BINARY[size]}"
+
+
+def rate(dimension: str, each_second: float | None) -> str:
+    """A rate as `1.23k/s`, `2.5/min` or `1.2 MiB/s`; slow ones per minute, hour or day."""
+    if each_second is None:
+        return UNKNOWN
+    if dimension == "bytes":
+        return f"{amount(dimension, each_second)}/s"
+    if each_second == 0:
+        return "0/s"
+    seconds, unit = next((found for found in _SLOWER if each_second * found[0] >= 0.1), _SLOWER[-1])
+    return f"{three(each_second * seconds)}/{unit}"
+
+
+def share(part: float | None) -> str:
+    """A share of 1 in percent: `0.07 %`; what is not nothing never reads as nothing."""
+    if part is None:
+        return UNKNOWN
+    if 0 < part < 1e-5:
+        return "< 0.001 %"
+    return f"{digits(part * 100) if part else 0} %"
+
+
+def ppm(part: float | None) -> str:
+    return share(None if part is None else part / 1e6)
+
+
+def times(factor: float | None) -> str:
+    """A factor: `x 1.8`, with the sign for times."""
+    return UNKNOWN if factor is None else f"{TIMES} {three(factor)}"
+
+
+def short_day(text: str) -> str:
+    """`20 Nov` of 2026-11-20; a text that is no day as it is."""
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        return plain(text, 12)
+    return f"{found.day} {MONTHS[found.month - 1]}"
+
+
+MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # no locale: equal input, equal bytes
+
+
+def moment(text: str, zone: str | None) -> str:
+    """A time of RFC 3339 as `2026-11-21 00:15:07 UTC`, and in `zone` besides where that is another; anything else as it is."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return plain(text, MAX_NAME_CHARS)
+    if found.tzinfo is None:
+        return f"{found:%Y-%m-%d %H:%M:%S} (no zone given)"
+    shown = f"{found.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        local = found.astimezone(ZoneInfo(zone or "UTC"))
+    except (ValueError, KeyError, OSError):  # a name that is no zone, or no zone data on this machine
+        return shown
+    return shown if (zone or "UTC") == "UTC" else f"{shown} ({local:%Y-%m-%d %H:%M} {plain(zone, 40)})"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 topic`, `2 topics`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,185 @@
+"""The three forms of a report: the same facts, escaped, self-contained, equal bytes for equal input; what is not known is said to be."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from spark_jobs.report import write_reports
+from spark_jobs.report.digest import MAX_CHARTS, digest, ranked
+from spark_jobs.report.facts import read_topics
+from spark_jobs.report.page import hash_of
+from spark_jobs.report.style import SCRIPT, STYLE
+from support.models import quota_evidence
+
+ROOT = Path(__file__).parents[3]
+NOW = quota_evidence.snapshot(60)
+BEFORE = quota_evidence.before(NOW)
+
+
+def texts(snapshot: Snapshot, before: Snapshot | None = None, **more: Mapping[str, Any]) -> dict[str, str]:
+    return {name: data.decode() for name, data in write_reports(snapshot, before, **more).items()}
+
+
+def test_equal_input_gives_equal_bytes() -> None:
+    again = load(dump(NOW))
+    assert write_reports(NOW, BEFORE) == write_reports(again, load(dump(BEFORE)))
+
+
+def test_no_spark_and_no_numpy_is_imported() -> None:
+    script = "import sys, spark_jobs.report, spark_jobs.report.text; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pyspark", "numpy", "pandas", "pyarrow", "gateway"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md", "report.json"])
+def test_the_forms_say_the_same(name: str) -> None:
+    text = texts(NOW, BEFORE, plan={"outcome": "Published to 2 gateways.", "guard_rails": []})[name]
+    assert "Published to 2 gateways." in text
+    for topic in ("mail-00004", "launch", "billing", "gone"):
+        assert topic in text.replace("\\", "")
+    assert "not known yet" not in text
+
+
+def test_the_fleet_comes_first_then_the_biggest_changes() -> None:
+    for name in ("report.html", "report.md"):
+        text = texts(NOW, BEFORE)[name]
+        line = "Target 0.1 % refused, realised 0.07 %; k 1.8 (bytes 2.1); 60 topics with a quota, 2 held, 1 learning, 1 pinned, 1 excluded."
+        places = [
+            text.index(found)
+            for found in (line, "Biggest changes", "\u00d7 2)", "\u00d7 1.12)", "All topics together", "What the words mean")
+        ]
+        assert places == sorted(places)
+
+
+def test_changes_are_in_order_of_their_factor_and_then_of_demand() -> None:
+    changes = json.loads(texts(NOW, BEFORE)["report.json"])["changes"]
+    factors = [round(change["messages"]["factor"], 2) for change in changes if change["messages"]["factor"] is not None]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[:3] == [2.0, 2.0, 1.12]
+    assert [change["topic"] for change in changes if change["new"]] == [NOW.quotas[-1].topic]
+    assert json.loads(texts(NOW, BEFORE)["report.json"])["removed"] == [{"protocol": "rocketmq", "topic": "gone"}]
+
+
+def test_without_the_snapshot_before_the_change_is_told_against_the_quota_in_force() -> None:
+    changes = json.loads(texts(NOW)["report.json"])["changes"]
+    assert changes[0]["messages"]["factor"] == pytest.approx(2, rel=1e-3)
+    assert not any(change["new"] for change in changes)
+
+
+def test_an_older_snapshot_says_what_is_not_known_yet() -> None:
+    older = quota_evidence.older(NOW)
+    html, text, twin = (texts(older)[name] for name in ("report.html", "report.md", "report.json"))
+    assert "Target not known yet refused, realised not known yet; k not known yet; 60 topics with a quota, ? held" in html
+    assert "The quotas before these are not known yet" in html
+    assert "0 %" not in html.replace("10 %", "").replace("0.1 %", "")
+    assert "not known yet" in text
+    found = json.loads(twin)
+    assert (found["realised_ppm"], found["held"], found["topics"][0]["messages"]["nights7"]) == (None, None, None)
+
+
+def test_evidence_of_any_shape_is_a_report() -> None:
+    strange: list[Any] = [
+        {"series": "x", "nights7": [], "nights28": {"nights": True, "offered": "many"}, "forecast": -1, "gateways": [1], "bytes": 7},
+        {"series": [[], ["2026-11-20"], [3, 4], ["no day", 1, 2, 3, 4], ["2026-11-20", None, None, None, None]], "days": 1e300},
+        {"series": [["2026-11-20", 0, 0, 0, 0]], "nights7": {"nights": 7, "offered": 0, "refused": 0, "reserved": 5}, "k": 0},
+        {"series": [["2026-11-20", 1e-9, 1e15, 1e15, 1e15]], "nights7": {"nights": 3, "offered": 1e-300, "refused": 1e300}},
+    ]
+    quotas = tuple(Quota("rocketmq", f"t{at}", messages=(0.5, 3), evidence=evidence) for at, evidence in enumerate(strange))
+    snapshot = Snapshot(
+        "yesterday",
+        "x",
+        quotas=quotas,
+        night={"time_zone": "Mars/Base", "held": [1, {}], "k": 3, "missing_gateways": "all", "learning": {}},
+    )
+    reports = texts(snapshot)
+    assert "no traffic" in reports["report.html"]
+    assert json.loads(reports["report.json"])["missing_gateways"] is None
+
+
+def test_a_snapshot_without_quotas_is_a_report() -> None:
+    assert "This snapshot holds no quota." in texts(Snapshot("2026-11-21T00:00:00Z", "0.3.0"))["report.html"]
+
+
+def test_names_are_escaped_everywhere() -> None:
+    hostile = quota_evidence.HOSTILE
+    night: dict[str, Any] = {name: [{"protocol": "rocketmq", "topic": hostile, "reason": hostile}] for name in ("held", "learning")}
+    quota = quota_evidence.quota(1, hostile)
+    evidence = quota.evidence | {"reason": hostile, "status": hostile, "family": hostile, "gateways": {hostile: 0.5}}
+    snapshot = replace(
+        NOW, quotas=(replace(quota, evidence=evidence),), code=hostile, night=NOW.night | night | {"missing_gateways": [hostile]}
+    )
+    reports = texts(snapshot, quota_evidence.before(snapshot), plan={"outcome": hostile, "guard_rails": [hostile]})
+    html, text = reports["report.html"], reports["report.md"]
+    assert "<script>alert" not in html.replace(f"<script>{SCRIPT}", "")
+    assert "<script" not in text
+    assert "[a](http" not in text
+    assert "http://" not in text
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", html + text)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.sub(r"\\.", "", row).split("|")) - 2 for row in rows} <= {4, 5, 8}, "a name opened a cell of its own"
+    assert json.loads(reports["report.json"])["topics"][0]["topic"] == hostile
+
+
+def test_the_page_is_self_contained_and_its_policy_names_what_it_runs() -> None:
+    html = texts(NOW)["report.html"]
+    assert not re.search(r"(?:src|href)=(?![\"']?data:,)", re.sub("&quot;.*?&quot;|&lt;.*?&gt;", "", html).split("<body>")[0])
+    assert "url(" not in STYLE
+    assert "@import" not in STYLE
+    assert "style=" not in html.partition("<body>")[2], "the policy blocks styles of elements"
+    assert f"style-src {hash_of(STYLE)}; script-src {hash_of(SCRIPT)}" in html
+    assert f"<style>{STYLE}</style>" in html
+    assert f"<script>{SCRIPT}</script>" in html
+
+
+def test_more_topics_than_charts_are_said_to_be_left_out() -> None:
+    count = MAX_CHARTS + 50
+    reports = texts(quota_evidence.snapshot(count))
+    html, twin = reports["report.html"], json.loads(reports["report.json"])
+    assert html.count("<section class=card>") == MAX_CHARTS
+    assert "50 topics without a chart here" in html
+    assert html.count("<tr><td class=t>") >= count
+    assert len(twin["topics"]) == count
+    assert sum("series" in topic["messages"] for topic in twin["topics"]) == MAX_CHARTS
+    assert twin["left_out"] == {"charts_and_series_of_topics": 50}
+
+
+def test_what_matters_is_what_changed_what_was_refused_and_what_is_large() -> None:
+    topics = read_topics(NOW, BEFORE)
+    found = ranked(topics)
+    assert sorted(found, key=lambda topic: topic.name) == sorted(topics, key=lambda topic: topic.name)
+    changed = digest(NOW, BEFORE, None, None).changed
+    assert found[0] == changed[0]
+    assert found[1].refused7() == max(topic.refused7() for topic in topics)
+    assert max(topics, key=lambda topic: topic.demand()) in found[:3]
+
+
+def test_all_topics_together_are_the_sum_of_each() -> None:
+    fleet = digest(NOW, None, None, None).fleet
+    offered = sum(topic.sides[0].nights7.offered or 0 for topic in read_topics(NOW, None) if topic.sides[0].nights7)
+    pooled = fleet.nights7["messages"]
+    assert pooled.offered == pytest.approx(offered)
+    assert pooled.reserved() == pytest.approx(3.1, rel=1e-4)
+    assert pooled.reserved("oracle") == pytest.approx(1.9, rel=1e-4)
+
+
+def test_an_exact_backtest_is_shown_with_its_days() -> None:
+    totals = {name: {"offered": 1000, "refused": refused, "reserved": 3000} for name, refused in (("published", 1), ("oracle", 0))}
+    html = texts(NOW, backtest={"totals": totals, "from": "2026-11-01", "to": "2026-11-20"})["report.html"]
+    assert "own code, 2026-11-01 to 2026-11-20 (messages)" in html
+
+
+def test_a_missing_gateway_and_a_missed_target_stand_at_the_top() -> None:
+    html = texts(quota_evidence.snapshot(3, missing_gateways=["gw-c"], realised_ppm=2500))["report.html"]
+    top = html[: html.index("Biggest changes")]
+    assert "Missing gateways: gw-c." in top
+    assert "More was refused than the target: 0.25 % instead of 0.1 %." in top
