@@ -33,6 +33,12 @@ class Shipments:
             else sorted((directory / SHIPPED).glob("*"))
         )
 
+    def begin(self, url: str) -> None:
+        """The log is shipped from here to `url` from now on: what was not shipped is kept. Raises OSError."""
+        folder = self._folders[0]
+        if not (folder / "target").exists():
+            durable.write(folder / "target", f"{url}\n".encode())
+
     @property
     def begun(self) -> bool:
         """Whether anything was ever shipped from here."""
