@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import date as calendar_date
-from functools import cached_property
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -34,16 +33,16 @@ class Day:
         except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
             raise ValueError(f"time_zone: {self.zone!r} is unknown; write a name like Europe/Berlin or UTC") from None
 
-    @cached_property
+    @property
     def calendar(self) -> calendar_date:
         return calendar_date.fromisoformat(self.date)
 
-    @cached_property
+    @property
     def start(self) -> int:
         """The first second, epoch s."""
         return self._midnight(self.calendar)
 
-    @cached_property
+    @property
     def end(self) -> int:
         """The first second of the next day, epoch s."""
         return self._midnight(self.calendar + timedelta(days=1))

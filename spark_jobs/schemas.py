@@ -28,6 +28,15 @@ LINE: Final = StructType([
     StructField(CORRUPT, StringType()),
 ])  # fmt: skip
 
+# Of these fields, what quotas need: the others are not parsed.
+COUNTS: Final = (
+    "messages", "bytes", "refused_messages", "refused_bytes", "delayed_messages", "dropped_messages", "max_100ms_messages",
+)  # fmt: skip
+LINE_FIELDS: Final = StructType([
+    *_fields(v="l", ts="l", gateway="s", boot="s", seq="l", heartbeat="b", protocol="s", topic="s", operation="s"),
+    *_fields(**dict.fromkeys(COUNTS, "l")),
+])  # fmt: skip
+
 _BUCKET: Final = StructType(_fields(hour="i", bucket="i", seconds="l"))
 _POINT: Final = StructType(_fields(step="i", burst="l"))
 

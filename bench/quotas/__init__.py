@@ -1,0 +1,1 @@
+"""The benchmark of the nightly job: Spark and DuckDB over the same generated log."""

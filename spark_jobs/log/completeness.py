@@ -1,0 +1,83 @@
+"""Completeness: which gateways were there in which seconds, and which ones are missing.
+
+A gateway writes a line every second, a heartbeat at least. A second with no line of any gateway is missing, not idle: later steps count
+time in observed seconds (ticks). A gateway that wrote until the end of yesterday and wrote today in less than MIN_SHARE of as many
+seconds is missing: its part of the demand would be, too, and the quotas too small.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_jobs.errors import InsufficientInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_jobs.days import Day
+    from spark_jobs.log.sequence import GatewayCount
+    from spark_jobs.state.manifest import Manifest
+
+MIN_SHARE: Final = 0.95  # of yesterday's seconds of a gateway: a restart or an upgrade takes less than an hour (a guess)
+MAX_SILENCE_S: Final = 300  # before midnight: a gateway that had gone silent longer was stopped, and is not expected today (a guess)
+SHOWN: Final = 5  # missing gateways named in the error
+
+
+def observed(gateways: Mapping[str, GatewayCount], day: Day) -> NDArray[np.bool_]:
+    """One flag per second of the day: some gateway wrote a line for it."""
+    flags = np.zeros(day.seconds, dtype=np.bool_)
+    for each in gateways.values():
+        flags |= each.seconds
+    return flags
+
+
+def by_hour(flags: NDArray[np.bool_], day: Day) -> list[int]:
+    """Observed seconds in each local hour of the day."""
+    hours = day.hour_of(np.flatnonzero(flags) + day.start)
+    return [int(each) for each in np.bincount(hours, minlength=day.hour_count)]
+
+
+def facts(gateways: Mapping[str, GatewayCount], day: Day) -> dict[str, dict[str, Any]]:
+    """For the manifest: name → seconds, first and last (epoch s), boots, lines."""
+    found = {}
+    for name, each in gateways.items():
+        seconds = np.flatnonzero(each.seconds)
+        found[name] = {
+            "seconds": len(seconds), "first": int(seconds[0]) + day.start, "last": int(seconds[-1]) + day.start,
+            "boots": each.boots, "lines": each.lines,
+        }  # fmt: skip
+    return found
+
+
+def missing(today: Mapping[str, Mapping[str, Any]], day: Day, yesterday: Manifest | None) -> dict[str, tuple[int, int]]:
+    """Name → seconds today and seconds expected, of the gateways that are absent or wrote in too few seconds."""
+    if yesterday is None:
+        return {}
+    length = yesterday.end - yesterday.start
+    found = {}
+    for name, known in sorted(yesterday.gateways.items()):
+        if known["last"] < yesterday.end - MAX_SILENCE_S:
+            continue
+        expected = known["seconds"] * day.seconds // length
+        seconds = today.get(name, {}).get("seconds", 0)
+        if seconds < expected * MIN_SHARE:
+            found[name] = (seconds, expected)
+    return found
+
+
+def refuse_missing(gateways: Mapping[str, tuple[int, int]], date: str) -> None:
+    """Raise InsufficientInputError that names each gateway of `missing`, if there is one."""
+    if not gateways:
+        return
+    named = [
+        f"{name} ({'absent' if not seconds else f'{seconds} seconds'}, {expected} expected)"
+        for name, (seconds, expected) in list(gateways.items())[:SHOWN]
+    ]
+    more = f" and {len(gateways) - SHOWN} more" if len(gateways) > SHOWN else ""
+    raise InsufficientInputError(
+        f"{date}: missing in the log: {', '.join(named)}{more}. "
+        "Ship their log and run again; where they were stopped for good: --allow-partial"
+    )

@@ -1,0 +1,100 @@
+"""Lines of the access log as rows: each line's fields and its fault, without its text.
+
+The text is what makes a day too large for a heap, so it is dropped as soon as it is parsed; corrupt lines, which are few, are read a
+second time to be kept aside (`corrupt_lines`). Lines are parsed with an explicit schema (PERMISSIVE) of what quotas need: a later
+version's fields, and those for people, cost nothing and cannot be at fault.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_jobs.schemas import CORRUPT, COUNTS, LINE_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from spark_jobs.days import Day
+
+MAX_COUNT: Final = (
+    10**12
+)  # messages or bytes of one line: a second of a terabyte is no measurement, and sums of sane counts cannot overflow
+MAX_SEQ: Final = 2**53  # lines of one run of a gateway; no gateway lives to see it
+HOUR_S: Final = 3600
+
+STRAY: Final = "stray"  # of a time that its folder does not stand for
+ANOTHER_DAY: Final = "another day"  # of an hour of UTC that the day shares with the one before or after it; no fault
+NOT_CORRUPT: Final = (STRAY, ANOTHER_DAY)
+
+WITH_CORRUPT: Final = StructType([*LINE_FIELDS.fields, StructField(CORRUPT, StringType())])
+
+# What is kept of a good line. `topic` is null where the line has no demand: heartbeats, consumers.
+ROW: Final = ("file", "fault", "gateway", "boot", "seq", "ts", "protocol", "topic", *COUNTS)
+
+
+def parse(lines: DataFrame, day: Day) -> DataFrame:
+    """(file, line) → rows of ROW. See `checked` for `fault`; rows with a fault keep their file only."""
+    parsed = _fields(lines).select("file", "fields.*", (_no_json() | F.col(f"fields.{CORRUPT}").isNotNull()).alias("no_json"))
+    return checked(parsed, day, F.col("no_json"))
+
+
+def checked(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFrame:
+    """Fields of lines, and `file` → rows of ROW.
+
+    `fault` is null, `json`, `version`, `fields`, `range`, `stray`, or `another day`; all but the last two count as corrupt. A line with a
+    bad type keeps its good fields, so check `fault` before use.
+    """
+    fault = _fault(day, no_json)
+    topic = F.when(~F.coalesce("heartbeat", F.lit(False)) & (F.col("operation") == "produce"), F.col("topic"))
+    counts = [F.coalesce(name, F.lit(0)).cast("long").alias(name) for name in COUNTS]
+    return rows.select("file", fault.alias("fault"), "gateway", "boot", "seq", "ts", "protocol", topic.alias("topic"), *counts)
+
+
+def corrupt_lines(lines: DataFrame, day: Day) -> DataFrame:
+    """(file, line) → the corrupt ones as (file, line, fault)."""
+    parsed = _fields(lines).select("file", "line", "fields.*")
+    fault = _fault(day, _no_json() | F.col(CORRUPT).isNotNull())
+    found = parsed.select("file", "line", fault.alias("fault"))
+    return found.where(F.col("fault").isNotNull() & ~F.col("fault").isin(*NOT_CORRUPT))
+
+
+def _fields(lines: DataFrame) -> DataFrame:
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    return lines.select("file", "line", F.from_json("line", WITH_CORRUPT, options).alias("fields"))
+
+
+def _no_json() -> Column:
+    """Jackson stops after the first value: a torn line with the next one glued to it would pass as one good line."""
+    return F.col("line").contains('}{"') | ~F.rtrim("line").endswith("}")
+
+
+def _fault(day: Day, no_json: Column | None) -> Column:
+    bare = F.expr("v is null or ts is null or gateway is null or boot is null or seq is null")
+    empty = F.expr(
+        "not coalesce(heartbeat, false) and (protocol is null or topic is null or operation is null or messages is null or bytes is null)"
+    )
+    ranges = [f"not coalesce({name}, 0L) between 0L and {MAX_COUNT}L" for name in COUNTS]
+    first, last = _hours(day.start, day.end)
+    checks: Sequence[tuple[Column, str]] = (
+        *([(no_json, "json")] if no_json is not None else []),
+        (F.col("v") != 1, "version"),
+        (bare | empty, "fields"),
+        (F.expr(" or ".join([*ranges, f"not seq between 0L and {MAX_SEQ}L"])), "range"),
+        (~F.col("ts").between(first, last - 1), STRAY),
+        (~F.col("ts").between(day.start, day.end - 1), ANOTHER_DAY),
+    )
+    condition, name = checks[0]
+    fault = F.when(condition, name)
+    for condition, name in checks[1:]:
+        fault = fault.when(condition, name)
+    return fault
+
+
+def _hours(start: int, end: int) -> tuple[int, int]:
+    """The hours of UTC that [start, end) overlaps, in epoch s, end exclusive."""
+    return start - start % HOUR_S, -(-end // HOUR_S) * HOUR_S

@@ -1,0 +1,149 @@
+"""Usage: what the log says of each topic in each second, handed topic by topic to numpy (`state/topic_day.py`), which makes its rows.
+
+Lines are added up to one row per topic and second, and one per topic and gateway. Both are brought together by topic and sorted, and a
+worker gets them as a stream of Arrow batches. It cuts the stream where a topic ends, so it holds some hundred thousand rows at a time,
+however many topics there are and however large they are. Producers only: quotas ignore lines of consumers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import functions as F  # noqa: N812
+
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.quota_snapshot import MAX_TEXT_CHARS
+from spark_jobs.log.exclusions import excluded_seconds
+from spark_jobs.schemas import KEY, TOPICS
+from spark_jobs.state.topic_day import TopicSeconds
+from spark_jobs.state.topic_day import rows as topic_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.days import Day
+    from spark_jobs.log.exclusions import Exclusion
+
+# Columns of the stream: sums of a second, or (`gateway` not null, `second` SHARE) of a gateway.
+SUMS: Final = {
+    "passed": "sum(messages)",
+    "refused": "sum(refused_messages)",
+    "delayed": "sum(delayed_messages)",
+    "dropped": "sum(dropped_messages)",
+    "passed_bytes": "sum(bytes)",
+    "refused_bytes": "sum(refused_bytes)",
+    "peak_100ms": "sum(max_100ms_messages)",
+    "largest": "max(coalesce(cast(ceil((bytes + refused_bytes) / nullif(messages + refused_messages, 0L)) as bigint), 0L))",
+}
+SHARE: Final = -1  # as `second`: before all seconds
+MIN_ROWS: Final = 200_000  # of the stream, held until so many are there; 80 B each, and a topic's day is at most 90,000 seconds
+MAX_TOPICS: Final = 256  # handed over at a time: their loss surfaces are made side by side
+
+
+def topics_of_day(
+    rows: DataFrame, day: Day, observed: NDArray[np.bool_], exclusions: Sequence[Exclusion], storm_share_ppm: int
+) -> DataFrame:
+    """Good rows of `parse.ROW`, each once → the table `schemas.TOPICS` of the day."""
+    make = _TopicRows(day, observed, exclusions, storm_share_ppm)
+    stream = usage(rows, exclusions).repartition(*KEY).sortWithinPartitions(*KEY, "second")
+    return stream.mapInArrow(make, TOPICS)
+
+
+def usage(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
+    """Good rows → one per topic and second with SUMS, and one per topic and gateway (`second` SHARE) with what passed."""
+    wanted = rows.where("topic is not null")
+    for each in exclusions:
+        wanted = wanted.where(~each.rows())
+    seconds = wanted.groupBy(*KEY, F.col("ts").alias("second")).agg(*[F.expr(f"{sql} as {name}") for name, sql in SUMS.items()])
+    shares = wanted.groupBy(*KEY, "gateway").agg(F.sum("messages").alias("passed"), F.sum("bytes").alias("passed_bytes"))
+    nothing = {name: F.lit(0).cast("long").alias(name) for name in SUMS}
+    order = [*KEY, "second", *SUMS, "gateway"]
+    of_gateways = shares.select(
+        *KEY, F.lit(SHARE).cast("long").alias("second"), "passed", "passed_bytes", "gateway",
+        *[column for name, column in nothing.items() if not name.startswith("passed")],
+    )  # fmt: skip
+    return seconds.withColumn("gateway", F.lit(None).cast("string")).select(order).unionAll(of_gateways.select(order))
+
+
+class _TopicRows:
+    """The function for mapInArrow: usage of whole topics, sorted → rows of the table. It runs on the workers, which may lack `limiter`."""
+
+    def __init__(self, day: Day, observed: NDArray[np.bool_], exclusions: Sequence[Exclusion], storm_share_ppm: int) -> None:
+        self.day = day
+        self.observed = observed
+        self.exclusions = tuple(exclusions)
+        self.storm_share_ppm = storm_share_ppm
+        self.can_have_quota = quota_topics()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tick = np.cumsum(self.observed, dtype=np.int64) - 1
+        seconds = int(self.observed.sum())
+        for table in whole_topics(batches):
+            found = [each for each in self._topics(table, tick) if len(each.second)]
+            for first in range(0, len(found), MAX_TOPICS):
+                made = topic_rows(found[first : first + MAX_TOPICS], self.day, seconds, self.storm_share_ppm)
+                yield from made.to_batches()
+
+    def _topics(self, table: pa.Table, tick: NDArray[np.int64]) -> Iterator[TopicSeconds]:
+        bounds = topic_bounds(table)
+        second, *sums = (table.column(name).to_numpy() for name in ("second", *SUMS))
+        for start, end in pairwise(bounds.tolist()):
+            protocol, topic = table.column("protocol")[start].as_py(), table.column("topic")[start].as_py()
+            if not self.can_have_quota(protocol, topic):
+                continue
+            begin = start + int(np.searchsorted(second[start:end], 0))
+            names = table.column("gateway").slice(start, begin - start).to_pylist()
+            gateways = sorted(zip(names, sums[0][start:begin].tolist(), sums[4][start:begin].tolist(), strict=True))
+            own = second[begin:end]
+            excluded = excluded_seconds(self.exclusions, topic, self.observed, self.day) if self.exclusions else 0
+            columns = {name: each[begin:end] for name, each in zip(SUMS, sums, strict=True)}
+            yield TopicSeconds(protocol, topic, own, tick[own - self.day.start], **columns, gateways=gateways, excluded_seconds=excluded)
+
+
+def quota_topics() -> Callable[[str, str], bool]:
+    """Whether a topic can have a quota: a name that a snapshot can hold, not the broker's own, a retry, a dead letter or a generated name
+    (`limiter.protocols`). The rule of the file holds for those. The function needs no module of ours."""
+    rules = {names.name: (names.no_quota_pattern(), len(names.topic_parts)) for names in PROTOCOL_NAMES.values()}
+    most = MAX_TEXT_CHARS
+
+    def can_have_quota(protocol: str, topic: str) -> bool:
+        if protocol not in rules or not 1 <= len(topic) <= most:
+            return False
+        pattern, parts = rules[protocol]
+        return (parts == 1 or topic.count("/") == parts - 1) and not (pattern and re.search(pattern, topic))
+
+    return can_have_quota
+
+
+def whole_topics(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The stream in tables of at least MIN_ROWS rows (but the last), cut where a topic ends."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count < MIN_ROWS:
+            continue
+        table = pa.Table.from_batches(held).combine_chunks()
+        end = int(topic_bounds(table)[-2])  # where the last topic begins, which may go on
+        if end:
+            yield table.slice(0, end)
+        rest = table.slice(end)
+        held, count = rest.to_batches(), rest.num_rows
+    if count:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def topic_bounds(table: pa.Table) -> NDArray[np.int64]:
+    """Where each topic of a sorted table begins, and the number of rows at the end."""
+    changes = np.zeros(table.num_rows, dtype=np.bool_)
+    for name in KEY:
+        codes = table.column(name).combine_chunks().dictionary_encode().indices.to_numpy()
+        changes[1:] |= codes[1:] != codes[:-1]
+    return np.concatenate([[0], np.flatnonzero(changes), [table.num_rows]]).astype(np.int64)

@@ -1,0 +1,67 @@
+"""Which gateways are missing, and which are not to be expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spark_jobs.days import Day
+from spark_jobs.errors import InsufficientInputError
+from spark_jobs.log.completeness import by_hour, facts, missing, observed, refuse_missing
+from spark_jobs.log.sequence import GatewayCount
+from spark_jobs.state.manifest import Manifest
+
+YESTERDAY, TODAY = Day("2026-11-19"), Day("2026-11-20")
+
+
+def flags(day: Day, *spans: tuple[int, int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    found = np.zeros(day.seconds, dtype=np.bool_)
+    for start, end in spans:
+        found[start:end] = True
+    return found
+
+
+def manifest(gateways: dict[str, tuple[int, int]]) -> Manifest:
+    counts = {name: GatewayCount(9, 1, flags(YESTERDAY, span)) for name, span in gateways.items()}
+    return Manifest(
+        "2026-11-19", "data", "code", "f", 1, 0, 0, 0, 0, 0, start=YESTERDAY.start, end=YESTERDAY.end, gateways=facts(counts, YESTERDAY)
+    )
+
+
+def test_gateways_are_missing_when_absent_or_there_for_less_than_95_percent_of_yesterdays_seconds() -> None:
+    known = manifest(dict.fromkeys(("gone", "half", "restarted", "fine"), (0, 86_400)))
+    today = {"half": {"seconds": 43_200}, "restarted": {"seconds": 82_080}, "fine": {"seconds": 86_400}, "new": {"seconds": 10}}
+    assert missing(today, TODAY, known) == {"gone": (0, 86_400), "half": (43_200, 86_400)}
+    assert missing(today, TODAY, None) == {}
+
+
+def test_a_gateway_that_was_stopped_yesterday_is_not_expected_and_one_started_yesterday_is_for_its_seconds() -> None:
+    known = manifest({"stopped": (0, 86_000), "started": (80_000, 86_400)})
+    assert missing({"started": {"seconds": 6_100}}, TODAY, known) == {}
+    assert missing({}, TODAY, known) == {"started": (0, 6_400)}
+
+
+def test_a_day_that_lost_an_hour_to_the_clock_expects_fewer_seconds() -> None:
+    short = Day("2026-03-29", "Europe/Berlin")
+    before = short.before(1)
+    known = Manifest("2026-03-28", "d", "c", "f", 1, 0, 0, 0, 0, 0, start=before.start, end=before.end)
+    known.gateways["a"] = {"seconds": 86_400, "last": before.end - 1}
+    assert missing({"a": {"seconds": 79_000}}, short, known) == {}
+
+
+def test_the_error_names_gateways_seconds_and_the_way_out() -> None:
+    refuse_missing({}, "2026-11-20")
+    with pytest.raises(InsufficientInputError) as caught:
+        refuse_missing({"a": (0, 100), "b": (7, 100)} | {f"c{at}": (0, 1) for at in range(9)}, "2026-11-20")
+    text = str(caught.value)
+    assert "a (absent, 100 expected), b (7 seconds, 100 expected)" in text
+    assert "and 6 more" in text
+    assert "--allow-partial" in text
+
+
+def test_a_second_is_observed_when_any_gateway_was_there() -> None:
+    gateways = {"a": GatewayCount(1, 1, flags(TODAY, (0, 10))), "b": GatewayCount(1, 1, flags(TODAY, (5, 3605)))}
+    seconds = observed(gateways, TODAY)
+    assert int(seconds.sum()) == 3605
+    assert by_hour(seconds, TODAY) == [3600, 5] + [0] * 22
+    assert facts(gateways, TODAY)["b"] == {"seconds": 3600, "first": TODAY.start + 5, "last": TODAY.start + 3604, "boots": 1, "lines": 1}

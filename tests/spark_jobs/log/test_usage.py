@@ -1,0 +1,66 @@
+"""The stream of usage is cut where topics end, and topics that get no quota are left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_jobs.days import Day
+from spark_jobs.log import usage
+from spark_jobs.log.usage import SHARE, SUMS, _TopicRows, quota_topics, topic_bounds, whole_topics
+
+DAY = Day("2026-11-20")
+
+
+def stream(lengths: dict[str, int], size: int) -> list[pa.RecordBatch]:
+    """Each topic with so many seconds of 7 messages, after one row of its gateway; in batches of `size` rows."""
+    rows = []
+    for topic, length in lengths.items():
+        share = dict.fromkeys(SUMS, 0) | {"passed": 7 * length, "passed_bytes": 700 * length}
+        rows.append({"protocol": "rocketmq", "topic": topic, "second": SHARE, **share, "gateway": "g"})
+        second = dict.fromkeys(SUMS, 0) | {"passed": 7, "passed_bytes": 700, "peak_100ms": 2, "largest": 100}
+        rows += [{"protocol": "rocketmq", "topic": topic, "second": DAY.start + at, **second, "gateway": None} for at in range(length)]
+    table = pa.Table.from_pylist(rows).set_column(11, "gateway", pa.array([row["gateway"] for row in rows], pa.string()))
+    batches: list[pa.RecordBatch] = table.to_batches(size)
+    return batches
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 10_000])
+def test_topics_stay_whole_however_the_stream_is_cut(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(usage, "MIN_ROWS", 30)
+    lengths = {f"t{at:02}": at % 5 * 20 + 1 for at in range(30)}
+    tables = list(whole_topics(stream(lengths, size)))
+    seen = [name for table in tables for name in dict.fromkeys(table.column("topic").to_pylist())]
+    assert seen == list(lengths)
+    assert sum(table.num_rows for table in tables) == sum(lengths.values()) + len(lengths)
+    assert len(tables) > 5 or size > 1000
+    assert list(whole_topics([])) == []
+
+
+def test_the_rows_of_each_topic_have_its_sums_and_its_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "MIN_ROWS", 30)
+    monkeypatch.setattr(usage, "MAX_TOPICS", 2)
+    lengths = {"%RETRY%p1": 9, **{f"t{at}": at + 1 for at in range(9)}}
+    make = _TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000)
+    rows = [row for batch in make(iter(stream(lengths, 11))) for row in batch.to_pylist()]
+    found = {(row["topic"], row["dimension"]): row for row in rows}
+    assert len(found) == len(rows) == 18
+    assert all(found[f"t{at}", "messages"]["total"] == 7 * (at + 1) for at in range(9))
+    assert found["t4", "bytes"]["gateways"] == [{"gateway": "g", "total": 3500}]
+    assert found["t4", "messages"]["active_seconds"] == 5
+
+
+def test_bounds_are_where_protocol_or_topic_change() -> None:
+    table = pa.table({"protocol": ["a", "a", "b", "b"], "topic": ["x", "x", "x", "y"]})
+    assert topic_bounds(table).tolist() == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "topic", "can"),
+    [("rocketmq", "orders", True), ("rocketmq", "%RETRY%g", False), ("rocketmq", "c_REPLY_TOPIC", False), ("rocketmq", "", False),
+     ("rocketmq", "x" * 5000, False), ("amqp", "%2F/orders/new", True), ("amqp", "%2F/amq.default/amq.gen-x", False),
+     ("amqp", "orders", False), ("smtp", "orders", False)],
+)  # fmt: skip
+def test_the_brokers_own_topics_and_names_that_no_snapshot_holds_get_no_quota(protocol: str, topic: str, can: bool) -> None:
+    assert quota_topics()(protocol, topic) is can
