@@ -7,7 +7,6 @@ elsewhere do.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +28,7 @@ from gateway.cli.exits import (
     CommandError,
 )
 from gateway.cli.output import Column, column, counted, print_status
+from gateway.cli.quota_options import rail_options, set_parameters
 from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from gateway.cli.quota_rails import Rails
 from gateway.cli.quota_report import report, show, snapshot_in, snapshot_of
@@ -89,37 +89,6 @@ class _PlanError(CommandError):
     """A CommandError whose code is one of `quotas plan` already."""
 
 
-def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How much may change at once; the command gets `rails: Rails`."""
-    defaults = Rails()
-
-    @click.option(
-        "--max-changed", type=click.FloatRange(0, 100), default=defaults.changed_share * 100, show_default=True,
-        envvar="SLUICE_QUOTAS_MAX_CHANGED",
-        help="Guard rail: percent of the live quotas that may change; beyond it nothing is published.",
-    )  # fmt: skip
-    @click.option(
-        "--max-removed", type=click.FloatRange(0, 100), default=defaults.removed_share * 100, show_default=True,
-        envvar="SLUICE_QUOTAS_MAX_REMOVED",
-        help="Guard rail: percent of the live quotas that may be removed; beyond it nothing is published.",
-    )  # fmt: skip
-    @click.option(
-        "--max-total", type=click.FloatRange(0), default=defaults.total_share * 100, show_default=True,
-        envvar="SLUICE_QUOTAS_MAX_TOTAL",
-        help="Guard rail: percent by which the sum of all rates may fall; beyond it nothing is published.",
-    )  # fmt: skip
-    @click.option(
-        "--max-ratio", type=click.FloatRange(1), default=defaults.ratio, show_default=True,
-        envvar="SLUICE_QUOTAS_MAX_RATIO",
-        help="Rail of each topic: factor by which its quota may grow or shrink; one beyond it is held there, the rest is published.",
-    )  # fmt: skip
-    @functools.wraps(command)
-    def wrapped(*args: Any, max_changed: float, max_removed: float, max_total: float, max_ratio: float, **kwargs: Any) -> Any:
-        return command(*args, rails=Rails(max_changed / 100, max_removed / 100, max_total / 100, max_ratio), **kwargs)
-
-    return wrapped
-
-
 FILE: Final = click.argument("file", type=click.Path(path_type=Path))
 
 
@@ -156,7 +125,7 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
     remote.emit({**found.to_json(), "version": seen.etag.strip('"')})
 
 
-LATE: Final = {"backtest": "gateway.cli.quota_backtest:backtest"}
+LATE: Final = {"backtest": "gateway.cli.quota_backtest:backtest", "nightly": "gateway.cli.quota_nightly:nightly"}
 
 
 @click.group(cls=Group, late=LATE, example="sluice quotas plan quotas.json && echo nothing to do")
@@ -188,12 +157,7 @@ def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...]
 
     Exit 0, 1 failed, 2 usage, 5 insufficient input, 130 interrupted.
     """
-    given: dict[str, object] = {}
-    for each in parameters:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {each}: write it like --set margin_percent=20")
-        given[name.replace("-", "_")] = value
+    given = set_parameters(parameters)
     day = date or (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%d")
     try:
         from spark_jobs.commands import compute as compute_quotas

@@ -151,6 +151,11 @@ def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
     return seconds
 
 
+def timeout_option(command: F) -> F:
+    """How long to wait for an answer; the command gets `timeout`, in seconds."""
+    return click.option("--timeout", callback=_seconds, metavar="TIME", help="Longest wait for an answer.  [default: 10s]")(command)
+
+
 def remote(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options to reach a gateway, and the form of the output; the command gets `remote: Remote`."""
     return output_option(reaching(command))
@@ -159,7 +164,7 @@ def remote(command: Callable[..., Any]) -> Callable[..., Any]:
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options to reach a gateway, for a verb whose -o is something else; the command gets `remote: Remote`."""
 
-    @click.option("--timeout", callback=_seconds, metavar="TIME", help="Longest wait for an answer.  [default: 10s]")
+    @timeout_option
     @click.option(
         "--token-file",
         envvar="SLUICE_TOKEN_FILE",

@@ -19,6 +19,9 @@ class FakeGateway:
 
     def __init__(self, rules: RuleSet, max_keys: int = 1000) -> None:
         self._judge = Judge(rules, max_keys)
+        self.name = "fake"
+        self.fleet: dict[str, object] | None = None
+        self.uptime_s = 1e9
         self.enforced: list[RuleSet] = []
         self.not_ready: list[str] = []
         self.worries: list[str] = []
@@ -52,7 +55,7 @@ class FakeGateway:
     def status(self) -> dict[str, object]:
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
-        return {"name": "fake", "version": "0.0.0", "ready": not self.not_ready}
+        return {"name": self.name, "version": "0.0.0", "ready": not self.not_ready, "fleet": self.fleet, "uptime_seconds": self.uptime_s}
 
     def warnings(self) -> list[str]:
         return self.worries

@@ -1,0 +1,141 @@
+"""`sluice quotas nightly`: the command. What it does: `quota_night.py`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from gateway.cli.client import AdminClient, token_for
+from gateway.cli.exits import FAILED, USAGE, CommandError
+from gateway.cli.output import emit, print_status
+from gateway.cli.quota_gateways import Gateway, read_gateway
+from gateway.cli.quota_night import Nightly, Options, Result, as_night_code, reaching
+from gateway.cli.quota_options import rail_options, set_parameters
+from gateway.cli.quota_rails import Rails
+from gateway.cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
+
+EXAMPLE: Final = (
+    "sluice quotas nightly --log /srv/access-log --state /srv/quota-state --shadow-nights 3\n"
+    "sluice quotas nightly --log s3a://b/log --state s3a://b/quotas --gateway http://10.0.0.1:9180,one.token "
+    "--gateway http://10.0.0.2:9180,two.token"
+)
+
+
+@click.command(cls=Verb, example=EXAMPLE)
+@click.option("--log", required=True, metavar="URL", help="The access log: a folder, or a URL that Spark reads.")
+@click.option("--state", required=True, metavar="URL", help="The daily states and nights: a folder, or a URL that Spark writes.")
+@click.option("--date", metavar="YYYY-MM-DD", help="Last day to learn from.  [default: yesterday, in the time zone]")
+@click.option(
+    "--gateway", "--admin", "gateways", multiple=True, metavar="URL[,TOKENFILE]", envvar="SLUICE_GATEWAYS",
+    help="Admin API to publish at (or SLUICE_GATEWAYS, with spaces between); may be repeated.  [default: SLUICE_ADMIN, or this machine's]",
+)  # fmt: skip
+@click.option(
+    "--token-file", envvar="SLUICE_TOKEN_FILE", type=click.Path(path_type=Path),
+    help="File with the bearer token of gateways that have none of their own (or SLUICE_TOKEN_FILE; or SLUICE_TOKEN itself).",
+)  # fmt: skip
+@timeout_option
+@click.option("--shadow-nights", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+              help="Try the first N nights' quotas without enforcing them.")  # fmt: skip
+@click.option(
+    "--return-margin", type=click.FloatRange(0, 100), default=5.0, show_default=True, metavar="PERCENT",
+    help="Published quotas go back to those before where they refuse this much more than the backtest promises, in percent of messages.",
+)  # fmt: skip
+@click.option("--no-return", is_flag=True, help="Never put the quotas before back.")
+@click.option("--max-would-refuse", type=click.FloatRange(0, 100), default=5.0, show_default=True, metavar="PERCENT",
+              help="Stop where such quotas refused more than this out of sample, and twice as much as yesterday's maximum.")  # fmt: skip
+@rail_options
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Also write the HTML report here.")
+@click.option("--allow-partial", is_flag=True, help="Compute although a gateway's log is missing; the others are scaled up.")
+@click.option("--exclude", multiple=True, metavar="FROM/TO[:TOPIC]", help="Leave an incident out of what is learned; may be repeated.")
+@click.option("--pins", metavar="FILE", help="Quotas set by hand (pins.yaml).")
+@click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Parameter of the computation; may be repeated.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option("--driver-memory", metavar="SIZE", help="Heap of Spark's driver, such as 4g.  [default: by the log's size]")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; may be repeated.")
+@click.option("--again", is_flag=True, help="Compute and publish the night anew, though it was published.")
+@click.option("--dry-run", is_flag=True, help="Compute and report, and publish nothing.")
+@output_option
+@click.pass_context
+def nightly(
+    ctx: click.Context,
+    /,
+    *,
+    log: str,
+    state: str,
+    date: str | None,
+    gateways: tuple[str, ...],
+    token_file: Path | None,
+    timeout: float,
+    return_margin: float,
+    no_return: bool,
+    max_would_refuse: float,
+    rails: Rails,
+    report: Path | None,
+    parameters: tuple[str, ...],
+    form: str,
+    **more: Any,
+) -> None:
+    """The whole night: compute missed days and yesterday, check, publish at all gateways or none, report. A second run changes nothing.
+
+    Exit 0 published, or nothing to do; 1 failed; 2 usage; 3 stopped by a rail or the backtest; 4 a gateway is away, refuses the token or
+    was changed meanwhile; 5 insufficient input, such as a gateway whose log is missing; 130 interrupted. But for 0 nothing was published.
+    """
+    try:
+        from spark_jobs.commands import compute
+        from spark_jobs.days import Day
+        from spark_jobs.storage.location import Location
+    except ImportError as error:
+        raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
+    given = set_parameters(parameters)
+    zone = str(given.get("time_zone", "UTC"))
+    try:
+        day = Day(date, zone) if date else yesterday(zone)
+        options = Options(
+            Location.of("log", log), Location.of("state", state), day.date, zone, int(str(given.get("remember_days", 60))),
+            return_margin=None if no_return else return_margin / 100, max_would_refuse=max_would_refuse / 100, rails=rails,
+            compute={**given, **{name: more.pop(name) for name in ("exclude", "pins", "driver_memory", "conf")}},
+        )  # fmt: skip
+    except ValueError as error:
+        raise CommandError(USAGE, str(error)) from None
+    try:
+        reached = [read(place, token_file, timeout) for place in gateways or (os.environ.get("SLUICE_ADMIN") or DEFAULT_ADMIN,)]
+        result = night(replace(options, **more), reached, compute)
+    except CommandError as error:
+        raise as_night_code(error) from None
+    except OSError as error:
+        raise CommandError(FAILED, str(error)) from None
+    place = None if result.report is None else result.report.shown
+    print_status(result.outcome)
+    if place is not None:
+        print_status(f"report: {place}")
+    if form != "table":
+        emit(form, {"date": options.date, "code": result.code, "outcome": result.outcome, "report": place})
+    if report is not None and result.html:
+        report.write_bytes(result.html)
+    ctx.exit(result.code)
+
+
+def night(options: Options, gateways: list[Gateway], compute: Any) -> Result:
+    with reaching(options) as storages:
+        return Nightly(options, gateways, compute, storages).run()
+
+
+def read(place: str, token_file: Path | None, timeout_s: float) -> Gateway:
+    """The gateway at `URL[,TOKENFILE]`."""
+    url, _, own = place.partition(",")
+    return read_gateway(AdminClient(url, token_for(url, Path(own) if own else token_file, os.environ), timeout_s))
+
+
+def yesterday(zone: str) -> Any:
+    """The day before today in `zone`; raises ValueError for no zone."""
+    from zoneinfo import ZoneInfo
+
+    from spark_jobs.days import Day
+
+    Day("2026-01-01", zone)  # says which zone is unknown
+    return Day(f"{datetime.now(ZoneInfo(zone)).date() - timedelta(days=1):%Y-%m-%d}", zone)

@@ -1,0 +1,392 @@
+"""`sluice quotas nightly` against real admin APIs: run twice, cut off anywhere, gateways away, shadow nights, shares. The computation is
+the test's; with the real one: `tests/spark_jobs/test_thirty_nights.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.cli.client import AdminClient
+from gateway.cli.quota_nightly import yesterday
+from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from support.admin.admin_client import Control, Reply, control, folder_in_memory
+
+DATE = "2026-11-20"
+
+
+class Night:
+    """Gateways, folders, and a computation that says what the test wants."""
+
+    def __init__(self, folder: Path, gateways: list[Control], token: trio.lowlevel.TrioToken, sluice: Any) -> None:
+        self.folder = folder
+        self._token = token
+        self._sluice = sluice
+        self.gateways = gateways
+        self.rates: dict[str, float] = {"orders": 100.0}
+        self.evidence: dict[str, Any] = {}
+        self.computed: list[str] = []
+        self.previous: list[Snapshot | None] = []
+        self.codes: dict[str, int] = {}
+        self.in_log: dict[str, dict[str, int]] = {gateway.gateway.name: {} for gateway in gateways}
+        self.after_computing: Callable[[], None] | None = None
+
+    def compute(self, log: str, date: str, state: str, output: str, master: str, *, previous: str | None = None, **more: Any) -> int:
+        self.computed.append(date)
+        self.previous.append(None if previous is None else load(Path(previous).read_bytes()))
+        if self.codes.get(date):
+            return self.codes[date]
+        day = Path(state) / f"dt={date}"
+        day.mkdir(parents=True, exist_ok=True)
+        (day / "manifest.json").write_text(json.dumps({"gateways": self.in_log}))
+        found = tuple(
+            Quota("rocketmq", topic, (rate, int(rate) or 1), (rate * 1000, 5000), self.evidence) for topic, rate in self.rates.items()
+        )
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        Path(output).write_bytes(dump(Snapshot(f"{date}T23:59:00Z", "1", quotas=found)))
+        if self.after_computing:
+            self.after_computing()
+        return 0
+
+    def run(self, *words: object, date: str = DATE) -> tuple[int, str]:
+        """One `nightly`; its exit code and what it said."""
+        args: list[object] = ["quotas", "nightly", "--log", self.folder / "log", "--state", self.folder / "state", "--date", date]
+        for gateway in self.gateways:
+            args += ["--gateway", f"http://{gateway.address[0]}:{gateway.address[1]},{gateway.folder / 'admin.token'}"]
+        ran = self._sluice(*args, *words)
+        return ran.code, ran.err
+
+    def ask(self, at: int, *request: Any) -> Reply:
+        """Ask one of the gateways."""
+
+        async def asked() -> Reply:
+            return await self.gateways[at].ask(*request)
+
+        return trio.from_thread.run(asked, trio_token=self._token)
+
+    def live(self, at: int = 0, path: str = "/v1/quotas") -> dict[str, float]:
+        found = self.ask(at, "GET", path).json()["quotas"]
+        return {each["topic"]: each["messages"]["rate"] for each in found}
+
+    def kept(self, name: str, date: str = DATE) -> Path:
+        return self.folder / "state" / "nights" / f"dt={date}" / name
+
+    def revisions(self) -> list[int]:
+        return [gateway.store.revision for gateway in self.gateways]
+
+
+@contextmanager
+def serving(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[list[Control], trio.lowlevel.TrioToken]]:
+    """Gateways of these names, in a thread of their own: the command line is not asynchronous."""
+    ready: SimpleQueue[Any] = SimpleQueue()
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            gateways = [await stack.enter_async_context(control(folder / name)) for name in names]
+            for name, gateway in zip(names, gateways, strict=True):
+                gateway.gateway.name = name
+            over = trio.Event()
+            ready.put((gateways, trio.lowlevel.current_trio_token(), over))
+            await over.wait()
+
+    thread = Thread(target=trio.run, args=(serve,))
+    thread.start()
+    gateways, token, over = ready.get(timeout=30)
+    try:
+        yield gateways, token
+    finally:
+        token.run_sync_soon(over.set)
+        thread.join()
+
+
+@pytest.fixture
+def make(tmp_path: Path, sluice: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with ExitStack() as stack:
+        memory = stack.enter_context(folder_in_memory(tmp_path))
+
+        def made(*names: str) -> Night:
+            night = Night(memory, *stack.enter_context(serving(memory, names or ("one",))), sluice)
+            monkeypatch.setattr("spark_jobs.commands.compute", night.compute)
+            return night
+
+        yield made
+
+
+def test_a_night_publishes_and_a_second_run_changes_nothing(make: Any) -> None:
+    night = make()
+    code, said = night.run()
+    assert (code, night.live()) == (0, {"orders": 100})
+    assert "published at 1 gateway" in said
+    assert night.kept("report.html").exists()
+    assert f"report: {night.kept('report.html')}" in said
+    before = (night.revisions(), night.kept("applied.json").read_bytes())
+    code, said = night.run()
+    assert (code, night.computed) == (0, [DATE])
+    assert "nothing to do" in said
+    assert (night.revisions(), night.kept("applied.json").read_bytes()) == before
+
+
+def test_the_next_night_starts_from_what_is_live(make: Any) -> None:
+    """Also where the numbers are the same: the date and the age of the quotas are fresh."""
+    night = make()
+    night.run()
+    night.ask(0, "PUT", "/v1/quotas?force=1", {**json.loads(night.kept("quotas.json").read_text()), "quotas": []})
+    night.ask(0, "POST", "/v1/quotas:rollback?force=1")
+    code, _ = night.run(date="2026-11-21")
+    assert (code, [each and len(each.quotas) for each in night.previous]) == (0, [None, 1])
+    assert (night.ask(0, "GET", "/v1/quotas")).json()["computed_at"] == "2026-11-21T23:59:00Z"
+
+
+def test_a_second_computation_of_a_night_takes_the_same_previous(make: Any) -> None:
+    """findings 1.3: a night took its own output for the night before: 20, 40, 80."""
+    night = make()
+    night.rates = {"orders": 20}
+    night.run(date="2026-11-19")
+    night.rates = {"orders": 40}
+    night.run()
+    night.rates = {"orders": 80}
+    code, said = night.run("--again")
+    assert (code, night.live()) == (0, {"orders": 40}), said
+    assert [each and each.quotas[0].messages[0] for each in night.previous] == [None, 20, 20]
+    assert "held: rocketmq orders: messages would go from 20/s to 80/s, held at 40/s" in said
+
+
+def test_missed_days_are_computed_first_oldest_first(make: Any) -> None:
+    night = make()
+    for day in ("16", "17", "18", "19", "20", "21"):
+        (night.folder / "log" / f"dt=2026-11-{day}").mkdir(parents=True)
+    night.run(date="2026-11-17")
+    night.codes["2026-11-18"] = 5
+    night.computed.clear()
+    code, said = night.run()
+    assert (code, night.computed) == (0, ["2026-11-18", "2026-11-19", "2026-11-20"])
+    assert "2026-11-18 is left out" in said
+    night.codes["2026-11-21"] = 1
+    assert (night.run(date="2026-11-21"))[0] == 1
+    assert (night.ask(0, "GET", "/v1/quotas")).json()["computed_at"] == "2026-11-20T23:59:00Z"
+
+
+@pytest.mark.parametrize("code", [1, 5, 130])
+def test_a_computation_that_fails_ends_the_night_with_its_code(make: Any, code: int) -> None:
+    night = make()
+    night.codes[DATE] = code
+    assert (night.run())[0] == code
+    assert night.revisions() == [0]
+    night.codes.clear()
+    assert (night.run())[0] == 0
+
+
+def test_a_night_cut_off_before_publishing_is_finished_without_computing_again(make: Any) -> None:
+    night = make()
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    night.after_computing = crash
+    assert night.run()[0] == 130
+    night.after_computing = None
+    code, _ = night.run()
+    assert (code, night.computed, night.live()) == (0, [DATE], {"orders": 100})
+
+
+def test_a_night_cut_off_while_publishing_is_finished(make: Any) -> None:
+    """After it was published at the first gateway of a pool; the second run is held by the same rails."""
+    night = make("one", "two")
+    for gateway in night.gateways:
+        gateway.gateway.fleet = {"redis": "redis://r", "name": "f"}
+    night.run(date="2026-11-19")
+    night.rates = {"orders": 900}
+    night.run()
+    night.kept("applied.json").unlink()
+    night.ask(1, "POST", "/v1/quotas:rollback?force=1")
+    assert (night.live(0), night.live(1)) == ({"orders": 200}, {"orders": 100})
+    revision = night.gateways[0].store.revision
+    assert (night.run())[0] == 0
+    assert (night.live(0), night.live(1)) == ({"orders": 200}, {"orders": 200})
+    assert night.gateways[0].store.revision == revision
+
+
+def test_quotas_that_somebody_took_back_are_not_published_again(make: Any) -> None:
+    night = make()
+    night.run(date="2026-11-19")
+    night.rates = {"orders": 110}
+    night.run()
+    night.ask(0, "POST", "/v1/quotas:rollback?force=1")
+    code, said = night.run()
+    assert (code, night.live()) == (0, {"orders": 100})
+    assert "changed since at one" in said
+    assert (night.run("--again"))[0] == 0
+    assert night.live() == {"orders": 110}
+
+
+def test_a_night_begins_anew_where_the_quotas_were_changed_since(make: Any) -> None:
+    night = make()
+    night.run(date="2026-11-19")
+    night.codes[DATE] = 1
+    night.run()
+    del night.codes[DATE]
+    by_hand = Snapshot("2026-11-20T12:00:00Z", "hand", quotas=(Quota("rocketmq", "orders", (500.0, 500)),))
+    night.ask(0, "PUT", "/v1/quotas?force=1", dump(by_hand))
+    night.rates = {"orders": 900}
+    code, said = night.run()
+    assert (code, night.live()) == (0, {"orders": 900})
+    assert "begins anew" in said
+
+
+# ---- gateways -------------------------------------------------------------------------------------------------------
+
+
+def test_a_gateway_away_ends_the_night_before_it_begins(make: Any) -> None:
+    night = make("one", "two")
+    code, said = night.run("--gateway", "http://127.0.0.1:1")
+    assert (code, night.computed, night.revisions()) == (4, [], [0, 0])
+    assert "http://127.0.0.1:1 cannot be reached" in said
+
+
+def test_a_token_that_is_refused_is_a_gateway_away(make: Any, tmp_path: Path) -> None:
+    night = make()
+    (tmp_path / "wrong").write_text("wrong-token-0123456789")
+    address = night.gateways[0].address
+    code, said = night.run("--gateway", f"http://{address[0]}:{address[1]},{tmp_path / 'wrong'}")
+    assert (code, night.computed) == (4, [])
+    assert "401" in said
+
+
+def test_published_at_all_gateways_or_at_none(make: Any) -> None:
+    night = make("one", "two")
+    night.run(date="2026-11-19")
+    before = [night.live(at) for at in (0, 1)]
+    night.rates = {"orders": 110}
+    other = dump(Snapshot("2026-11-20T12:00:00Z", "hand", quotas=()))
+    client = AdminClient("http://{}:{}".format(*night.gateways[1].address), night.gateways[1].token(), 10)
+
+    def somebody_else() -> None:
+        client.ask("PUT", "/v1/quotas", query={"force": "1"}, data=other)
+
+    night.after_computing = somebody_else
+    code, said = night.run()
+    assert code == 4
+    assert "two (http://" in said
+    assert "has what it had before" in said
+    assert (night.live(0), night.live(1)) == (before[0], {})
+    assert not night.kept("applied.json").exists()
+
+
+def test_gateways_that_limit_alone_share_by_demand_and_those_of_a_fleet_do_not(make: Any) -> None:
+    night = make("one", "two", "three")
+    for gateway in night.gateways[:2]:
+        gateway.gateway.fleet = {"redis": "redis://r", "name": "f"}
+    night.evidence = {"gateways": {"one": 0.5, "two": 0.3, "three": 0.2}}
+    night.run(date="2026-11-19")
+    assert [night.live(at) for at in range(3)] == [{"orders": 77}, {"orders": 77}, {"orders": 23}]
+    night.rates = {"orders": 300}
+    night.run()
+    assert night.previous[-1].quotas[0].messages == (100, 100)
+    assert [night.live(at) for at in range(3)] == [{"orders": 154}, {"orders": 154}, {"orders": 46}]
+
+
+def test_a_gateway_whose_log_is_missing_ends_the_night_with_5(make: Any) -> None:
+    night = make("one", "two")
+    del night.in_log["two"]
+    code, said = night.run()
+    assert (code, night.revisions()) == (5, [0, 0])
+    assert "nothing of two, which ran all day" in said
+    assert (night.run("--allow-partial"))[0] == 0
+    night.gateways[1].gateway.uptime_s = 60
+    assert (night.run(date="2026-11-21"))[0] == 0
+
+
+# ---- rails, backtest, shadow, return ---------------------------------------------------------------------------------
+
+
+def test_faults_of_the_whole_input_stop_the_night_with_3(make: Any) -> None:
+    night = make()
+    night.run(date="2026-11-19")
+    night.rates = {}
+    code, said = night.run()
+    assert (code, night.live()) == (3, {"orders": 100})
+    assert "all 1 quotas would be removed" in said
+    assert b"all 1 quotas would be removed" in night.kept("report.html").read_bytes()
+
+
+@pytest.mark.parametrize(("refused", "simple", "code"), [(900, 100, 3), (900, 500, 0), (400, 0, 0)])
+def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refused: int, simple: int, code: int) -> None:
+    night = make()
+    night.evidence = {"nights7": {"offered": 10_000, "refused": refused, "yesterday_max": {"refused": simple}}}
+    ended, said = night.run()
+    assert (ended, bool(night.live())) == (code, code == 0)
+    assert ("the quick backtest" in said) is (code == 3)
+
+
+def test_the_first_nights_are_only_tried(make: Any) -> None:
+    night = make()
+    for day, trial in (("18", 1), ("19", 2)):
+        night.rates = {"orders": 100 + trial}
+        code, said = night.run("--shadow-nights", 2, date=f"2026-11-{day}")
+        assert (code, night.live(), night.live(0, "/v1/quotas/shadow")) == (0, {}, {"orders": 100 + trial})
+        assert f"night {trial} of 2" in said
+        assert "nothing to do" in (night.run("--shadow-nights", 2, date=f"2026-11-{day}"))[1]
+    assert night.previous[-1].quotas[0].messages[0] == 101
+    code, said = night.run("--shadow-nights", 2)
+    assert (code, night.live(), night.live(0, "/v1/quotas/shadow")) == (0, {"orders": 102}, {})
+    assert (night.run("--shadow-nights", 2, date="2026-11-21"))[0] == 0
+    assert night.live() == {"orders": 102}
+
+
+def test_a_trial_that_went_badly_goes_on(make: Any) -> None:
+    night = make()
+    night.run("--shadow-nights", 1, date="2026-11-19")
+    night.gateways[0].gateway.seen_topics = [
+        {"protocol": "rocketmq", "topic": "orders", "operation": "produce", "received": 10_000, "shadow_refused": 3000}
+    ]
+    code, said = night.run("--shadow-nights", 1)
+    assert (code, night.live()) == (0, {})
+    assert "would have refused 30.00% since the last" in said
+
+
+def test_quotas_are_published_with_the_bound_of_their_return(make: Any) -> None:
+    night = make()
+    night.evidence = {"nights7": {"offered": 10_000, "refused": 40}}
+    night.run("--return-margin", 2)
+    assert night.gateways[0].store.state.quotas.return_above_ppm == 24_000
+    night.run("--no-return", date="2026-11-21")
+    assert night.gateways[0].store.state.quotas.return_above_ppm is None
+
+
+def test_a_dry_run_publishes_nothing(make: Any) -> None:
+    night = make()
+    code, said = night.run("--dry-run")
+    assert (code, night.revisions()) == (0, [0])
+    assert "dry run" in said
+    assert (night.run())[0] == 0
+    assert night.computed == [DATE]
+
+
+# ---- options --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--date", "20.11.2026"], "not a day"),
+        (["--set", "time_zone=Nowhere"], "time_zone"),
+        (["--log", "ftp://x"], "unknown scheme"),
+        (["--set", "x"], "--set x"),
+    ],
+)
+def test_faults_of_usage(sluice: Any, tmp_path: Path, words: list[str], said: str) -> None:
+    ran = sluice("quotas", "nightly", "--log", tmp_path, "--state", tmp_path, *words)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_yesterday_is_of_the_time_zone() -> None:
+    assert yesterday("Pacific/Kiritimati").calendar >= yesterday("UTC").calendar >= yesterday("Pacific/Niue").calendar
