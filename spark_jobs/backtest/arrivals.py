@@ -6,11 +6,13 @@ second is ever refused. Here the busiest 100 ms arrive at once, in the middle of
 after it. The peaks of several senders fall together: the backtest refuses rather too much than too little.
 
 Demand is what senders asked for: passed, refused and dropped. A message that was held (`delayed`) is demand of the second it came in, not
-of the second it left. What was refused and sent again counts each time: the log cannot tell a second attempt from another message.
+of the second it left. What was refused and sent again would count each time, for the log cannot tell a second attempt from
+another message; so no more of a topic's refused messages count in a second than for its daily state (`state.topic_day.counted_per_second`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 INSTANTS_MS: Final = (100, 300, 500, 700, 900)  # ms of the second; the busiest 100 ms are the third (guess)
@@ -22,6 +24,19 @@ def spread(messages: int, peak: int) -> tuple[int, int, int, int, int]:
     peak = min(messages, max(peak, -(-messages // WINDOWS)))
     each, left = divmod(messages - peak, len(INSTANTS_MS) - 1)
     return each + (left > 0), each + (left > 1), peak, each + (left > 2), each
+
+
+def kept(refused: Sequence[int], most: int) -> list[int]:
+    """What counts of the refused messages of one topic and second, line by line, `most` in all: of each line its part."""
+    total = sum(refused)
+    if total <= most:
+        return list(refused)
+    found, before, given = [], 0, 0
+    for each in refused:
+        before += each
+        found.append(most * before // total - given)
+        given += found[-1]
+    return found
 
 
 def offered(departed: int, delayed: int, waiting: int) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import limiter
 from spark_jobs.backtest.result import Outcome
 from spark_jobs.backtest.units import Seen, Units, units
+from spark_jobs.state.topic_day import STORM_SHARE_PPM, counted_per_second
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 MAX_SEEN: Final = 2_000_000  # senders and topics of a day that the driver puts into units: 1 GB of its memory (guess)
 MAX_CLIENTS_TOLD: Final = 100  # of each topic and contender, the most refused first: the driver adds them up over topics
+DAY_S: Final = 86_400  # seconds
 PARTS_PER_CORE: Final = 3  # so that a worker with large topics does not keep all others waiting (guess)
 
 COUNTS: Final = {  # of a line: its name in the log -> in `replay.Line`
@@ -48,7 +50,9 @@ RESULT: Final = (
 )
 
 
-def replay_day(lines: DataFrame, contenders: Sequence[Contender]) -> tuple[list[Outcome], int, list[str]]:
+def replay_day(
+    lines: DataFrame, contenders: Sequence[Contender], observed_seconds: int = DAY_S, storm_share_ppm: int = STORM_SHARE_PPM
+) -> tuple[list[Outcome], int, list[str]]:
     """Good lines of one day, each once, with the columns of `schemas.LINE`: one outcome per contender and topic (`days` 0, no reserve),
     the number of lines of messages, and what a person should know. Raises ValueError for more senders than can be told apart.
     """
@@ -68,17 +72,20 @@ def replay_day(lines: DataFrame, contenders: Sequence[Contender]) -> tuple[list[
         "ts", "turn", "sender_turn", "client", "user", "group", "gateway", "seq"
     )
     judged = ordered.select("ts", "protocol", "topic", "client", "user", "group", *COUNTS.values()).mapInArrow(
-        worker(spark, contenders), RESULT
+        worker(spark, contenders, _counted(chosen, observed_seconds, storm_share_ppm)), RESULT
     )
     outcomes = []
-    count = 0
+    count = storm = 0
     for row in judged.collect():
         if row.contender < 0:
             count += row.lines
+            storm += row.refused
             continue
         fields = row.asDict()
         del fields["lines"]
         outcomes.append(Outcome(**{**fields, "contender": contenders[row.contender].name, "clients": dict(row.clients)}))
+    if storm:
+        notes.append(f"{storm} refused messages were attempts of a storm and are no demand, as in the daily states")
     outcomes.sort(key=lambda each: (each.protocol, each.topic))
     return outcomes, count, notes
 
@@ -107,23 +114,39 @@ def _units(chosen: DataFrame, contenders: Sequence[Contender]) -> Units:
     return units(seen, contenders)
 
 
+def _counted(chosen: DataFrame, observed_seconds: int, storm_share_ppm: int) -> dict[tuple[str, str], int]:
+    """How many refused messages of each topic that had any count in a second, as for its daily state."""
+    refusing = chosen.where("refused + dropped > 0").select("protocol", "topic").distinct()
+    per_second = chosen.join(F.broadcast(refusing), ["protocol", "topic"], "left_semi").groupBy("protocol", "topic", "ts").agg(
+        F.expr("sum(messages) as passed"), F.expr("sum(refused + dropped) as refused"), F.expr("sum(delayed) as delayed")
+    )  # fmt: skip
+    found = per_second.where("refused + delayed > 0").groupBy("protocol", "topic").agg(
+        F.expr("sum(refused) as refused"), F.expr("sum(passed) as passed"), F.expr("count(*) as seconds")
+    )  # fmt: skip
+    return {
+        (row.protocol, row.topic): counted_per_second(row.refused, row.passed, row.seconds, observed_seconds, storm_share_ppm)
+        for row in found.collect()
+    }
+
+
 def _of_topic(row: Any) -> Seen:
     return Seen(row.protocol, row.topic, "", None, None, row.lines)
 
 
-def worker(spark: SparkSession, contenders: Sequence[Contender]) -> Any:
+def worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[tuple[str, str], int]) -> Any:
     """The function for `mapInArrow`. It knows nothing of the limiter until it has found it."""
     root = Path(limiter.__file__).parent.parent
     if not (spark.sparkContext.master or "").startswith("local") and root.is_dir():
         _send(spark, root)
-    sent = spark.sparkContext.broadcast([contender.plain() for contender in contenders])
+    sent = spark.sparkContext.broadcast(([contender.plain() for contender in contenders], counted))
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         find_limiter(str(root))
         from spark_jobs.backtest.contender import Contender
         from spark_jobs.backtest.replay import Line, Replay
 
-        replay = Replay([Contender.of_plain(plain) for plain in sent.value])
+        plains, most = sent.value
+        replay = Replay([Contender.of_plain(plain) for plain in plains], most)
         now = -1
         second: list[Line] = []
         for batch in batches:
@@ -141,7 +164,7 @@ def worker(spark: SparkSession, contenders: Sequence[Contender]) -> Any:
 
 
 def rows_of(replay: Any) -> Iterator[pa.RecordBatch]:
-    """What a replay found as rows of RESULT; and one row with contender -1 that says how many lines it was."""
+    """What a replay found as rows of RESULT; and one row with contender -1: how many lines it was, and messages of storms."""
     names = [
         "contender",
         "protocol",
@@ -156,7 +179,7 @@ def rows_of(replay: Any) -> Iterator[pa.RecordBatch]:
     ]
     kinds = [pa.int32(), pa.string(), pa.string(), *[pa.int64()] * 7, pa.map_(pa.string(), pa.int64()), pa.int64()]
     schema = pa.schema(list(zip([*names, "clients", "lines"], kinds, strict=True)))
-    rows: list[dict[str, Any]] = [{"contender": -1, "lines": replay.lines}]
+    rows: list[dict[str, Any]] = [{"contender": -1, "lines": replay.lines, "refused": replay.storm}]
     for number, side in enumerate(replay.sides):
         for topic, asked in enumerate(replay.topics):
             if not asked.messages:

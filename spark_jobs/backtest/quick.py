@@ -11,8 +11,7 @@ may be from it, for one bucket of a second's rate or more, is stated here and he
   no token was lost. While it is open a bucket without one would have let pass what came in.) It opens at most once per second in which
   something was refused.
 
-To that comes the surface's own error between its grid points (`state.loss_surface`), and what the states do not count as demand: storms
-of attempts sent again. The exact answer counts them, each attempt as a message.
+To that comes the surface's own error between its grid points (`state.loss_surface`). Both count the same demand.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from limiter.limits import SECOND
 from limiter.request import Request
 from limiter.rules.rule import PATIENT
 from limiter.topics import parse_topic
-from spark_jobs.backtest.arrivals import INSTANTS_MS, offered, spread
+from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from limiter.keys import Key
     from spark_jobs.backtest.contender import Contender
@@ -164,8 +164,11 @@ class Side:
 class Replay:
     """The replay of some topics: all that share a bucket, or none of them. Seconds come in order."""
 
-    def __init__(self, contenders: Sequence[Contender]) -> None:
+    def __init__(self, contenders: Sequence[Contender], counted: Mapping[tuple[str, str], int] | None = None) -> None:
+        """`counted`: how many refused messages of a topic (protocol, name) count as demand in a second, at most; others all do."""
         self.sides = [Side(contender) for contender in contenders]
+        self._counted = counted or {}
+        self.storm = 0  # refused messages that did not count
         self.topics: list[Offered] = []
         self.lines = 0
         self._numbers: dict[tuple[str, str], int] = {}
@@ -176,7 +179,7 @@ class Replay:
         """Replay the lines of one second, which is later than all before. Their order is the order of arrival at each instant."""
         batches: list[tuple[list[Request], list[Sender]]] = [([], []) for _ in INSTANTS_MS]
         asked: dict[int, int] = {}
-        for line in lines:
+        for line in self._calmed(lines) if self._counted else lines:
             self._arrive(line, batches, asked)
         for at_ms, (requests, senders) in zip(INSTANTS_MS, batches, strict=True):
             if requests:
@@ -190,6 +193,25 @@ class Replay:
             if side.now or side.open:
                 side.end_second(asked)
         self.lines += len(lines)
+
+    def _calmed(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """The lines without those refused messages that are no demand."""
+        refusing: dict[tuple[str, str], list[int]] = {}
+        for at, line in enumerate(lines):
+            if (line.refused or line.dropped) and (line.protocol, line.topic) in self._counted:
+                refusing.setdefault((line.protocol, line.topic), []).append(at)
+        if not refusing:
+            return lines
+        found = list(lines)
+        for topic, places in refusing.items():
+            for at, count in zip(places, kept([lines[at].refused + lines[at].dropped for at in places], self._counted[topic]), strict=True):
+                line = lines[at]
+                left_out = line.refused + line.dropped - count
+                self.storm += left_out
+                refused = max(line.refused - left_out, 0)
+                size = line.refused_bytes * refused // line.refused if line.refused else 0
+                found[at] = line._replace(refused=refused, refused_bytes=size, dropped=count - refused)
+        return found
 
     def _arrive(self, line: Line, batches: list[tuple[list[Request], list[Sender]]], asked: dict[int, int]) -> None:
         sender = self._senders.get(line[:5])

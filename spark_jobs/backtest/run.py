@@ -168,7 +168,7 @@ class Runner:
         began = time.monotonic()
         read = lines_of(self.spark, self.task.log, storage_for(self.task.log, self.spark), day)
         try:
-            outcomes, lines, notes = replay_day(read.lines, contenders)
+            outcomes, lines, notes = replay_day(read.lines, contenders, read.observed_seconds)
         finally:
             read.lines.unpersist()
         if not lines:

@@ -93,13 +93,16 @@ def counted(passed: Ints, refused: Ints, in_the_way: NDArray[np.bool_], observed
     total = int(refused.sum())
     if not total:
         return refused, 0
-    seconds = int(in_the_way.sum())
-    through = int(passed[in_the_way].sum())
-    if seconds * 1_000_000 <= observed_seconds * storm_share_ppm and total > through:
-        return np.zeros_like(refused), total
-    rate = max(-(-through // max(seconds, 1)), 1)
-    kept = np.minimum(refused, rate)
+    most = counted_per_second(total, int(passed[in_the_way].sum()), int(in_the_way.sum()), observed_seconds, storm_share_ppm)
+    kept = np.minimum(refused, most)
     return kept, total - int(kept.sum())
+
+
+def counted_per_second(refused: int, passed: int, limited_seconds: int, observed_seconds: int, storm_share_ppm: int) -> int:
+    """How many refused messages count as demand in a second, at most; 0 where they were a storm. `passed`: in the limited seconds."""
+    if limited_seconds * 1_000_000 <= observed_seconds * storm_share_ppm and refused > passed:
+        return 0
+    return max(-(-passed // max(limited_seconds, 1)), 1)
 
 
 def demand(day: TopicSeconds, observed_seconds: int, storm_share_ppm: int) -> tuple[Demand, Demand]:

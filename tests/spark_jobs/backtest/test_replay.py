@@ -14,7 +14,7 @@ from limiter.request import Request
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
-from spark_jobs.backtest.arrivals import INSTANTS_MS, offered, spread
+from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
 from spark_jobs.backtest.contender import Contender, contender
 from spark_jobs.backtest.replay import Line, Replay, Side
 
@@ -61,6 +61,25 @@ def test_held_messages_count_in_the_second_they_came_in() -> None:
         asked.append(messages)
     assert asked == [30, 0, 0, 10]
     assert waiting == 0
+
+
+def test_attempts_of_a_storm_are_no_demand() -> None:
+    replay = Replay([of(quota("orders", 0, 0))], {("rocketmq", "orders"): 10})
+    lines = [
+        line("orders", 5, refused=600, refused_bytes=60_000),
+        line("orders", 0, "10.0.0.2", refused=200, refused_bytes=20_000, dropped=200),
+    ]
+    replay.second(START, [*lines, line("audit", 0, refused=70)])
+    assert replay.storm == 990
+    assert [(each.name[1], each.messages) for each in replay.topics] == [("orders", 15), ("audit", 70)]
+    assert replay.sides[0].counts[0].clients == {"10.0.0.1": 11, "10.0.0.2": 4}
+
+
+def test_every_line_keeps_its_part_of_what_counts() -> None:
+    assert kept([3, 4], 10) == [3, 4]
+    assert kept([600, 400], 10) == [6, 4]
+    assert kept([1] * 7, 3) == [0, 0, 1, 0, 1, 0, 1]
+    assert kept([5, 5], 0) == [0, 0]
 
 
 def messages_one_by_one(tried: Contender, seconds: list[list[Line]]) -> Counter[tuple[str, str]]:
