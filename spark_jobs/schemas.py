@@ -37,6 +37,9 @@ LINE_FIELDS: Final = StructType([
     *_fields(**dict.fromkeys(COUNTS, "l")),
 ])  # fmt: skip
 
+SENDER: Final = ("client", "user", "group")
+WITH_SENDER: Final = StructType([*LINE_FIELDS.fields, *_fields(**dict.fromkeys(SENDER, "s"))])  # what a backtest needs of a line
+
 _BUCKET: Final = StructType(_fields(hour="i", bucket="i", seconds="l"))
 _POINT: Final = StructType(_fields(step="i", burst="l"))
 

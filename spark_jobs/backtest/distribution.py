@@ -53,7 +53,7 @@ RESULT: Final = (
 def replay_day(
     lines: DataFrame, contenders: Sequence[Contender], observed_seconds: int = DAY_S, storm_share_ppm: int = STORM_SHARE_PPM
 ) -> tuple[list[Outcome], int, list[str]]:
-    """Good lines of one day, each once, with the columns of `schemas.LINE`: one outcome per contender and topic (`days` 0, no reserve),
+    """Good lines of one day, each once, with who sent it (`log.read_rows`): one outcome per contender and topic (`days` 0, no reserve),
     the number of lines of messages, and what a person should know. Raises ValueError for more senders than can be told apart.
     """
     spark = lines.sparkSession
@@ -94,7 +94,7 @@ def _chosen(lines: DataFrame) -> DataFrame:
     """What a replay needs of the lines of published messages."""
     counts = [F.coalesce(name, F.lit(0)).alias(short) for name, short in COUNTS.items()]
     asked = " + ".join(f"coalesce({name}, 0)" for name in ("messages", "refused_messages", "dropped_messages", "delayed_messages"))
-    published = lines.where(f"operation = 'produce' and topic is not null and {asked} > 0")
+    published = lines.where(f"topic is not null and {asked} > 0")
     return published.select(
         "ts", "protocol", "topic", F.coalesce("client", F.lit("")).alias("client"), "user", "group", "gateway", "seq", *counts,
         F.xxhash64("ts", "protocol", "topic").alias("turn"), F.xxhash64("ts", "client", "user", "group").alias("sender_turn"),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_jobs import access_log, sequence
+from pyspark import StorageLevel
+
+from spark_jobs.log import completeness
 from spark_jobs.log.files import files_of
+from spark_jobs.log.read import read_rows
+from spark_jobs.log.sequence import count, once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +22,22 @@ if TYPE_CHECKING:
 
 
 class DayLines(NamedTuple):
-    """The lines of a day, and how many of its seconds any gateway wrote in."""
+    """The lines of a day, how many of its seconds any gateway wrote in, and how many lines were corrupt."""
 
     lines: DataFrame
     observed_seconds: int
+    corrupt: int
 
 
-def lines_of(spark: SparkSession, log: Location, storage: Storage, day: Day) -> DayLines:
-    """The lines of `day`. Raises InsufficientInputError where the log has no files for it."""
+@contextmanager
+def lines_of(spark: SparkSession, log: Location, storage: Storage, day: Day) -> Iterator[DayLines]:
+    """The lines of `day`, on the workers' disks while the block lasts. Raises InsufficientInputError where the log has no files for it."""
     files = files_of(log, day.partitions, storage)
-    rows = access_log.parse(access_log.read_lines(spark, files), day.date)
-    good = sequence.once(rows.where("fault is null")).persist()
-    return DayLines(good, good.select("ts").distinct().count())
+    rows = read_rows(spark, files, day, senders=True).persist(StorageLevel.DISK_ONLY)
+    try:
+        counts = count(rows, day)
+        observed = completeness.observed(counts.gateways, day)
+        corrupt = sum(file.corrupt for file in counts.files.values()) + sum(file.corrupt for file in files)
+        yield DayLines(once(rows.where("fault is null"), counts.repeated), int(observed.sum()), corrupt)
+    finally:
+        rows.unpersist()

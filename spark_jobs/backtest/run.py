@@ -166,13 +166,12 @@ class Runner:
 
         assert self.task.log is not None
         began = time.monotonic()
-        read = lines_of(self.spark, self.task.log, storage_for(self.task.log, self.spark), day)
-        try:
+        with lines_of(self.spark, self.task.log, storage_for(self.task.log, self.spark), day) as read:
             outcomes, lines, notes = replay_day(read.lines, contenders, read.observed_seconds)
-        finally:
-            read.lines.unpersist()
         if not lines:
             raise InsufficientInputError("the log has no line of a published message")
+        if read.corrupt:
+            self._note(f"{day.date}: {read.corrupt} corrupt lines are left out")
         for text in notes:
             self._note(text)
         self.lines += lines

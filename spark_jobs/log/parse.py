@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_jobs.schemas import CORRUPT, COUNTS, LINE_FIELDS
+from spark_jobs.schemas import CORRUPT, COUNTS, LINE_FIELDS, SENDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,20 +31,19 @@ STRAY: Final = "stray"  # of a time that its folder does not stand for
 ANOTHER_DAY: Final = "another day"  # of an hour of UTC that the day shares with the one before or after it; no fault
 NOT_CORRUPT: Final = (STRAY, ANOTHER_DAY)
 
-WITH_CORRUPT: Final = StructType([*LINE_FIELDS.fields, StructField(CORRUPT, StringType())])
-
 # What is kept of a good line. `topic` is null where the line has no demand: heartbeats, consumers.
 ROW: Final = ("file", "fault", "gateway", "boot", "seq", "ts", "protocol", "topic", *COUNTS)
 
 
-def parse(lines: DataFrame, day: Day) -> DataFrame:
-    """(file, line) → rows of ROW. See `checked` for `fault`; rows with a fault keep their file only."""
-    parsed = _fields(lines).select("file", "fields.*", (_no_json() | F.col(f"fields.{CORRUPT}").isNotNull()).alias("no_json"))
+def parse(lines: DataFrame, day: Day, schema: StructType = LINE_FIELDS) -> DataFrame:
+    """(file, line) → rows of ROW, and the sender's fields where `schema` has them. See `checked` for `fault`; rows with a fault keep
+    their file only."""
+    parsed = _fields(lines, schema).select("file", "fields.*", (_no_json() | F.col(f"fields.{CORRUPT}").isNotNull()).alias("no_json"))
     return checked(parsed, day, F.col("no_json"))
 
 
 def checked(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFrame:
-    """Fields of lines, and `file` → rows of ROW.
+    """Fields of lines, and `file` → rows of ROW, with the sender's fields where `rows` has them.
 
     `fault` is null, `json`, `version`, `fields`, `range`, `stray`, or `another day`; all but the last two count as corrupt. A line with a
     bad type keeps its good fields, so check `fault` before use.
@@ -52,20 +51,23 @@ def checked(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFra
     fault = _fault(day, no_json)
     topic = F.when(~F.coalesce("heartbeat", F.lit(False)) & (F.col("operation") == "produce"), F.col("topic"))
     counts = [F.coalesce(name, F.lit(0)).cast("long").alias(name) for name in COUNTS]
-    return rows.select("file", fault.alias("fault"), "gateway", "boot", "seq", "ts", "protocol", topic.alias("topic"), *counts)
+    known: list[Column | str] = ["file", fault.alias("fault"), "gateway", "boot", "seq", "ts", "protocol", topic.alias("topic"), *counts]
+    known += [name for name in SENDER if name in rows.columns]
+    return rows.select(*known)
 
 
 def corrupt_lines(lines: DataFrame, day: Day) -> DataFrame:
     """(file, line) → the corrupt ones as (file, line, fault)."""
-    parsed = _fields(lines).select("file", "line", "fields.*")
+    parsed = _fields(lines, LINE_FIELDS).select("file", "line", "fields.*")
     fault = _fault(day, _no_json() | F.col(CORRUPT).isNotNull())
     found = parsed.select("file", "line", fault.alias("fault"))
     return found.where(F.col("fault").isNotNull() & ~F.col("fault").isin(*NOT_CORRUPT))
 
 
-def _fields(lines: DataFrame) -> DataFrame:
+def _fields(lines: DataFrame, schema: StructType) -> DataFrame:
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return lines.select("file", "line", F.from_json("line", WITH_CORRUPT, options).alias("fields"))
+    return lines.select("file", "line", F.from_json("line", with_corrupt, options).alias("fields"))
 
 
 def _no_json() -> Column:

@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.log.parse import checked, parse
-from spark_jobs.schemas import LINE_FIELDS
+from spark_jobs.schemas import LINE_FIELDS, WITH_SENDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from spark_jobs.days import Day
     from spark_jobs.log.files import LogFile
@@ -29,14 +30,15 @@ SMALL_BYTES: Final = 256  # unpacked at a time near damage: less than a line
 LINES: Final = pa.schema([("file", pa.string()), ("line", pa.string())])
 
 
-def read_rows(spark: SparkSession, files: Sequence[LogFile], day: Day) -> DataFrame:
-    """All lines of `files` as rows of `parse.ROW`; `file` is a URL, see `Location.relative`."""
+def read_rows(spark: SparkSession, files: Sequence[LogFile], day: Day, *, senders: bool = False) -> DataFrame:
+    """All lines of `files` as rows of `parse.ROW`, and with `senders` who sent them; `file` is a URL, see `Location.relative`."""
+    schema = WITH_SENDER if senders else LINE_FIELDS
     compacted = [file for file in files if file.form == COMPACTED]
     parts = []
     if len(compacted) < len(files):
-        parts.append(parse(read_lines(spark, files), day))
+        parts.append(parse(read_lines(spark, files), day, schema))
     if compacted:
-        parts.append(checked(_compacted(spark, compacted), day))
+        parts.append(checked(_compacted(spark, compacted, schema), day))
     rows = parts[0]
     for more in parts[1:]:
         rows = rows.unionByName(more)
@@ -62,8 +64,8 @@ def read_lines(spark: SparkSession, files: Iterable[LogFile]) -> DataFrame:
     return lines.where("trim(line) != ''")
 
 
-def _compacted(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
-    rows = spark.read.schema(LINE_FIELDS).parquet(*[file.location.glob for file in files])
+def _compacted(spark: SparkSession, files: Sequence[LogFile], schema: StructType) -> DataFrame:
+    rows = spark.read.schema(schema).parquet(*[file.location.glob for file in files])
     return rows.select("*", F.col("_metadata.file_path").alias("file"))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.log.parse import NOT_CORRUPT, STRAY
-from spark_jobs.schemas import COUNTS
+from spark_jobs.schemas import COUNTS, SENDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,6 +143,6 @@ def once(rows: DataFrame, repeated: list[Stretch]) -> DataFrame:
     marked = rows.withColumn("bucket", F.expr("bitmap_bucket_number(seq)"))
     single = marked.join(F.broadcast(stretches), [*RUN, "bucket"], "left_anti").drop("bucket")
     several = marked.join(F.broadcast(stretches), [*RUN, "bucket"], "left_semi")
-    kept = ["ts", "protocol", "topic", *COUNTS, "file", "fault"]
+    kept = ["ts", "protocol", "topic", *COUNTS, *[name for name in SENDER if name in rows.columns], "file", "fault"]
     smallest = F.min(F.struct(*kept)).alias("kept")
     return single.unionByName(several.groupBy(*RUN, "seq").agg(smallest).select(*RUN, "seq", "kept.*"))

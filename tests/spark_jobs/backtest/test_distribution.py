@@ -45,12 +45,9 @@ def lines(seconds: int) -> list[dict[str, Any]]:
 
 
 def replayed(spark: SparkSession, rows: list[dict[str, Any]]) -> tuple[list[Outcome], int, list[str]]:
-    from pyspark.sql.types import StructType
-
     from spark_jobs.backtest.distribution import replay_day
-    from spark_jobs.schemas import LINE
+    from spark_jobs.schemas import WITH_SENDER as schema  # noqa: N811
 
-    schema = StructType([field for field in LINE.fields if field.name != "_corrupt_record"])
     tried = [contender("quotas", (), QUOTAS)[0], contender("rules", RULES)[0], contender("both", RULES, QUOTAS)[0]]
     return replay_day(spark.createDataFrame([{name: row.get(name) for name in schema.names} for row in rows], schema), tried)
 
