@@ -1,6 +1,6 @@
-"""What the access log costs once it is written: processor per million lines to compress a closed hour by zstd and by gzip.
+"""What the access log costs once it is written: processor per million lines to compress a closed hour, to ship and to compact it.
 
-python bench/access_log.py --lines 1000000
+python bench/access_log.py --lines 1000000 --hours 1
 
 The lines are like a real log's: topics by Zipf's law, clients, counts that vary, a heartbeat a second, files of five minutes. In one
 process, without the rests that the keeper takes (`gateway/log_files/keeper.py`).
@@ -18,10 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from gateway.log_files.compaction import compact
 from gateway.log_files.compression import compress
+from gateway.log_files.folder import Folder
 from gateway.log_files.names import folder_of, look
+from gateway.log_files.shipment import ship
 
 HOUR: Final = 1_795_262_400
+LATER: Final = 2e9  # when all hours are over
 FILES: Final = 12  # of an hour, as `roll_every: 5min` makes them
 
 
@@ -73,23 +77,44 @@ def stored(directory: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--hours", type=int, default=1)
     parser.add_argument("--topics", type=int, default=1000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
         written = Path(scratch) / "log"
-        size = write(written, options.lines, options.topics)
-        print(f"{options.lines} lines, {size / 1e6:.0f} MB")
+        size = sum(write(written, options.lines, options.topics, HOUR + 3600 * hour) for hour in range(options.hours))
+        print(f"{options.lines * options.hours} lines in {FILES * options.hours} files, {size / 1e6:.0f} MB")
         for codec in ("zstd", "gzip"):
             copy = Path(scratch) / codec
             shutil.copytree(written, copy)
-            began = time.monotonic()
-            spent = cpu_s(lambda folder=copy, how=codec: [compress(file, how, lambda: None) for file in look(folder).files])  # type: ignore[misc]
-            packed = stored(copy)
-            print(
-                f"compress by {codec}: {spent / options.lines * 1e6:.2f} CPU-s per million lines, {size / packed:.1f} times smaller, "
-                f"{time.monotonic() - began:.1f} s"
-            )
+            tell(f"compress by {codec}", options, lambda folder=copy, how=codec: compress_all(folder, how))  # type: ignore[misc]
+            print(f"compress by {codec}: {size / stored(copy):.1f} times smaller")
+            tell("ship to a folder", options, lambda folder=copy: ship_all(folder, Path(scratch) / "target"))  # type: ignore[misc]
             shutil.rmtree(copy)
+            shutil.rmtree(Path(scratch) / "target")
+        tell("compact", options, lambda: compact_all(written))
+        print(f"compact: {size / stored(written):.1f} times smaller")
+    print(f"most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+def tell(what: str, options: argparse.Namespace, work: Callable[[], object]) -> None:
+    began = time.monotonic()
+    spent = cpu_s(work)
+    lines = options.lines * options.hours
+    print(f"{what}: {spent / lines * 1e6:.2f} CPU-s per million lines, {time.monotonic() - began:.1f} s")
+
+
+def compress_all(folder: Path, codec: str) -> None:
+    for file in look(folder).files:
+        compress(file, codec, lambda: None)
+
+
+def compact_all(folder: Path) -> None:
+    assert all(not each.fault for each in compact(folder, LATER, 0))
+
+
+def ship_all(folder: Path, target: Path) -> None:
+    assert all(not each.fault for each in ship(folder, Folder(target), LATER, 0))
 
 
 if __name__ == "__main__":

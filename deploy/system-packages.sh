@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the named parts need from Debian, and only what is missing.
 #
-#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium
+#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -25,6 +25,7 @@ for part in "$@"; do
     rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server" ;;
     redis-server) command -v redis-server >/dev/null || missing="$missing redis-server" ;;
     chromium) command -v chromium >/dev/null || missing="$missing chromium" ;;
+    rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
     *)        echo "system-packages.sh: unknown part: $part" >&2; exit 2 ;;
     esac
