@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs demo demo-incident test test-clients fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help docs demo demo-incident test test-clients test-storage fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -91,11 +91,11 @@ test: ## Everything: lint, source, e2e; half an hour.
 COMPILED := -o pythonpath=tests
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser)
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not storage and not browser)
 
 source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
 	@$(SYSTEM) java chromium
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench)
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not storage)
 
 define from-the-source-tree
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 -m "$(1)"
@@ -104,11 +104,11 @@ endef
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
-	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
+	    -m "not rabbitmq and not rocketmq and not bench and not spark and not storage and not browser" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not storage and not browser"
 
 # `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
 SUITES ?=
@@ -117,6 +117,12 @@ test-clients: ## Client libraries' own suites, directly and through the gateway;
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python -m suites.compare $(SUITES)
 	@$(if $(SUITES),,SLUICE_EVERY_STYLE=1 $(BIN)/pytest -q $(COMPILED) tests/end_to_end/test_rocketmq_suite.py)
+
+# Hadoop's mini cluster (90 MB) and hadoop-aws (690 MB) from Maven Central, once; moto in an environment of its own.
+test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, each started here; 800 MB to download.
+	@$(SYSTEM) java maven
+	@test -x build/moto/bin/moto_server || { $(PYTHON) -m venv build/moto && build/moto/bin/python -m pip --disable-pip-version-check -q install 'moto[server]>=5,<6'; }
+	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m storage tests
 
 # All targets in turn, on the source tree: a fuzzer sees no branches in compiled modules. Crashes are kept in tests/fuzz/crashes.
 SECONDS ?= 60

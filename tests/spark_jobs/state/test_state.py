@@ -13,6 +13,7 @@ from spark_jobs.state.manifest import STATE_FORMAT, Manifest
 from spark_jobs.state.state import State
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
+from spark_jobs.storage.storage import Storage
 
 DATE = "2026-11-20"
 
@@ -22,8 +23,10 @@ def manifest(date: str, data: str) -> Manifest:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
-    return State(Location.of("state", tmp_path), LocalStorage())
+def state(place: tuple[Storage, Location]) -> State:
+    """On each storage (the fixture `place` of `conftest.py`)."""
+    storage, root = place
+    return State(root, storage)
 
 
 def fill(state: State, staged: Location) -> Location:
@@ -88,9 +91,7 @@ def test_only_days_before_and_within_memory_are_remembered(state: State) -> None
     "text", ["{", "[]", "\xff", "[" * 100_000, json.dumps({"format": 99}), json.dumps({"format": STATE_FORMAT, "date": DATE})]
 )
 def test_a_damaged_manifest_is_named_with_the_way_out(state: State, text: str) -> None:
-    path = state.folder(DATE).child("manifest.json").local
-    path.parent.mkdir()
-    path.write_bytes(text.encode("latin-1"))
+    state.storage.write(state.folder(DATE).child("manifest.json"), text.encode("latin-1"))
     with pytest.raises(InsufficientInputError, match=r"manifest\.json: .*compute the day again"):
         state.manifest(DATE)
     assert state.stage(DATE).name.startswith("data-"), "computing it again is the way out"

@@ -1,6 +1,7 @@
 """What every storage promises, for each implementation: this machine's files in plain Python, and Hadoop's FileSystem in Spark's JVM.
 
-Hadoop's is tried on `file:` here, so that the way through the JVM is tested everywhere; on HDFS and S3 by `make test-storage`.
+Hadoop's is tried on `file:` here, so that the way through the JVM is tested everywhere; on HDFS and S3 by `make test-storage` (the fixture
+`place` of `conftest.py`).
 """
 
 from __future__ import annotations
@@ -21,24 +22,8 @@ from spark_jobs.storage.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    Place = tuple[Storage, Location]
 
-
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("hadoop", marks=pytest.mark.spark),
-    ]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A storage and an empty folder on it."""
-    root = Location.of("log", tmp_path / "a b%20[x]")
-    if request.param == "local":
-        return LocalStorage(), root
-    return HadoopStorage(request.getfixturevalue("spark"), root), root
-
-
-def test_what_is_written_is_read_and_replaced_whole(place: Place) -> None:
+def test_what_is_written_is_read_and_replaced_whole(place: tuple[Storage, Location]) -> None:
     storage, root = place
     file = root.child("new", "deeper", "manifest.json")
     storage.write(file, b"1")
@@ -50,7 +35,7 @@ def test_what_is_written_is_read_and_replaced_whole(place: Place) -> None:
     assert storage.read(file) == b""
 
 
-def test_a_listing_has_files_and_folders_in_order_of_names(place: Place) -> None:
+def test_a_listing_has_files_and_folders_in_order_of_names(place: tuple[Storage, Location]) -> None:
     storage, root = place
     for name in ("dt=2026-11-20/hr=01/b.jsonl", "dt=2026-11-20/hr=00/c{1}*.jsonl", "dt=2026-11-20/hr=00/a ü.jsonl", "top"):
         storage.write(root.child(name), name.encode())
@@ -73,13 +58,13 @@ def test_a_listing_has_files_and_folders_in_order_of_names(place: Place) -> None
         assert entry.modified_ms > 1_600_000_000_000
 
 
-def test_a_folder_that_is_not_there_is_empty(place: Place) -> None:
+def test_a_folder_that_is_not_there_is_empty(place: tuple[Storage, Location]) -> None:
     storage, root = place
     assert storage.list(root.child("none")) == []
     assert list(storage.files(root.child("none"))) == []
 
 
-def test_what_is_removed_is_gone_and_absent_is_fine(place: Place) -> None:
+def test_what_is_removed_is_gone_and_absent_is_fine(place: tuple[Storage, Location]) -> None:
     storage, root = place
     for name in ("data-1/usage/part", "data-1/part", "data-10/part", "manifest.json"):
         storage.write(root.child(name), b"x")
@@ -89,7 +74,7 @@ def test_what_is_removed_is_gone_and_absent_is_fine(place: Place) -> None:
     assert [root.relative(entry.location) for entry in storage.files(root)] == ["data-10/part"]
 
 
-def test_a_file_that_is_not_there_is_named(place: Place) -> None:
+def test_a_file_that_is_not_there_is_named(place: tuple[Storage, Location]) -> None:
     storage, root = place
     with pytest.raises(FileNotFoundError) as caught:
         storage.read(root.child("none"))
@@ -97,7 +82,7 @@ def test_a_file_that_is_not_there_is_named(place: Place) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_equal_bytes_have_one_checksum_and_others_another(place: Place) -> None:
+def test_equal_bytes_have_one_checksum_and_others_another(place: tuple[Storage, Location]) -> None:
     storage, root = place
     for name, data in (("a", b"1" * 1000), ("b", b"1" * 1000), ("c", b"2" * 1000)):
         storage.write(root.child(name), data)
