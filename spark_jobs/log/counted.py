@@ -1,0 +1,30 @@
+"""Marks beside a local log that a day was counted: a gateway that keeps its log there deletes no hour before (`docs/access-log.md`).
+
+A log that is read elsewhere was shipped, and is deleted at its source once it was; so nothing is marked there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from spark_jobs.storage.local import LocalStorage
+from spark_jobs.storage.location import Location
+
+COUNTED: Final = "counted"  # the folder beside the log
+
+
+def mark_counted(log: Location, date: str, start: int, end: int) -> str:
+    """Note that the day from `start` to `end` (epoch seconds, end exclusive) is published. Returns what keeps it from that, or "".
+
+    The mark is for the log's retention alone: a job without the right to write there does its work all the same.
+    """
+    if not log.is_local:
+        return ""
+    mark = json.dumps({"start": start, "end": end}).encode()
+    try:
+        LocalStorage().write(log.child(COUNTED, f"dt={date}.json"), mark)
+    except OSError as error:
+        kept = f"gateways there keep it for longer; let this user write to {COUNTED}/"
+        return f"cannot note in {log.shown} that {date} is counted: {error}; {kept}"
+    return ""
