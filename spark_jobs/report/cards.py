@@ -9,7 +9,7 @@ from spark_jobs.report.chart import chart
 from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import Side, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
-from spark_jobs.report.sentences import change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
+from spark_jobs.report.sentences import causes_text, change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
 from spark_jobs.report.words import UNKNOWN, counted, rate, times
 
 KEY: Final = (
@@ -46,12 +46,14 @@ def _card(topic: Topic) -> Iterator[str]:
     tags = [name for name in (topic.status, "new" if topic.is_new else None) if name and name != "quota"]
     tagged = "".join(f" <span class=tag>{t(name, 40)}</span>" for name in tags)
     yield f"<section class=card><h3>{name_of(topic.protocol, topic.name)}{tagged}</h3>"
-    days = "" if topic.days is None else f" Learned from {counted(topic.days, 'day')} with traffic."
-    yield f"<p class=small>{t(reason_of(topic))}.{days}</p>"
+    said = [] if topic.status == "quota" and topic.sides and topic.sides[0].forecast is not None else [f"{reason_of(topic)}."]
+    said += [f"Since the night before: {moved}."] if (moved := causes_text(topic)) else []
+    said += [] if topic.days is None else [f"Learned from {counted(topic.days, 'day')} with traffic."]
+    yield f"<p class=small>{t(' '.join(said))}</p>"
     for at, side in enumerate(dimensions_of(topic)):
         if at:
             yield f"<details><summary>Bytes: {t(change_text(side))}</summary>"
-        yield from _side(side, topic.is_new)
+        yield from _side(side)
         if at:
             yield "</details>"
     if topic.gateways:
@@ -59,9 +61,9 @@ def _card(topic: Topic) -> Iterator[str]:
     yield "</section>"
 
 
-def _side(side: Side, is_new: bool) -> Iterator[str]:  # noqa: FBT001
+def _side(side: Side) -> Iterator[str]:
     name = side.dimension.capitalize()
-    yield f"<p class=small><b>{name} {t(quota_text(side))}</b>; was {t(_was(side, is_new))}<br>{t(facts_line(side))}</p>"
+    yield f"<p class=small><b>{name} {t(quota_text(side))}</b>; was {t(_was(side))}<br>{t(facts_line(side))}</p>"
     yield chart(side) or f"<p class='quiet small'>Demand of past days: {UNKNOWN}.</p>"
     if side.nights7 is not None or side.nights28 is not None:
         yield from nights_table("", side.nights7, side.nights28)
@@ -69,9 +71,9 @@ def _side(side: Side, is_new: bool) -> Iterator[str]:  # noqa: FBT001
         yield f"<p class='quiet small'>Refused out of sample: {UNKNOWN}; the first figures come with the night after a quota's first.</p>"
 
 
-def _was(side: Side, is_new: bool) -> str:  # noqa: FBT001
+def _was(side: Side) -> str:
     if side.before_rate is None:
-        return "none" if is_new else UNKNOWN
+        return "none" if side.before_known else UNKNOWN
     factor = side.factor()
     if factor is not None and not has_moved(factor):
         return "the same"

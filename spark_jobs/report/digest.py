@@ -6,14 +6,17 @@ All three forms (HTML, Markdown, JSON) are written from one `Digest`, so they sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from limiter.quota_snapshot import Quota, Snapshot
-from spark_jobs.report.facts import LISTS, PUBLISHED, Fleet, Nights, Side, Topic, mapping, read_fleet, read_nights, read_topics
+from spark_jobs.report.facts import LISTS, PUBLISHED, Fleet, Nights, Side, Topic, mapping, number
+from spark_jobs.report.reading import read_fleet, read_topics
+from spark_jobs.report.replayed import Replayed, read_replayed
+from spark_jobs.report.words import rate
 
 MAX_CHARTS: Final = 200  # topics shown with charts; about 12 kB each, so 2.4 MB of the page (measured 2026-11)
-MAX_CHANGES: Final = 50  # changes in the table at the top; more than anybody reads (a guess)
+MAX_CHANGES: Final = 100  # changes at the top of the page; more than anybody reads (a guess)
 MAX_LISTED: Final = 100  # topics of one list (held, learning, ...) on the page (a guess)
 MAX_ROWS: Final = 10_000  # rows of the table of all topics; about 500 bytes each, so 5 MB (measured 2026-11)
 SAME: Final = 1.0005  # a rate that moved less than this is no change: rates have six digits, and three are shown
@@ -29,8 +32,8 @@ class Digest:
     removed: tuple[Quota, ...]
     outcome: str | None  # what was done with the snapshot, one sentence
     guard_rails: tuple[str, ...]
-    backtest: Mapping[str, Nights]  # dimension "messages" -> totals of an exact backtest
-    backtest_days: str | None
+    backtest: Replayed | None
+    backtest_totals: Mapping[str, Any]  # as the backtest says them
 
     @property
     def charted(self) -> tuple[Topic, ...]:
@@ -45,19 +48,31 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
     """Read a snapshot with what is known besides. Unknown members of `plan` and `backtest` are left out."""
     topics = read_topics(snapshot, before)
     now = {(quota.protocol, quota.topic) for quota in snapshot.quotas}
-    asked, replayed = plan or {}, backtest or {}
+    asked = plan or {}
     rails = asked.get("guard_rails")
-    days = [str(replayed[name]) for name in ("from", "to") if replayed.get(name)]
     return Digest(
-        fleet=read_fleet(snapshot, before, topics),
+        fleet=with_held(read_fleet(snapshot, before, topics), asked.get("held")),
         ranked=ranked(topics),
         changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
         removed=tuple(quota for quota in before.quotas if (quota.protocol, quota.topic) not in now) if before is not None else (),
         outcome=str(asked["outcome"]) if asked.get("outcome") else None,
         guard_rails=tuple(str(sentence) for sentence in rails) if isinstance(rails, list) else (),
-        backtest=_totals(mapping(replayed.get("totals"))),
-        backtest_days=" to ".join(days) or None,
+        backtest=read_replayed(backtest),
+        backtest_totals=mapping(mapping(backtest).get("totals")),
     )
+
+
+def with_held(fleet: Fleet, held: object) -> Fleet:
+    """`fleet` with the topics that publishing holds at a rail besides those that the night held."""
+    listed = list(fleet.lists["held"] or ())
+    known = {(protocol, topic) for protocol, topic, _ in listed}
+    for each in map(mapping, held if isinstance(held, list) else []):
+        key = str(each.get("protocol", "")), str(each.get("topic", ""))
+        if key[1] and key not in known:
+            dimension = str(each.get("dimension", "messages"))
+            wanted, at = (rate(dimension, number(each.get(name))) for name in ("wanted", "held"))
+            listed.append((*key, f"{dimension}: wanted {wanted}, held at {at} by the rail of publishing"))
+    return replace(fleet, lists={**fleet.lists, "held": tuple(listed)}) if listed else fleet
 
 
 def has_changed(topic: Topic) -> bool:
@@ -89,12 +104,6 @@ def _by_change(topic: Topic) -> tuple[float, float, str, str]:
     return -round(topic.move(), 2), -topic.demand(), topic.protocol, topic.name
 
 
-def _totals(totals: Mapping[str, Any]) -> dict[str, Nights]:
-    published = mapping(totals.get(PUBLISHED))
-    found = read_nights({**totals, **published}) if published else None
-    return {} if found is None else {"messages": found}
-
-
 def to_json(found: Digest) -> dict[str, Any]:
     """The JSON twin. Every topic is in it; `series` only where the page has a chart: all others' are in the snapshot."""
     fleet = found.fleet
@@ -109,8 +118,8 @@ def to_json(found: Digest) -> dict[str, Any]:
         "previous_sha256": fleet.previous_sha256,
         "outcome": found.outcome,
         "guard_rails": list(found.guard_rails),
-        "target_refused_ppm": fleet.target_ppm,
-        "realised_ppm": fleet.realised_ppm,
+        "target_refused": fleet.target,
+        "realised": dict(fleet.realised),
         "k": dict(fleet.k),
         "topics_with_quota": fleet.topics,
         "missing_gateways": None if fleet.missing_gateways is None else list(fleet.missing_gateways),
@@ -120,7 +129,7 @@ def to_json(found: Digest) -> dict[str, Any]:
             dimension: {name: nights_json(nights[dimension]) for name, nights in _windows(fleet) if dimension in nights}
             for dimension in ("messages", "bytes")
         },
-        "backtest": {dimension: nights_json(nights) for dimension, nights in found.backtest.items()} or None,
+        "backtest": dict(found.backtest_totals) or None,
         "changes": [topic_json(topic, series=False, brief=True) for topic in found.changed],
         "removed": [{"protocol": quota.protocol, "topic": quota.topic} for quota in found.removed],
         "topics": [topic_json(topic, series=(topic.protocol, topic.name) in charted) for topic in found.ranked],

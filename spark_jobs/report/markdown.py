@@ -11,8 +11,10 @@ from typing import Final
 
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, Nights, Topic
+from spark_jobs.report.replayed import HEAD
 from spark_jobs.report.sentences import (
     LEGEND,
+    change_reason,
     change_text,
     count_of,
     fleet_line,
@@ -20,7 +22,6 @@ from spark_jobs.report.sentences import (
     night_rows,
     night_titles,
     origin,
-    reason_of,
     warnings,
 )
 from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, counted, plain, rate, share, times
@@ -60,6 +61,10 @@ def _lines(found: Digest) -> Iterator[str]:
     for dimension in DIMENSIONS:
         if dimension in fleet.nights7 or dimension in fleet.nights28:
             yield from _nights(dimension, fleet.nights7.get(dimension), fleet.nights28.get(dimension))
+    if found.backtest is not None:
+        yield from ("", f"## {said(found.backtest.title)}", "", f"| {' | '.join(HEAD)} |", "|---|---|---|---|---|")
+        yield from (f"| {' | '.join(said(cell) for cell in row)} |" for row in found.backtest.rows)
+        yield from (f"\n{said(note)}" for note in found.backtest.notes)
     for name in LISTS:
         listed = fleet.lists[name]
         if listed:
@@ -82,7 +87,7 @@ def _changes(found: Digest) -> Iterator[str]:
     yield from ("| topic | messages | bytes | why |", "|---|---|---|---|")
     for topic in found.changed[:MAX_CHANGES]:
         cells = [said(change_text(side)) if (side := topic.side(dimension)) is not None else "no quota" for dimension in DIMENSIONS]
-        yield f"| {_name(topic)} | {cells[0]} | {cells[1]} | {said(reason_of(topic))} |"
+        yield f"| {_name(topic)} | {cells[0]} | {cells[1]} | {said(change_reason(topic))} |"
     if len(found.changed) > MAX_CHANGES:
         yield from ("", f"{counted(len(found.changed) - MAX_CHANGES, 'smaller change')} left out here; all are in report.json.")
     if found.removed:

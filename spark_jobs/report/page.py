@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from limiter.quota_snapshot import Quota
 from spark_jobs.report.cards import cards
 from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, Fleet, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
+from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
 from spark_jobs.report.sentences import (
     LEGEND,
+    change_reason,
     change_text,
     count_of,
     fleet_line,
     heading,
-    night_rows,
     origin,
     over_target,
-    reason_of,
+    realised,
     warnings,
 )
 from spark_jobs.report.style import SCRIPT, STYLE
 from spark_jobs.report.table import table
-from spark_jobs.report.words import UNKNOWN, counted, ppm, three
+from spark_jobs.report.words import UNKNOWN, counted, share, three
+
+MAX_OPEN_CHANGES: Final = 15  # changes that stand there at once; the others open on a click (a guess: one screen)
 
 
 def page(found: Digest) -> str:
@@ -54,7 +58,7 @@ def _head(fleet: Fleet) -> Iterator[str]:
 def _body(found: Digest) -> Iterator[str]:
     fleet = found.fleet
     yield f"<h1>{t(heading(fleet))}</h1>"
-    yield f"<p class=line>{t(fleet_line(fleet))}</p>"
+    yield f"<p class=line>{t(fleet_line(fleet)).replace(' %', '&nbsp;%')}</p>"
     if found.outcome:
         yield f"<p><b>{t(found.outcome, 400)}</b></p>"
     yield from _tiles(fleet)
@@ -67,6 +71,8 @@ def _body(found: Digest) -> Iterator[str]:
     for name in LISTS:
         yield from _list(fleet, name)
     yield from _fleet_nights(found)
+    if found.backtest is not None:
+        yield from _replayed(found.backtest)
     yield from cards(found)
     yield from table(found)
     yield "<h2>What the words mean</h2><dl class=small>"
@@ -75,17 +81,19 @@ def _body(found: Digest) -> Iterator[str]:
 
 
 def _tiles(fleet: Fleet) -> Iterator[str]:
-    over = over_target(fleet)
+    over, done = over_target(fleet), realised(fleet)
+    window = ", 7 nights" if "messages" in fleet.nights7 else ", last day" if done is not None else ""
     verdict = "" if over is None else " class=bad" if over else " class=good"
+    unknown = " class=unknown"
     k, size = fleet.k["messages"], fleet.k["bytes"]
     bytes_k = f"; bytes {three(size)}" if size is not None and size != k else ""
-    gateways = UNKNOWN if fleet.missing_gateways is None else str(len(fleet.missing_gateways))
+    missing = len(fleet.missing_gateways) if fleet.missing_gateways is not None else None
     tiles = [
-        (f"<b{verdict}>{t(ppm(fleet.realised_ppm))}</b>", f"refused; target {ppm(fleet.target_ppm)}"),
-        (f"<b>{t(UNKNOWN if k is None else three(k))}</b>", f"k, the safety factor{bytes_k}"),
+        (f"<b{unknown if done is None else verdict}>{t(share(done))}</b>", f"refused{window}; target {share(fleet.target)}"),
+        (f"<b{unknown if k is None else ''}>{t(UNKNOWN if k is None else three(k))}</b>", f"k, the safety factor{bytes_k}"),
         (f"<b>{fleet.topics:,}</b>", "topics with a quota"),
         *((f"<b>{count_of(fleet, name)}</b>", name) for name in LISTS),
-        (f"<b{' class=bad' if fleet.missing_gateways else ''}>{gateways}</b>", "gateways missing"),
+        (f"<b{' class=bad' if missing else ''}>{'?' if missing is None else missing}</b>", "gateways missing"),
     ]
     yield "<ul class=tiles>" + "".join(f"<li>{value}<span>{t(label)}</span></li>" for value, label in tiles) + "</ul>"
 
@@ -97,22 +105,32 @@ def _changes(found: Digest) -> Iterator[str]:
         yield f"<p>{'No quota changes.' if known else 'The quotas before these are not known yet, so no change can be shown.'}</p>"
         return
     if found.changed:
-        yield "<div class=wide><table><thead><tr><th>topic<th>messages<th>bytes<th>why</tr></thead><tbody>"
-        yield from (
-            f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{' <span class=tag>new</span>' if topic.is_new else ''}"
-            f"{_change_cell(topic, 'messages')}{_change_cell(topic, 'bytes')}<td class=w>{t(reason_of(topic))}</tr>"
-            for topic in found.changed[:MAX_CHANGES]
-        )
-        yield "</tbody></table></div>"
+        yield from _change_table(found.changed[:MAX_OPEN_CHANGES])
+        if len(found.changed) > MAX_OPEN_CHANGES:
+            more = found.changed[MAX_OPEN_CHANGES:MAX_CHANGES]
+            yield f"<details><summary>{counted(len(more), 'smaller change')}</summary>"
+            yield from _change_table(more)
+            yield "</details>"
         if len(found.changed) > MAX_CHANGES:
-            yield f"<p class=quiet>{counted(len(found.changed) - MAX_CHANGES, 'smaller change')} left out here; all are in report.json.</p>"
+            left = counted(len(found.changed) - MAX_CHANGES, "change")
+            yield f"<p class=quiet>{left} left out here, all smaller; they are in report.json, and in the table of all topics below.</p>"
     if found.removed:
         yield f"<p>{counted(len(found.removed), 'quota')} removed: {_names(found.removed)}.</p>"
 
 
+def _change_table(changed: Sequence[Topic]) -> Iterator[str]:
+    yield "<div class=wide><table class=stack><thead><tr><th>topic<th>messages<th>bytes<th>why</tr></thead><tbody>"
+    yield from (
+        f"<tr><td class=t>{name_of(topic.protocol, topic.name)}{' <span class=tag>new</span>' if topic.is_new else ''}"
+        f"{_change_cell(topic, 'messages')}{_change_cell(topic, 'bytes')}<td class=w>{t(change_reason(topic))}</tr>"
+        for topic in changed
+    )
+    yield "</tbody></table></div>"
+
+
 def _change_cell(topic: Topic, dimension: str) -> str:
     side = topic.side(dimension)
-    return f"<td>{t(change_text(side)) if side is not None else 'no quota'}"
+    return f"<td data-l={dimension}>{t(change_text(side)) if side is not None else 'no quota'}"
 
 
 def _names(quotas: Iterable[Quota]) -> str:
@@ -130,12 +148,23 @@ def _fleet_nights(found: Digest) -> Iterator[str]:
         for dimension in DIMENSIONS:
             if dimension in fleet.nights7 or dimension in fleet.nights28:
                 yield from nights_table(dimension.capitalize(), fleet.nights7.get(dimension), fleet.nights28.get(dimension))
-    for dimension, nights in found.backtest.items():
-        when = f", {found.backtest_days}" if found.backtest_days else ""
-        yield f"<h3>Replayed exactly with the limiter's own code{t(when, 60)} ({dimension})</h3>"
-        yield "<div class=wide><table><thead><tr><th>rate<th class=n>refused<th class=n>reserved</tr></thead><tbody>"
-        yield from (f"<tr><td>{t(row[0])}<td class=n>{t(row[1])}<td class=n>{t(row[2])}</tr>" for row in night_rows(nights, None))
+
+
+def _replayed(found: Replayed) -> Iterator[str]:
+    """What the backtest says of each contender, and of the topics that the published quotas refused most."""
+    yield f"<h2>{t(found.title)}</h2><div class=wide><table><thead><tr>{_heads(HEAD)}</tr></thead><tbody>"
+    yield from (f"<tr><td>{t(name)}{''.join(f'<td class=n>{t(cell)}' for cell in cells)}</tr>" for name, *cells in found.rows)
+    yield "</tbody></table></div>"
+    if found.worst:
+        yield f"<h3>Refused most</h3><div class=wide><table><thead><tr>{_heads(HEAD_WORST)}</tr></thead><tbody>"
+        for protocol, topic, *cells in found.worst:
+            yield f"<tr><td class=t>{name_of(protocol, topic)}{''.join(f'<td class=n>{t(cell)}' for cell in cells)}</tr>"
         yield "</tbody></table></div>"
+    yield from (f"<p class='quiet small'>{t(note)}</p>" for note in found.notes)
+
+
+def _heads(titles: Sequence[str]) -> str:
+    return "".join(f"<th{' class=n' if at else ''}>{title}" for at, title in enumerate(titles))
 
 
 def _list(fleet: Fleet, name: str) -> Iterator[str]:

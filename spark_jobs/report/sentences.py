@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, Fleet, Nights, Side, Topic
-from spark_jobs.report.words import TIMES, UNKNOWN, amount, counted, digits, moment, plain, ppm, rate, share, short_day, three, times
+from spark_jobs.report.words import TIMES, UNKNOWN, amount, counted, digits, moment, plain, rate, share, short_day, three, times
 
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
 
@@ -32,7 +32,7 @@ LEGEND: Final = (
         "reserved",
         f"Rate {TIMES} observed seconds, as a multiple of the demand: the room a quota keeps. Of two that refuse alike, less is better.",
     ),
-    ("yesterday's maximum", "The simple rule to beat: the busiest second of the day before."),
+    ("yesterday's max", "The simple rule to beat: the busiest second of the day before."),
     ("oracle", "The least rate for that very day, had it been known. Nobody can do better."),
     ("half of k, twice k", "What every quota at half or twice its rate would have refused and reserved: the price of another k."),
     ("learning", "Fewer active days than needed: no quota yet, the rule of the file holds."),
@@ -58,10 +58,26 @@ def origin(fleet: Fleet) -> str:
 def fleet_line(fleet: Fleet) -> str:
     """`Target 0.1 % refused, realised 0.07 %; k 1.8; 412 topics, 12 learning, 3 held ...`"""
     lists = ", ".join(f"{count_of(fleet, name)} {name}" for name in LISTS)
-    return (
-        f"Target {ppm(fleet.target_ppm)} refused, realised {ppm(fleet.realised_ppm)}; k {k_text(fleet)}; "
-        f"{counted(fleet.topics, 'topic')} with a quota, {lists}."
-    )
+    target = "Target" if fleet.target is None else f"Target {share(fleet.target)} refused"
+    known = fleet.target is not None or realised(fleet) is not None
+    did = f"{target}, realised {realised_text(fleet)}" if known else "Target and realised refusals are not known yet"
+    return f"{did}; k {k_text(fleet)}; {counted(fleet.topics, 'topic')} with a quota, {lists}."
+
+
+def realised(fleet: Fleet) -> float | None:
+    """The share of messages that was refused over the last seven nights, or on the last day where that is all there is."""
+    seven = fleet.nights7.get("messages")
+    found = seven.refused() if seven is not None else None
+    return fleet.realised["messages"] if found is None else found
+
+
+def realised_text(fleet: Fleet) -> str:
+    """`0.07 % over 7 nights (0.02 % on the last day)`; of messages."""
+    seven, last = fleet.nights7.get("messages"), fleet.realised["messages"]
+    if seven is None or seven.refused() is None:
+        return UNKNOWN if last is None else f"{share(last)} on the last day"
+    nights = f"{share(seven.refused())} over {counted(seven.nights or 7, 'night')}"
+    return nights if last is None else f"{nights} ({share(last)} on the last day)"
 
 
 def k_text(fleet: Fleet) -> str:
@@ -80,9 +96,8 @@ def count_of(fleet: Fleet, name: str) -> str:
 
 def over_target(fleet: Fleet) -> bool | None:
     """Whether more was refused than meant; None where that is not known."""
-    if fleet.target_ppm is None or fleet.realised_ppm is None:
-        return None
-    return fleet.realised_ppm > fleet.target_ppm
+    found = realised(fleet)
+    return None if fleet.target is None or found is None else found > fleet.target
 
 
 def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
@@ -93,9 +108,8 @@ def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
         more = f" and {len(fleet.missing_gateways) - FEW_GATEWAYS} more" if len(fleet.missing_gateways) > FEW_GATEWAYS else ""
         found.append(f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it.")
     if over_target(fleet):
-        found.append(
-            f"More was refused than the target: {ppm(fleet.realised_ppm)} instead of {ppm(fleet.target_ppm)}. k rises night by night."
-        )
+        did = f"{share(realised(fleet))} instead of {share(fleet.target)}"
+        found.append(f"More was refused than the target: {did}. k rises night by night until it fits.")
     return found
 
 
@@ -111,6 +125,8 @@ def change_text(side: Side) -> str:
     now = "none" if side.pair is None else rate(side.dimension, side.rate)
     factor = side.factor()
     if factor is None:
+        if not side.before_known:
+            return now
         was = "none" if side.before_rate is None else rate(side.dimension, side.before_rate)
         return now if was == now else f"{was} → {now}"
     if abs(factor - 1) < 5e-4:
@@ -131,6 +147,22 @@ def facts_line(side: Side) -> str:
 
 def _factor(value: float | None) -> str:
     return "?" if value is None else three(value)
+
+
+def causes_text(topic: Topic) -> str:
+    """`forecast x 1.48; bytes: k x 1.1`, with the sign for times: what moved since the snapshot before, or nothing."""
+    parts = []
+    for side in dimensions_of(topic):
+        moved = ", ".join(f"{name} {times(factor)}" for name, factor in side.causes)
+        if moved:
+            parts.append(f"bytes: {moved}" if side.dimension == "bytes" else moved)
+    return "; ".join(parts)
+
+
+def change_reason(topic: Topic) -> str:
+    """What moved, and why the quota is what it is."""
+    moved = causes_text(topic)
+    return f"{moved}. {reason_of(topic)}" if moved else reason_of(topic)
 
 
 def reason_of(topic: Topic) -> str:

@@ -23,6 +23,7 @@ small,.small{font-size:.85rem}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:.5rem;padding:0;margin:.75rem 0;list-style:none}
 .tiles li{border:1px solid var(--line);border-radius:.4rem;background:var(--raised);padding:.5rem .7rem}
 .tiles b{display:block;font-size:1.3rem;line-height:1.25}
+.tiles .unknown{font-size:.95rem;font-weight:400}
 .tiles span{font-size:.85rem;color:var(--quiet)}
 .good{color:var(--good)}
 .bad{color:var(--bad)}
@@ -34,7 +35,7 @@ th,td{padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);text-al
 th{font-size:.85rem;color:var(--quiet);font-weight:600;white-space:nowrap}
 td.n,th.n{text-align:right;white-space:nowrap}
 td.t{overflow-wrap:anywhere;min-width:9rem}
-td.w{min-width:12rem}
+td.w{min-width:12rem}td[data-l]{white-space:nowrap}
 .nights th[colspan]{text-align:center}.nights th[rowspan]{vertical-align:bottom}
 h3 small{font-weight:400}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:.75rem}
@@ -59,7 +60,11 @@ th button{all:unset;cursor:pointer;color:var(--link)}
 th button:focus-visible{outline:2px solid var(--link)}
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.3rem 1rem}
 dt{font-weight:600}dd{margin:0}
-@media(max-width:36rem){dl{grid-template-columns:1fr}dd{margin:0 0 .4rem}.tiles{grid-template-columns:repeat(2,1fr)}}
+@media(max-width:36rem){svg text{font-size:13px}td.t{min-width:0}
+.nights{font-size:.75rem!important}.nights td,.nights th{padding-right:.3rem;font-size:inherit}
+dl{grid-template-columns:1fr}dd{margin:0 0 .4rem}.tiles{grid-template-columns:repeat(2,1fr)}
+.stack thead{display:none}.stack tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}
+.stack td{display:block;border:0;padding:0;white-space:normal}.stack td[data-l]::before{content:attr(data-l) ": ";color:var(--quiet)}}
 [hidden]{display:none!important}
 @media print{.card{break-inside:avoid}}
 """

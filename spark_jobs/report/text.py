@@ -8,7 +8,8 @@ from typing import Final
 
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.report.digest import has_moved
-from spark_jobs.report.facts import LISTS, Side, Topic, read_fleet, read_topics
+from spark_jobs.report.facts import LISTS, Side, Topic
+from spark_jobs.report.reading import read_fleet, read_topics
 from spark_jobs.report.scale import DAYS, Scale, placed
 from spark_jobs.report.sentences import (
     dimensions_of,

@@ -86,10 +86,6 @@ def share(part: float | None) -> str:
     return f"{digits(part * 100) if part else 0} %"
 
 
-def ppm(part: float | None) -> str:
-    return share(None if part is None else part / 1e6)
-
-
 def times(factor: float | None) -> str:
     """A factor: `x 1.8`, with the sign for times."""
     return UNKNOWN if factor is None else f"{TIMES} {three(factor)}"

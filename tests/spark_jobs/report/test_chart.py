@@ -9,13 +9,14 @@ from xml.etree import ElementTree
 import pytest
 
 from spark_jobs.report.chart import FLOOR, TOP, chart
-from spark_jobs.report.facts import Day, Side, read_topics
+from spark_jobs.report.facts import Day, Side
+from spark_jobs.report.reading import read_topics
 from spark_jobs.report.scale import DAYS, Scale, placed
 from support.models import quota_evidence
 
 
 def side(*days: Day, rate: float | None = None, dimension: str = "messages") -> Side:
-    (topic,) = read_topics(replace(quota_evidence.snapshot(1)), None)
+    (topic,) = read_topics(quota_evidence.snapshot(1), None)
     found = topic.side(dimension)
     assert found is not None
     return replace(found, pair=None if rate is None else (rate, 30), series=days)

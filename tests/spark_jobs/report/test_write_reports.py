@@ -16,8 +16,8 @@ import pytest
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.report import write_reports
 from spark_jobs.report.digest import MAX_CHARTS, digest, ranked
-from spark_jobs.report.facts import read_topics
 from spark_jobs.report.page import hash_of
+from spark_jobs.report.reading import read_topics
 from spark_jobs.report.style import SCRIPT, STYLE
 from support.models import quota_evidence
 
@@ -27,7 +27,7 @@ BEFORE = quota_evidence.before(NOW)
 
 
 def texts(snapshot: Snapshot, before: Snapshot | None = None, **more: Mapping[str, Any]) -> dict[str, str]:
-    return {name: data.decode() for name, data in write_reports(snapshot, before, **more).items()}
+    return {name: data.decode().replace("&nbsp;", " ") for name, data in write_reports(snapshot, before, **more).items()}
 
 
 def test_equal_input_gives_equal_bytes() -> None:
@@ -53,7 +53,10 @@ def test_the_forms_say_the_same(name: str) -> None:
 def test_the_fleet_comes_first_then_the_biggest_changes() -> None:
     for name in ("report.html", "report.md"):
         text = texts(NOW, BEFORE)[name]
-        line = "Target 0.1 % refused, realised 0.07 %; k 1.8 (bytes 2.1); 60 topics with a quota, 2 held, 1 learning, 1 pinned, 1 excluded."
+        line = (
+            "Target 0.1 % refused, realised 0.0271 % over 7 nights (0.07 % on the last day); k 1.8 (bytes 2.1); "
+            "60 topics with a quota, 2 held, 1 learning, 1 pinned, 1 excluded."
+        )
         places = [
             text.index(found)
             for found in (line, "Biggest changes", "\u00d7 2)", "\u00d7 1.12)", "All topics together", "What the words mean")
@@ -79,12 +82,12 @@ def test_without_the_snapshot_before_the_change_is_told_against_the_quota_in_for
 def test_an_older_snapshot_says_what_is_not_known_yet() -> None:
     older = quota_evidence.older(NOW)
     html, text, twin = (texts(older)[name] for name in ("report.html", "report.md", "report.json"))
-    assert "Target not known yet refused, realised not known yet; k not known yet; 60 topics with a quota, ? held" in html
+    assert "Target and realised refusals are not known yet; k not known yet; 60 topics with a quota, ? held" in html
     assert "The quotas before these are not known yet" in html
     assert "0 %" not in html.replace("10 %", "").replace("0.1 %", "")
     assert "not known yet" in text
     found = json.loads(twin)
-    assert (found["realised_ppm"], found["held"], found["topics"][0]["messages"]["nights7"]) == (None, None, None)
+    assert (found["realised"]["messages"], found["held"], found["topics"][0]["messages"]["nights7"]) == (None, None, None)
 
 
 def test_evidence_of_any_shape_is_a_report() -> None:
@@ -172,14 +175,64 @@ def test_all_topics_together_are_the_sum_of_each() -> None:
     assert pooled.reserved("oracle") == pytest.approx(1.9, rel=1e-4)
 
 
-def test_an_exact_backtest_is_shown_with_its_days() -> None:
-    totals = {name: {"offered": 1000, "refused": refused, "reserved": 3000} for name, refused in (("published", 1), ("oracle", 0))}
-    html = texts(NOW, backtest={"totals": totals, "from": "2026-11-01", "to": "2026-11-20"})["report.html"]
-    assert "own code, 2026-11-01 to 2026-11-20 (messages)" in html
+def test_a_backtest_is_shown_with_its_days_blackouts_and_worst_clients() -> None:
+    def outcome(contender: str, refused: int, topic: str = "", **more: Any) -> dict[str, Any]:
+        figures = {"offered": 1000, "offered_bytes": 5000, "refused": refused, "refused_bytes": 5 * refused, "reserved": 3000}
+        return {
+            "contender": contender,
+            "protocol": "rocketmq",
+            "topic": topic,
+            **figures,
+            "blackout": 17,
+            "blackout_at": "2026-11-03",
+            **more,
+        }
+
+    clients = [{"client": "10.0.0.7", "refused": 9}, {"client": "10.0.0.8", "refused": 1}]
+    backtest = {
+        "way": "exact", "from": "2026-11-01", "to": "2026-11-20", "notes": ["2026-11-07: no log of gw-b"],
+        "totals": {name: outcome(name, refused) for name, refused in (("published", 10), ("oracle", 0), ("my <rules>", 7))},
+        "topics": [outcome("published", 0, "quiet"), outcome("published", 10, "worst", clients=clients), outcome("oracle", 3, "other")],
+    }  # fmt: skip
+    reports = texts(NOW, backtest=backtest)
+    for name in ("report.html", "report.md"):
+        assert "Replayed with the limiter's own code, 2026-11-01 to 2026-11-20" in reports[name].replace("&#x27;", "'")
+        for part in ("as published", "my &lt;rules&gt;", "17 s (2026-11-03)", "2026-11-07: no log of gw-b"):
+            assert part in reports[name]
+    table = reports["report.html"].partition("Refused most")[2].partition("</table>")[0]
+    assert "worst <small" in table
+    assert "10.0.0.7: 9 and 1 other" in table
+    assert "quiet <small" not in table
+    assert json.loads(reports["report.json"])["backtest"]["published"]["blackout"] == 17
+
+
+def test_a_backtest_of_any_shape_is_a_report() -> None:
+    shapes: list[dict[str, Any]] = [
+        {},
+        {"totals": []},
+        {"totals": {"published": 3, "x": {"offered": 0}}, "topics": [1], "notes": {}, "from": 7},
+    ]
+    for strange in shapes:
+        assert "What the words mean" in texts(NOW, backtest=strange)["report.html"]
+
+
+def test_topics_held_when_published_are_among_the_held() -> None:
+    held = [{"protocol": "rocketmq", "topic": "orders-00005", "dimension": "bytes", "before": 1024, "wanted": 4096, "held": 2048}]
+    reports = texts(NOW, BEFORE, plan={"held": [*held, {"protocol": "rocketmq", "topic": "stock-00003"}, 7]})
+    assert "60 topics with a quota, 3 held" in reports["report.html"]
+    assert "orders\\-00005 (rocketmq): bytes: wanted 4 KiB/s, held at 2 KiB/s by the rail of publishing" in reports["report.md"]
+
+
+def test_a_change_says_what_moved() -> None:
+    """Of forecast, peakiness and k, where the snapshot before has them; else only the night's own reason is given."""
+    changes = texts(NOW, BEFORE)["report.html"].partition("Biggest changes")[2].partition("</table>")[0]
+    assert "forecast \u00d7 1.5. held at" in changes
+    assert "forecast \u00d7 1.5" not in texts(NOW)["report.html"]
 
 
 def test_a_missing_gateway_and_a_missed_target_stand_at_the_top() -> None:
-    html = texts(quota_evidence.snapshot(3, missing_gateways=["gw-c"], realised_ppm=2500))["report.html"]
+    night: dict[str, Any] = {"missing_gateways": ["gw-c"], "realised_ppm": 2500, "target_refused_ppm": 1000}
+    html = texts(replace(quota_evidence.older(quota_evidence.snapshot(3)), night=night))["report.html"]
     top = html[: html.index("Biggest changes")]
     assert "Missing gateways: gw-c." in top
     assert "More was refused than the target: 0.25 % instead of 0.1 %." in top

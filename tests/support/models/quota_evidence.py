@@ -99,12 +99,12 @@ def snapshot(count: int = 12, **night: JSON) -> Snapshot:
         night={
             "time_zone": "Europe/Berlin",
             "target_refused_ppm": 1000,
-            "realised_ppm": 700,
+            "realised_ppm": {"messages": 700, "bytes": 90},
             "k": {"messages": 1.8, "bytes": 2.1},
             "learning": [{"protocol": "rocketmq", "topic": "launch", "reason": "1 of 3 active days"}],
             "held": [{"protocol": each.protocol, "topic": each.topic, "reason": each.evidence["reason"]} for each in held],
             "pinned": [{"protocol": "rocketmq", "topic": "billing", "reason": "contract with the bank"}],
-            "excluded": [{"protocol": "rocketmq", "topic": "stock-00003", "reason": "2026-11-12 08:00 to 09:00: load test"}],
+            "excluded": ["2026-11-12T08:00/2026-11-12T09:00:stock-00003"],
             "missing_gateways": [],
             "observed_seconds": 86400,
             "previous_sha256": "ab" * 32,
@@ -120,7 +120,10 @@ def before(now: Snapshot) -> Snapshot:
         assert found.messages is not None
         rate = found.evidence["series"][-1][2]  # type: ignore[index]
         assert isinstance(rate, int | float)
-        return replace(found, messages=(rate, found.messages[1]))
+        forecast = found.evidence["forecast"]
+        assert isinstance(forecast, int | float)
+        evidence = {**found.evidence, "forecast": forecast / 1.5} if found.evidence["status"] == "held" else found.evidence
+        return replace(found, messages=(rate, found.messages[1]), evidence=evidence)
 
     kept = tuple(earlier(found) for found in now.quotas[:-1])
     return replace(now, quotas=(*kept, Quota("rocketmq", "gone", messages=(5, 50))), night={}, date="2026-11-19")
