@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -53,8 +55,11 @@ def columns(*titles: str) -> list[Column]:
     return [column(title.replace("_", " ").split(".")[-1], title) for title in titles]
 
 
-def emit(form: str, value: Any, shown: Sequence[Column] | None = None) -> None:
-    """Write `value` to stdout as `table`, `json` or `yaml`. A list of objects is a table, an object one line per member."""
+def emit(form: str, value: Any, shown: Sequence[Column] | None = None, *, stack: bool = False) -> None:
+    """Write `value` to stdout as `table`, `json` or `yaml`. A list of objects is a table, an object one line per member.
+
+    `stack`: on a terminal too narrow for the table, a few lines for each object instead.
+    """
     if form == "json":
         click.echo(_escaped(json.dumps(value, indent=2, ensure_ascii=False)))
     elif form == "yaml":
@@ -65,7 +70,12 @@ def emit(form: str, value: Any, shown: Sequence[Column] | None = None) -> None:
             text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=200)
         click.echo(text, nl=False)
     elif isinstance(value, list):
-        _table([item for item in value if isinstance(item, dict)], shown or _all_columns(value))
+        items, titles = [item for item in value if isinstance(item, dict)], shown or _all_columns(value)
+        columns_here = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+        if stack and table_width(items, titles) > columns_here:
+            click.echo("\n".join(stacked(items, titles, columns_here)))
+        else:
+            _table(items, titles)
     elif isinstance(value, dict):
         _lines(value)
     elif value is not None:
@@ -130,6 +140,29 @@ def _table(items: list[dict[str, Any]], shown: Sequence[Column]) -> None:
     with console.capture() as capture:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+FOLDED: Final = 30  # columns; a last column, often a reason in words, may be folded to this and be read with ease (a guess)
+
+
+def table_width(items: Sequence[dict[str, Any]], shown: Sequence[Column]) -> int:
+    """Columns that the table takes: each column's widest cell and a blank, the last one folded to FOLDED."""
+    widest = [max([len(title), *(len(cell(read(item))) for item in items)]) for title, read in shown]
+    return sum(widest[:-1]) + len(widest) - 1 + min(widest[-1], FOLDED)
+
+
+def stacked(items: Sequence[dict[str, Any]], shown: Sequence[Column], width: int) -> list[str]:
+    """A few lines for each item: its first two columns, then each other one that has a value, folded to `width`."""
+    lines: list[str] = []
+    indent = max((len(title) for title, _ in shown[2:]), default=0) + 4
+    for item in items:
+        lines += textwrap.wrap(" ".join(cell(read(item)) for _, read in shown[:2]), width) or [""]
+        for title, read in shown[2:]:
+            text = cell(read(item))
+            if text != "-":
+                first = f"  {title:{indent - 4}}  "
+                lines += textwrap.wrap(text, max(width, indent + 20), initial_indent=first, subsequent_indent=" " * indent)
+    return lines
 
 
 def _lines(value: dict[str, Any]) -> None:

@@ -97,7 +97,7 @@ def show(remote: Remote, file: str | None, read: Path | None, topic: str | None,
     if not snapshot.quotas:
         print_status("no quotas are published" if read is None else f"{read} holds no quotas")
         return
-    remote.emit(document["quotas"], QUOTAS)
+    remote.emit(document["quotas"], QUOTAS, stack=True)
     print_status(
         f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}"
     )

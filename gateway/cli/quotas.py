@@ -113,7 +113,7 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
             now = _limits_now(remote)
             shown = [*CHANGED[:-1], ("limit now", lambda item: now.get((item["protocol"], item["topic"]))), CHANGED[-1]]
         if changes:
-            remote.emit(changes, shown)
+            remote.emit(changes, shown, stack=True)
         print_status(
             f"{counted(len(changes), 'change')}; {counted(found.live, 'quota')} in force, {found.new} in the snapshot of {new.computed_at}"
         )

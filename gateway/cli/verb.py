@@ -88,8 +88,8 @@ class Remote:
     def client(self) -> AdminClient:
         return AdminClient(self.url, token_for(self.url, self.token_file, os.environ), self.timeout_s)
 
-    def emit(self, value: Any, shown: list[Column] | None = None) -> None:
-        emit(self.form, value, shown)
+    def emit(self, value: Any, shown: list[Column] | None = None, *, stack: bool = False) -> None:
+        emit(self.form, value, shown, stack=stack)
 
 
 @dataclass(frozen=True, slots=True)

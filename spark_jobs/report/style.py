@@ -60,7 +60,7 @@ th button{all:unset;cursor:pointer;color:var(--link)}
 th button:focus-visible{outline:2px solid var(--link)}
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.3rem 1rem}
 dt{font-weight:600}dd{margin:0}
-@media(max-width:36rem){svg text{font-size:13px}td.t{min-width:0}
+@media(max-width:36rem){main{padding:.6rem}.card{padding:.5rem}svg text{font-size:13px}td.t{min-width:0}
 .nights{font-size:.75rem!important}.nights td,.nights th{padding-right:.3rem;font-size:inherit}
 dl{grid-template-columns:1fr}dd{margin:0 0 .4rem}.tiles{grid-template-columns:repeat(2,1fr)}
 .stack thead{display:none}.stack tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.cli.output import cell, clean, colourful, columns, emit
+from gateway.cli.output import cell, clean, colourful, columns, emit, stacked, table_width
 
 HOSTILE = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\nnext\u202eevil\u200b[bold]x[/bold]\x00\udcff"
 
@@ -89,3 +89,30 @@ def test_cells(value: Any, shown: str) -> None:
 def test_columns_reach_into_objects(capsys: pytest.CaptureFixture[str]) -> None:
     emit("table", [{"a": {"b": 1}}, {"a": None}], columns("a.b"))
     assert capsys.readouterr().out == "b\n1\n-\n"
+
+
+@pytest.mark.parametrize(("width", "is_table"), [(80, False), (200, True)])
+def test_on_a_narrow_terminal_a_wide_table_is_stacked(monkeypatch: pytest.MonkeyPatch, width: int, is_table: bool) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    items = [
+        {"protocol": "rocketmq", "topic": "t" * 40, "rate": "1000000/s (2000000) -> 2000000/s (4000000)", "none": None, "why": "word " * 20}
+    ]
+    emit("table", items, columns("protocol", "topic", "rate", "none", "why"), stack=True)
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert ("protocol" in lines[0]) is is_table
+    if not is_table:
+        assert lines[0] == f"rocketmq {'t' * 40}"
+        assert lines[1] == "  rate  1000000/s (2000000) -> 2000000/s (4000000)"
+        assert lines[2].startswith("  why   word word")
+        assert lines[3].startswith("        word word")
+
+
+def test_a_table_that_fits_is_a_table() -> None:
+    shown = columns("a", "b")
+    assert table_width([{"a": "xx", "b": "y" * 500}], shown) == 33
+    assert stacked([{"a": 1, "b": None}], shown, 80) == ["1 -"]
+    assert stacked([], shown, 80) == []
