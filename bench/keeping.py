@@ -53,7 +53,7 @@ class Keeping:
 
     def __enter__(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
-        shutil.copytree(self.log, self.scratch)
+        shutil.copytree(self.log, self.scratch, copy_function=os.link)  # a copy would be written to disk during the turn
         order = Order(str(self.scratch), self.codec, 10**10, 1 << 60, "age")
         words = [sys.executable, "-P", "-m", "gateway.log_files.keeper", json.dumps(asdict(order))]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from admin.store import Store
 from gateway.lifecycle import log_keeping
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.log_files.compression import chunks
@@ -17,6 +21,7 @@ from gateway.log_files.marks import Shipments
 from gateway.log_files.names import look
 from gateway.settings import load
 from gateway.settings.lints import lint
+from gateway.standalone import Standalone
 from gateway.telemetry.exposition import families
 from support.log_files import NOON, log_file, log_text
 
@@ -132,6 +137,20 @@ def test_unshipped_files_are_shown_once_something_is_shipped(tmp_path: Path) -> 
     assert "sluice_access_log_unshipped_files 0\n" in told
     assert f"sluice_access_log_oldest_hour_timestamp_seconds {NOON}\n" in told
     assert not Shipments(tmp_path).begun
+
+
+@pytest.mark.parametrize("log", ["{directory: log}", "off"])
+def test_a_gateway_shows_what_is_kept(tmp_path: Path, log: str) -> None:
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION.format(log=log))
+    settings = load(file)
+    with contextlib.closing(Store.open(settings.gateway.state_directory, settings.rules, time.time)) as store:
+        standalone = Standalone(settings, store, cast(Any, SimpleNamespace(dropped=0)))
+        standalone.log_keeping.take(Report(held_files=1, held_bytes=7, bytes=70))
+        told = "".join(standalone.metrics({}))
+        assert ("\nsluice_access_log_bytes 70\n" in told) == (log != "off")
+        assert standalone.warnings() == standalone.status()["warnings"] == standalone.log_keeping.warnings()
+        assert standalone.log_keeping.run in list(standalone.tasks())
 
 
 def test_the_child_stands_behind_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
