@@ -17,9 +17,10 @@ READY_S: Final = 90.0  # seconds; HDFS and YARN take 8 s on a quiet machine (202
 
 
 class HadoopCluster(NamedTuple):
-    """`url` of HDFS's root; `conf`: the folder for HADOOP_CONF_DIR."""
+    """`url` of HDFS's root, and `web` over HTTP; `conf`: the folder for HADOOP_CONF_DIR."""
 
     url: str
+    web: str
     conf: Path
 
 
@@ -32,7 +33,8 @@ def hadoop_cluster(folder: Path) -> Iterator[HadoopCluster]:
     with Process(words, log=folder / "log", cwd=folder) as process:
         ready = folder / "ready"
         process.wait_until(ready.exists, within=READY_S, what="HDFS and YARN are up")
-        yield HadoopCluster(ready.read_text().strip(), folder / "conf")
+        url, web = ready.read_text().split()
+        yield HadoopCluster(url, web, folder / "conf")
 
 
 @contextmanager

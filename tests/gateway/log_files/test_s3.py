@@ -18,21 +18,18 @@ from gateway.log_files.targets import MISSING, REFUSED, UNREACHABLE, Target, Tar
 from support import targets
 from support.log_files import log_file
 from support.processes import free_ports
+from support.stores import s3_server
 from support.targets import CONTRACT, run
 
-moto = pytest.importorskip("moto.server", reason="moto's server is not installed (`make test-storage` does)")
 pytestmark = [
     pytest.mark.storage, pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    (port,) = free_ports(1)
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
-    running.start()
-    yield f"http://127.0.0.1:{port}"
-    running.stop()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3") / "server") as address:
+        yield address
 
 
 @pytest.fixture

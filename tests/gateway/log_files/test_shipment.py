@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import os
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from gateway.log_files.targets import REFUSED, UNREACHABLE, Target, TargetError
 from support import targets
 from support.log_files import NOON, log_file, log_text
 from support.processes import free_ports
+from support.stores import HadoopCluster, hadoop_cluster
 from support.targets import CONTRACT, LATER, run, whole
 from support.webhdfs_server import Hdfs, hdfs_server
 
@@ -41,11 +43,17 @@ def test_a_target(tmp_path: Path, target: Target, promise: Callable[[Path, Targe
     promise(tmp_path, target)
 
 
-@pytest.mark.skipif("SLUICE_WEBHDFS" not in os.environ, reason="SLUICE_WEBHDFS names no HDFS (`make test-storage` does)")
+@pytest.fixture(scope="module")
+def real_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopCluster]:
+    with hadoop_cluster(tmp_path_factory.mktemp("hadoop") / "cluster") as cluster:
+        yield cluster
+
+
 @pytest.mark.storage
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", CONTRACT, ids=lambda promise: promise.__name__)
-def test_a_real_hdfs(tmp_path: Path, promise: Callable[[Path, Target], None]) -> None:
-    promise(tmp_path, target_of(f"{os.environ['SLUICE_WEBHDFS']}/{tmp_path.name}", os.environ))
+def test_a_real_hdfs(tmp_path: Path, real_hdfs: HadoopCluster, promise: Callable[[Path, Target], None]) -> None:
+    promise(tmp_path, target_of(f"{real_hdfs.web}/{tmp_path.name}", {"HADOOP_USER_NAME": getpass.getuser()}))
 
 
 def test_a_run_killed_between_any_two_steps_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

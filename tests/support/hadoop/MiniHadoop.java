@@ -55,7 +55,7 @@ public final class MiniHadoop {
             }
             write(client, conf.resolve("yarn-site.xml"));
         }
-        Files.writeString(folder.resolve("ready.part"), files.getURI().toString());
+        Files.writeString(folder.resolve("ready.part"), files.getURI() + "\n" + files.getHttpUri(0).replace("http:", "webhdfs:"));
         Files.move(folder.resolve("ready.part"), folder.resolve("ready"));
         Thread.currentThread().join();
     }
