@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.parameters import Parameters
 from spark_jobs.paths import day_start
 from spark_jobs.session import spark_session
+from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
@@ -23,9 +25,6 @@ FAILED: Final = 1
 USAGE: Final = 2  # docs/design/contract.md 2, as the others
 INSUFFICIENT: Final = 5
 INTERRUPTED: Final = 130
-SMALL_BYTES: Final = (
-    64 * 2**20
-)  # bytes of log; below it a Java that starts fast ends sooner; between 20 MB, measured, and a busy day (guess)
 
 
 def compute(
@@ -37,24 +36,29 @@ def compute(
     *,
     previous: Path | str | None = None,
     now: str | None = None,
+    driver_memory: str | None = None,
+    conf: Sequence[str] = (),
     **parameters: object,
 ) -> int:
     """Compute the quotas of the night after `date` (UTC) from the access log under `log` and the daily states under `state`; write
     them to `output`. All of them are paths or URLs (`storage/location.py`).
 
     `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `now` (RFC 3339) stands in for
-    the clock. `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own. Returns
+    the clock. `driver_memory` (`4g`) is Java's heap on a local master; by default it follows the log's size. `conf` are settings of Spark,
+    `NAME=VALUE` each. `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own. Returns
     0, 1 (failed), 2 (`date` is none, or a scheme that nobody knows), 5 (input missing or too damaged) or 130 (interrupted); `output` is
     written whole or not at all.
     """
     try:
         day_start(date)
         places = Places.of(log, state, output, previous)
+        heap = memory_option(driver_memory) if driver_memory is not None else None
+        settings = conf_options(conf)
     except ValueError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE
     try:
-        snapshot, summary = _compute(places, date, master, _moment(now), Parameters.of(parameters))
+        snapshot, summary = _compute(places, date, master, _moment(now), Parameters.of(parameters), heap, settings)
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT
@@ -87,17 +91,19 @@ class Places(NamedTuple):
         )
 
 
-def _compute(places: Places, date: str, master: str | None, computed_at: str, parameters: Parameters) -> tuple[Snapshot, str]:
+def _compute(
+    places: Places, date: str, master: str | None, computed_at: str, parameters: Parameters, driver_memory: str | None, conf: dict[str, str]
+) -> tuple[Snapshot, str]:
     before = _load(places.previous, storage_for(places.previous)) if places.previous is not None and places.previous.is_local else None
-    small = False
+    log_bytes = UNKNOWN_BYTES
     if places.log.is_local:
-        sizes = [entry.size for entry in storage_for(places.log).files(places.log.child(f"dt={date}"))]
-        small = sum(sizes) < SMALL_BYTES
-        known = f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB of log"
+        files = [(entry.name, entry.size) for entry in storage_for(places.log).files(places.log.child(f"dt={date}"))]
+        log_bytes = lines_bytes(files)
+        known = f"{len(files)} files, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
         known = f"the log is at {places.log}"
     print(f"{date}: {known}; Spark takes half a minute before it reads", file=sys.stderr)
-    with spark_session(master, small=small) as spark:
+    with spark_session(master, log_bytes=log_bytes, driver_memory=driver_memory, conf=conf) as spark:
         from spark_jobs.recompute import Night, recompute
         from spark_jobs.state.state import State
 

@@ -34,6 +34,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--state", required=True, help="folder of the daily states: a path or URL")
     parser.add_argument("-o", "--output", required=True, help="the snapshot to write: a path or URL")
     parser.add_argument("--master", help="Spark master; default: spark-submit's own, or local[*]")
+    parser.add_argument("--driver-memory", metavar="SIZE", help="Java's heap on a local master, like 4g; default: by the log's size")
+    parser.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark; may be repeated")
     parser.add_argument("--previous", help="the snapshot in force, for the guard rails: a path or URL")
     parser.add_argument("--now", help="moment to write as computed_at (for tests)")
     for each in fields(Parameters):

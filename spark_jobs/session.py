@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import EnvironmentFaultError
+from spark_jobs.faults import Ended, SparkFaultError, chain, explained, of_spark
+from spark_jobs.sizing import machine_memory, sizing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +37,9 @@ INSTALL_JAVA: Final = "install one (Debian, Ubuntu: apt-get install openjdk-17-j
 INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
 
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
+LONG_RUN: Final = "-XX:+UseParallelGC"  # a batch job waits for no pause; G1 works beside it on cores it needs itself
+# Out of memory it ends at once, with code 3, and says so where we leave it out (NOISE): see `faults.py`.
+END_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
 
 GRACE_S: Final = 3.0  # seconds; for Java to stop its context and remove its files; it takes about 0.5 s (measured 2026-11)
 NOISE: Final = (
@@ -42,10 +47,11 @@ NOISE: Final = (
     b"Setting default log level to",
     b"To adjust logging level use",
     b"WARNING: package sun.",
+    b"Terminating due to java.lang.OutOfMemoryError",
 )
 
 LOG4J: Final = """\
-rootLogger.level = error
+rootLogger.level = off
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
 appender.console.name = console
@@ -112,12 +118,17 @@ def local_cores(master: str) -> int | None:
 
 
 @contextmanager
-def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None, *, log_bytes: int = 0, driver_memory: str | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session that ends with the block; a session that is already there is used and left open.
 
-    `master` None leaves the choice to spark-submit. `small` work on a local master gets a Java that starts faster and runs slower:
-    most of a small night is compiling (50 CPU-s without, 30 with it, 80,000 lines, 2026-11). Raises EnvironmentFaultError.
+    `master` None leaves the choice to spark-submit. On a local master heap, partitions and Java's options follow `log_bytes`, the size of
+    the lines to read (`sizing.py`): small work gets a Java that starts faster and runs slower, for most of a small night is compiling (50
+    CPU-s without, 30 with it, 80,000 lines, 2026-11). `driver_memory` (`4g`) and `conf`, settings of Spark, come before these.
+    Raises EnvironmentFaultError; SparkFaultError where Spark ends in the block for want of memory, disk or executors.
     """
+    conf = dict(conf or {})
     try:
         import numpy  # noqa: F401 - the workers need it: say so before they fail
         import pyarrow  # noqa: F401
@@ -130,25 +141,54 @@ def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkS
         yield active
         return
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for the driver it starts
+    if driver_memory is not None:
+        if submitted:
+            raise EnvironmentFaultError("--driver-memory comes too late, Java runs already: give it to spark-submit, before the program")
+        conf["spark.driver.memory"] = driver_memory
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers start the first python3 on PATH
     with tempfile.TemporaryDirectory(prefix="sluice-spark-", ignore_cleanup_errors=True) as scratch:
         chosen = None if submitted and master is None else master or "local[*]"
-        settings = _settings(chosen, Path(scratch), QUICK_START if small else "")
+        settings = _settings(chosen, Path(scratch), log_bytes, conf)
         if submitted:
-            session = _build(settings)
-            try:
-                yield session
-            finally:
-                session.stop()
-        else:
-            os.environ["JAVA_HOME"] = str(find_java(os.environ))
-            with OwnJava(settings, Path(scratch)) as java:
+            with _explaining(settings, None):
                 session = _build(settings)
                 try:
                     yield session
                 finally:
-                    if not java.interrupted:
+                    session.stop()
+        else:
+            os.environ["JAVA_HOME"] = str(find_java(os.environ))
+            with OwnJava(settings, Path(scratch)) as java, _explaining(settings, java):
+                session = _build(settings)
+                try:
+                    yield session
+                finally:
+                    if not java.interrupted and java.ended() is None:
                         session.stop()
+
+
+@contextmanager
+def _explaining(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[None]:
+    """Turn what Spark says when it cannot go on into SparkFaultError."""
+    try:
+        yield
+    except Exception as error:
+        code = java.ended(GRACE_S) if java is not None and lost_touch(error) else None
+        if code is None and not of_spark(error):
+            raise
+        master = settings.get("spark.master", "the cluster")
+        local = local_cores(master) is not None
+        folder = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir", "")
+        line = explained(error, Ended(master, local, settings.get("spark.driver.memory", "1g"), folder if local else "", code))
+        if line is None:
+            raise
+        raise SparkFaultError(f"Spark: {line}") from error
+
+
+def lost_touch(error: BaseException) -> bool:
+    """Whether the way to Java broke, or Spark is gone from under it."""
+    names = {type(each).__name__ for each in chain(error)}
+    return bool(names & {"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "Py4JError"})
 
 
 class OwnJava:
@@ -179,6 +219,14 @@ class OwnJava:
             logging.disable(logging.NOTSET)
             raise
         return self
+
+    def ended(self, wait_s: float = 0.0) -> int | None:
+        """The exit code of Java, which may take `wait_s` to end; None while it runs."""
+        if self._process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(wait_s)
+        return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._end()
@@ -283,13 +331,15 @@ def silence() -> None:
     sys.unraisablehook = lambda _: None
 
 
-def _settings(master: str | None, scratch: Path, java_options: str) -> dict[str, str]:
-    """The settings that Spark starts with."""
+def _settings(master: str | None, scratch: Path, log_bytes: int, conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings that Spark starts with; `conf` comes before ours."""
     quiet = scratch / "log4j2.properties"
     quiet.write_text(LOG4J)
-    local = master is not None and local_cores(master) is not None
-    if local:
-        java_options += f" -Djava.io.tmpdir={scratch} -XX:-UsePerfData"  # however it ends, it leaves no file in /tmp
+    cores = local_cores(master) if master is not None else None
+    size = sizing(log_bytes, machine_memory(), cores or 1)
+    java_options = ""
+    if cores is not None:  # however it ends, it leaves no file in /tmp
+        java_options = f"{QUICK_START if size.quick else LONG_RUN} {END_WITHOUT_MEMORY} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -302,9 +352,17 @@ def _settings(master: str | None, scratch: Path, java_options: str) -> dict[str,
     }
     if master is not None:
         settings["spark.master"] = master
-    if local:
+    if cores is not None:
+        # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing, and planning every stage anew (adaptive execution)
+        # cost a small night 40 of 65 CPU-s (2026-11). A cluster keeps its own settings.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": str(scratch / "local")}
-    return settings
+        settings |= size.settings()
+    if "spark.driver.extraJavaOptions" in conf:
+        conf = {
+            **conf,
+            "spark.driver.extraJavaOptions": f"{settings['spark.driver.extraJavaOptions']} {conf['spark.driver.extraJavaOptions']}",
+        }
+    return settings | dict(conf)
 
 
 def _build(settings: Mapping[str, str]) -> SparkSession:
@@ -317,13 +375,7 @@ def _build(settings: Mapping[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, ours)  # pyspark's own handler calls Java from within the interrupted call
-    session.sparkContext.setLogLevel("ERROR")
-    cores = local_cores(str(session.sparkContext.master))
-    if cores is not None:
-        # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing, and planning every stage anew (adaptive execution)
-        # cost a small night 40 of 65 CPU-s (2026-11). A cluster keeps its own settings.
-        session.conf.set("spark.sql.shuffle.partitions", str(cores))
-        session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.sparkContext.setLogLevel(settings.get("spark.log.level", "OFF"))  # what ends the job comes as an exception, and once is enough
     _require(session)
     return session
 

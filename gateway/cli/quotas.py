@@ -143,6 +143,8 @@ quotas.add_command(report)
 @click.option("--state", required=True, metavar="PATH|URL", help="Folder of the daily states.")
 @click.option("-o", "--output", required=True, metavar="PATH|URL", help="File to write.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option("--driver-memory", metavar="SIZE", help="Java's heap on a local master, like 4g.  [default: by the log's size]")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark. May be repeated.")
 @click.option("--previous", metavar="PATH|URL", help="Snapshot in force, so that no quota moves too far in one night.")
 @click.option(
     "--set",
@@ -163,8 +165,8 @@ def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...]
         from spark_jobs.commands import compute as compute_quotas
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
-    log, state, output, master = paths["log"], paths["state"], paths["output"], paths["master"]
-    ctx.exit(compute_quotas(log, day, state, output, master, previous=paths["previous"], **given))  # type: ignore[arg-type]
+    log, state, output, master = (paths.pop(name) for name in ("log", "state", "output", "master"))
+    ctx.exit(compute_quotas(log, day, state, output, master, **paths, **given))  # type: ignore[arg-type]
 
 
 @quotas.command("plan", cls=PlanVerb, example="sluice quotas plan quotas.json")

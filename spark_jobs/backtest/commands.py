@@ -10,6 +10,7 @@ from spark_jobs.backtest.run import Runner, Task
 from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.session import spark_session
+from spark_jobs.sizing import UNKNOWN_BYTES
 from spark_jobs.storage.location import Location
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def backtest(
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE, None
     try:
-        with spark_session(master, small=quick) as spark:
+        with spark_session(master, log_bytes=0 if quick else UNKNOWN_BYTES) as spark:
             try:
                 return OK, Runner(spark, task).run()
             except Exception as error:

@@ -28,7 +28,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
     if any(item.get_closest_marker("storage") for item in request.session.items):
         with_s3_library()
-    with spark_session("local[2]", small=True) as session:
+    with spark_session("local[2]") as session:
         yield session
 
 

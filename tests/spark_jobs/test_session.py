@@ -80,7 +80,7 @@ def test_functions_that_run_on_the_workers_need_nothing_of_ours_there(tmp_path: 
 TWICE = """
 from spark_jobs.session import spark_session
 for _ in range(2):
-    with spark_session("local[1]", small=True) as session:
+    with spark_session("local[1]") as session:
         print(session.range(7).count())
 """
 

@@ -1,0 +1,108 @@
+"""A Spark that runs out of heap, disk or executors ends the command with one line that says what to give it, and leaves nothing behind.
+
+Each is a program of its own: Java ends with it, and the session that other tests share must not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.access_logs import SyntheticLog, steady
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[2]
+DATE = "2026-11-20"
+
+PROGRAM = """
+import sys
+from spark_jobs.session import spark_session
+try:
+    with spark_session(sys.argv[1], driver_memory="512m", conf=dict(each.split("=") for each in sys.argv[2].split(",") if each)) as spark:
+        {work}
+except OSError as error:
+    print(f"sluice: {{error}}", file=sys.stderr)
+    sys.exit(1)
+"""
+TOO_MUCH = 'spark.range(3_000_000).selectExpr("collect_list(repeat(cast(id as string), 100)) as all").selectExpr("size(all)").collect()'
+ON_DISK = """
+        from pyspark import StorageLevel
+        spark.range(4_000_000).selectExpr("uuid() as text").persist(StorageLevel.DISK_ONLY).count()
+"""
+KILLED = """
+        import os
+        def end(batches):
+            os.kill(os.getppid(), 9) if os.environ.get("SPARK_EXECUTOR_ID") else None
+            parent = int(open(f"/proc/{os.getppid()}/stat").read().split()[3])
+            os.kill(parent, 9)
+            yield from batches
+        spark.range(10).mapInArrow(end, "id long").collect()
+"""
+
+
+def run(work: str, master: str = "local[1]", conf: str = "") -> tuple[int, list[str]]:
+    """The exit code, and the lines on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(work=work), master, conf],
+        capture_output=True, text=True, check=False, timeout=240, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout == ""
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_too_little_heap_is_said_with_the_option_that_gives_more() -> None:
+    code, lines = run(TOO_MUCH)
+    assert (code, len(lines)) == (1, 1), lines
+    assert "out of memory: Java's heap of 512m was too small" in lines[0]
+    assert "--driver-memory 1024m" in lines[0]
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of 20 MB at `folder`; skips the test where none can be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_with_its_folder_and_the_option_for_another(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk"):
+        code, lines = run(ON_DISK, conf=f"spark.local.dir={tmp_path / 'disk'}")
+    assert (code, len(lines)) == (1, 1), lines
+    assert f"no space left on a disk: free some for Spark's work files in {tmp_path / 'disk'}" in lines[0]
+    assert "--conf spark.local.dir=/FOLDER" in lines[0]
+
+
+def test_lost_executors_are_said_with_the_memory_that_they_may_have_lacked() -> None:
+    code, lines = run(KILLED, "local-cluster[2,1,1024]", "spark.task.maxFailures=2")
+    assert code == 1, lines
+    assert "executors of local-cluster[2,1,1024] were lost" in lines[-1]
+    assert "--conf spark.executor.memory=4g" in lines[-1]
+
+
+def test_a_heap_too_small_for_spark_itself_ends_compute_with_one_line_and_nothing_written(tmp_path: Path) -> None:
+    log = SyntheticLog(tmp_path / "log", DATE)
+    log.run({"orders": steady(5)}, range(10), seed=1)
+    log.write()
+    options = ["--log", "log", "--date", DATE, "--state", "state", "-o", "quotas.json", "--driver-memory", "256m", "--master", "local[1]"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "spark_jobs/nightly.py"), *options],
+        capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path,
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1, lines
+    assert len(lines) == 2, lines
+    assert "out of memory: Java's heap of 256m was too small; give it more: --driver-memory 512m" in lines[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
