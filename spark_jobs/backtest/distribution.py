@@ -136,12 +136,13 @@ def _of_topic(row: Any) -> Seen:
 def worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[tuple[str, str], int]) -> Any:
     """The function for `mapInArrow`. It knows nothing of the limiter until it has found it."""
     root = Path(limiter.__file__).parent.parent
-    if not (spark.sparkContext.master or "").startswith("local") and root.is_dir():
+    here = (spark.sparkContext.master or "").startswith("local")
+    if not here and root.is_dir():  # not a zip that was given to spark-submit, and so to the workers
         _send(spark, root)
     sent = spark.sparkContext.broadcast(([contender.plain() for contender in contenders], counted))
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        find_limiter(str(root))
+        find_limiter(str(root) if here else None)
         from spark_jobs.backtest.contender import Contender
         from spark_jobs.backtest.replay import Line, Replay
 
@@ -194,13 +195,14 @@ def rows_of(replay: Any) -> Iterator[pa.RecordBatch]:
     yield from pa.Table.from_pylist(rows, schema).to_batches()
 
 
-def find_limiter(root: str) -> None:
-    """Make `limiter` and `spark_jobs` importable in this worker, from `root` where nothing else has them."""
-    if importlib.util.find_spec("limiter") is None or importlib.util.find_spec("spark_jobs") is None:
+def find_limiter(root: str | None) -> None:
+    """Make `limiter` and `spark_jobs` importable in this worker, from `root` where nothing else has them. Raises ImportError."""
+    found = importlib.util.find_spec("limiter") is not None and importlib.util.find_spec("spark_jobs") is not None
+    if not found and root is not None:
         sys.path.append(root)
         importlib.invalidate_caches()
     if importlib.util.find_spec("limiter") is None:
-        raise ImportError(f"this worker has no limiter, nor the folder {root}: give spark-submit the zip of sluice by --py-files")
+        raise ImportError("this worker has no limiter: give spark-submit the zip of sluice by --py-files")
     stand_in_for_mypyc()
 
 
