@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs demo demo-incident test test-clients test-storage fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help docs demo demo-incident test test-airflow test-clients test-storage fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -82,20 +82,21 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # nothing is compiled (tests/test_imports.py), against what users install: the compiled wheel. Two processes share the tests each time
 # (tests/support/xdist_split.py).
 test: ## Everything: lint, source, e2e; half an hour.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install source
 	@$(MAKE) --no-print-directory e2e
 
 COMPILED := -o pythonpath=tests
+APART    := not airflow and not storage# tests with targets of their own: what they need is large
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not storage and not browser)
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and $(APART))
 
 source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
-	@$(SYSTEM) java chromium
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not storage)
+	@$(SYSTEM) java chromium systemd
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 -m "$(1)"
@@ -104,11 +105,18 @@ endef
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
-	    -m "not rabbitmq and not rocketmq and not bench and not spark and not storage and not browser" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
+	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not storage and not browser"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and $(APART)"
+
+# Airflow pins a hundred packages, so it has an environment of its own.
+test-airflow: .venv/.dependencies ## The DAG of deploy/airflow, read and run by Airflow itself; 300 MB to download the first time.
+	@$(SYSTEM) java
+	@test -f build/airflow/installed || { rm -rf build/airflow && mkdir -p build && $(PYTHON) -m venv build/airflow \
+	    && build/airflow/bin/python -m pip --disable-pip-version-check --quiet install 'apache-airflow==3.1.8' && touch build/airflow/installed; }
+	$(call from-the-source-tree,airflow)
 
 # `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
 SUITES ?=

@@ -1,0 +1,215 @@
+"""The ways to run `sluice quotas nightly` every night, each executed as the page and the files of `deploy/` write it, with paths replaced.
+
+One gateway, configured as the page says, with the token that the page makes; one log of yesterday; one state. So the first way publishes
+and the others find the night done: what is tested of them is that the command runs as it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.access_logs import SyntheticLog, steady
+from support.gateways import Gateway, command
+from support.processes import free_ports
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "quotas.md"
+SYSTEMD = ROOT / "deploy" / "systemd"
+CRONJOB = ROOT / "deploy" / "kubernetes" / "quotas-cronjob.yaml"
+DAGS = ROOT / "deploy" / "airflow"
+AIRFLOW = ROOT / "build" / "airflow" / "bin" / "airflow"  # `make test-airflow` makes it
+FOLDERS = {  # of the page and the files -> within the test's folder
+    "/var/log/sluice": "srv/access-log",
+    "/var/lib/sluice-quotas": "srv/quota-state",
+    "/etc/sluice": "etc",
+    "/usr/bin/sluice": "bin/sluice",
+    "/run/lock": "home",
+    "/srv": "srv",
+}
+NAMES = ("gateway-0", "gateway-1")
+RULES = [{"name": "all", "match": {"protocol": "rocketmq"}, "limit": {"messages": "1000/s"}}]
+
+
+def blocks(language: str) -> list[str]:
+    """The page's code blocks in that language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def block_with(language: str, text: str) -> str:
+    (found,) = [block for block in blocks(language) if text in block]
+    return found
+
+
+class Machine:
+    """Where the job runs: /srv, /etc/sluice and so on are folders of the test; `sluice` is this tree."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.day = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+        for name in ("bin", "srv", "etc", "home"):
+            (folder / name).mkdir()
+        sluice = folder / "bin" / "sluice"
+        sluice.write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+        sluice.chmod(0o755)
+        self.gateways: list[Gateway] = []
+        for name in NAMES:
+            log = SyntheticLog(folder / "srv" / "access-log", self.day, gateway=name)
+            log.run({"orders": steady(20)}, range(0, 86_400, 60), seed=1)
+            log.write()
+
+    def here(self, text: str) -> str:
+        """`text` with the paths and ports of this machine."""
+        text = re.sub("|".join(FOLDERS), lambda found: str(self.folder / FOLDERS[found[0]]), text)
+        for port, gateway in zip((9180, 9181), self.gateways, strict=False):
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{gateway.admin_port}")
+        return text
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """As cron has it: nearly nothing. SLUICE_ADMIN stands in for the port 9180, which a test cannot take."""
+        path = f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin"
+        java = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+        return {"PATH": path, "HOME": str(self.folder / "home"), "SLUICE_ADMIN": self.gateways[0].admin, **java, **more}
+
+    def run(self, words: list[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        env = self.environment() if environment is None else environment
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
+
+    def published(self, gateway: int = 0) -> str:
+        """The night whose quotas are in force at a gateway; "": none."""
+        if self.gateways[gateway].get("/v1/quotas")["code"] == "none":
+            return ""
+        nights = sorted((self.folder / "srv" / "quota-state" / "nights").glob("dt=*/applied.json"))
+        return nights[-1].parent.name.removeprefix("dt=") if nights else ""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """With gateways that have the token of the page, made as the page makes it."""
+    made = Machine(tmp_path_factory.mktemp("machine"))
+    (making,) = [line for line in block_with("sh", "openssl rand").splitlines() if "openssl rand" in line]
+    done = subprocess.run(["sh", "-c", made.here(making)], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 0, done.stderr
+    token = made.folder / "etc" / "nightly.token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    tokens = yaml.safe_load(made.here(block_with("yaml", "name: nightly")))["admin"]["tokens"]
+    for name in NAMES:
+        (made.folder / "etc" / f"{name}.token").write_text(token.read_text())
+        port = free_ports(1)[0]
+        listener = {"name": "one", "protocol": "rocketmq", "bind": "127.0.0.1:0", "upstream": f"127.0.0.1:{port}"}
+        settings = {"gateway": {"name": name, "state_directory": "state"}, "access_log": "off"}
+        gateway = Gateway(made.folder / f"of-{name}", [listener], RULES, settings, until="/livez")
+        written = yaml.safe_load(gateway.config.read_text())
+        written["admin"]["tokens"] = tokens
+        gateway.config.write_text(yaml.safe_dump(written))
+        made.gateways.append(gateway)
+    with made.gateways[0], made.gateways[1]:
+        yield made
+
+
+def test_the_crontab_has_five_fields_and_no_percent_sign() -> None:
+    """cron takes % for the end of a line."""
+    (zone, entry) = block_with("cron", "sluice").splitlines()
+    assert zone == "CRON_TZ=UTC"
+    assert re.fullmatch(r"20 0-6 \* \* \* +\S.*", entry)
+    assert "%" not in entry
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_line_of_the_crontab_publishes(machine: Machine) -> None:
+    (_, entry) = block_with("cron", "sluice").splitlines()
+    line = entry.split(maxsplit=5)[5]
+    for _ in range(2):  # again an hour later: done already
+        done = machine.run(["sh", "-c", machine.here(line)])
+        assert done.returncode == 0, done.stderr
+        assert machine.published() == machine.day
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    """The settings of a unit file, in order."""
+    found: dict[str, list[str]] = {}
+    for line in (SYSTEMD / name).read_text().splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_systemd_knows_every_word_of_the_units(tmp_path: Path) -> None:
+    for name in ("sluice-quotas.service", "sluice-quotas.timer"):
+        text = (SYSTEMD / name).read_text().replace("/usr/bin/sluice", "/bin/true")
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "sluice-quotas.timer"), str(tmp_path / "sluice-quotas.service")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "sluice-quotas" in line]) == (0, [])
+    (at,) = unit("sluice-quotas.timer")["OnCalendar"]
+    done = subprocess.run(["systemd-analyze", "calendar", at], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_unit_runs_with_the_credential_that_systemd_gives_it(machine: Machine) -> None:
+    service = unit("sluice-quotas.service")
+    (start,), (credential,) = service["ExecStart"], service["LoadCredential"]
+    name, _, source = credential.partition(":")
+    credentials = machine.folder / "home" / "credentials"
+    credentials.mkdir(exist_ok=True)
+    (credentials / name).write_text(Path(machine.here(source)).read_text())
+    words = [word.replace("${CREDENTIALS_DIRECTORY}", str(credentials)) for word in shlex.split(machine.here(start))]
+    done = machine.run(words)
+    assert done.returncode == 0, done.stderr
+    assert machine.published() == machine.day
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_container_of_the_cron_job_publishes_at_both_gateways(machine: Machine) -> None:
+    job: dict[str, Any] = next(part for part in yaml.safe_load_all(CRONJOB.read_text()) if part["kind"] == "CronJob")
+    assert (job["spec"]["schedule"], job["spec"]["timeZone"]) == ("20 0 * * *", "Etc/UTC")
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert [each["name"] for each in pod["volumes"]] == [each["name"] for each in container["volumeMounts"]]
+    done = machine.run([machine.here(word) for word in (*container["command"], *container["args"])])
+    assert done.returncode == 0, done.stderr
+    assert [machine.published(number) for number in range(2)] == [machine.day, machine.day]
+
+
+def airflow(machine: Machine, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    settings = {
+        "AIRFLOW_HOME": str(machine.folder / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "SLUICE_QUOTAS_LOG": machine.here("/srv/access-log"),
+        "SLUICE_QUOTAS_STATE": machine.here("/srv/quota-state"),
+        "SLUICE_TOKEN_FILE": machine.here("/etc/sluice/nightly.token"),
+    }
+    return machine.run([str(AIRFLOW), *words], machine.environment(**(settings | more)))
+
+
+@pytest.mark.airflow
+@pytest.mark.slow
+def test_airflow_reads_the_dag_and_runs_it(machine: Machine) -> None:
+    assert airflow(machine, "db", "migrate").returncode == 0
+    errors = airflow(machine, "dags", "list-import-errors", "-o", "json")
+    assert errors.returncode == 0, errors.stderr
+    done = airflow(machine, "dags", "test", "sluice_quotas")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "new_state=success" in done.stdout + done.stderr
+    assert machine.published() == machine.day
+    done = airflow(machine, "dags", "test", "sluice_quotas", SLUICE_QUOTAS_LOG="ftp://nowhere/log")
+    assert done.returncode == 1
+    assert "ended with 2: wrong usage" in done.stdout + done.stderr
+    assert "up_for_retry" not in (done.stdout + done.stderr).lower(), "trying again does not mend it"
