@@ -113,10 +113,23 @@ def _is_date(name: str) -> bool:
 
 
 def read_table(spark: SparkSession, table: str, schema: StructType, folders: list[Location]) -> DataFrame:
-    """The rows of `table` in those data folders; no rows for no folders."""
+    """The rows of `table` in those data folders; no rows for no folders.
+
+    Raises InsufficientInputError where a folder that a manifest names is gone.
+    """
+    from pyspark.errors import AnalysisException
+
     if not folders:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*[folder.child(table).glob for folder in folders])
+    try:
+        return spark.read.schema(schema).parquet(*[folder.child(table).glob for folder in folders])
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        path = (error.getMessageParameters() or {}).get("path", table)
+        raise InsufficientInputError(
+            f"{path}: its day's manifest names it and it is gone; compute the day again, or remove its folder to forget it"
+        ) from None
 
 
 def write_table(rows: DataFrame, table: str, schema: StructType, staged: Location) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from spark_jobs.storage.location import SCHEMES, Location
@@ -31,6 +32,7 @@ _NO_CREDENTIALS: Final = re.compile(
 )
 _NO_LIBRARY: Final = re.compile(r"No FileSystem for scheme|ClassNotFoundException|NoClassDefFoundError")
 _NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket|bucket does not exist", re.IGNORECASE)
+_TASK: Final = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")  # which task it was is of no use to an operator
 _NO_HOST: Final = re.compile(r"UnknownHostException")
 _AWAY: Final = re.compile(
     r"ConnectException|ConnectTimeout|SocketTimeout|NoRouteToHost|Connection refused|Unable to execute HTTP request"
@@ -60,10 +62,13 @@ def as_os_error(error: BaseException, location: Location | None) -> OSError:
 
 
 def explained(chain: list[tuple[str, str]], location: Location | None) -> str:
-    """What went wrong and the way out, in one line; what is not known here: the outermost message."""
+    """What went wrong and the way out, in one line; what is not known here, or of no location: the outermost message."""
     text = "\n".join(f"{name}: {message}" for name, message in chain)
-    scheme = location.scheme if location is not None else ""
-    first = next((line for _, message in chain for line in message.splitlines() if line.strip()), chain[0][0])
+    first = next((line.strip() for _, message in chain for line in message.splitlines() if line.strip()), chain[0][0])
+    first = _TASK.sub("", first)
+    if location is None:
+        return first[:500]
+    scheme = location.scheme
     if _NO_LIBRARY.search(text):
         library = SCHEMES.get(scheme)
         advice = f"--conf spark.jars.packages={library}:VERSION" if library else "add the connector's jar with --conf spark.jars.packages"
@@ -80,3 +85,13 @@ def explained(chain: list[tuple[str, str]], location: Location | None) -> str:
         advice = CREDENTIALS.get(scheme, "give the driver and the workers an account that may read and write there")
         return f"credentials are missing or not enough ({first[:200]}); {advice}"
     return first[:500]
+
+
+def of_spark(error: BaseException, places: Iterable[Location]) -> OSError:
+    """An error of a Spark job on `places`, as OSError of one line: what the store that it names lacks, else Spark\'s own words."""
+    chain = causes(error)
+    text = "\n".join(message for _, message in chain)
+    for place in places:
+        if not place.is_local and (place.authority or place.path) in text:
+            return OSError(f"{place}: {explained(chain, place)}")
+    return OSError(f"Spark: {explained(chain, None)}")

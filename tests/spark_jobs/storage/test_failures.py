@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from spark_jobs.storage.failures import as_os_error, explained
+from spark_jobs.storage.failures import as_os_error, explained, of_spark
 from spark_jobs.storage.location import Location
 
 S3 = Location.of("log", "s3a://bucket/log")
@@ -26,8 +28,6 @@ S3 = Location.of("log", "s3a://bucket/log")
     ],
 )
 def test_one_line_with_the_way_out(chain: list[tuple[str, str]], found: str) -> None:
-    import re
-
     line = explained(chain, S3)
     assert re.search(found, line)
     assert "\n" not in line
@@ -35,3 +35,14 @@ def test_one_line_with_the_way_out(chain: list[tuple[str, str]], found: str) -> 
 
 def test_the_location_is_named() -> None:
     assert str(as_os_error(ValueError("no"), S3)) == "s3a://bucket/log: no"
+
+
+def test_a_failed_task_is_told_by_its_store_or_in_sparks_own_words() -> None:
+    task = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times: Lost task 0.0 in stage 5.0 (TID 5) (h executor driver): "
+    local = Location.of("log", "/log")
+    damaged = ValueError(f"{task}x.SparkException: Encountered error while reading file file:///a.parquet.\n\tat x")
+    assert str(of_spark(damaged, [local, S3])) == "Spark: x.SparkException: Encountered error while reading file file:///a.parquet."
+    assert re.match(
+        "s3a://bucket/log: credentials are missing or not enough .*AWS_ACCESS_KEY_ID",
+        str(of_spark(ValueError(f"{task}java.nio.file.AccessDeniedException: s3a://bucket/log/x: NoAuthWithAWSException"), [local, S3])),
+    )
