@@ -32,7 +32,7 @@ def chart(side: Side) -> str:
     for value in scale.ticks():
         y = _y(scale, value)
         parts.append(f'<path class="g" d="M{LEFT} {_n(y)}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 4}" y="{_n(y + 4)}" class="e">{rate(dimension, value)}</text>')
+        parts.append(f'<text x="{LEFT - 4}" y="{_n(y + 4)}" class="e">{scale.label(value)}</text>')
     means, busiest, steps, hovers = [], [], [], []
     last_at, last_y = -2, ""
     for at, day in days:
@@ -57,7 +57,7 @@ def chart(side: Side) -> str:
     parts += _refused(dimension, days, wide)
     parts += _dates(days, wide)
     if scale.logarithmic:
-        parts.append(f'<text x="{LEFT + 3}" y="{TOP + 4}" class="s">logarithmic axis</text>')
+        parts.append(f'<text x="{LEFT}" y="{FLOOR + 11}">logarithmic axis</text>')
     return "".join((*parts, '<g class="h">', *hovers, "</g></svg>"))
 
 

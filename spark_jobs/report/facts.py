@@ -20,6 +20,12 @@ NAMES: Final = {
     "yesterday_max": "yesterday's max",
     "oracle": "oracle",
 }
+RULES: Final = {
+    "yesterday_max": "yesterday's max",
+    "max_7": "max of 7 days",
+    "mean_7": "mean of 7 days",
+    "p99": "99th percentile",
+}  # simple ones
 LISTS: Final = ("held", "learning", "pinned", "excluded")  # lists of topics in `night`
 
 MAX_NUMBER: Final = 1e18  # messages or bytes; beyond it evidence is taken for a mistake: 10^15 per second is the largest rate of a quota
@@ -167,6 +173,7 @@ class Fleet:
     target: float | None  # share that may be refused
     realised: Mapping[str, float | None]  # dimension -> share refused on the last day
     k: Mapping[str, float | None]
+    families: Mapping[str, str | None]  # dimension -> the rule that all quotas follow: "quota" is the method, others are in RULES
     lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]  # of LISTS: (protocol, topic, reason)
     missing_gateways: tuple[str, ...] | None
     observed_seconds: float | None

@@ -8,6 +8,7 @@ from datetime import date
 from typing import Final
 
 from spark_jobs.report.facts import Day
+from spark_jobs.report.words import rate, three
 
 DAYS: Final = 28
 STEEP: Final = 25  # times: the top of the chart over the median of the means, from which the axis is logarithmic (a guess)
@@ -22,9 +23,10 @@ class Scale:
         self.top: float = max([*values, quota or 0.0], default=0.0) or 1.0
         means = [day.mean for day in days if day.mean]
         self.logarithmic = bool(means) and self.top > STEEP * statistics.median(means)
-        self.bottom: float = 10.0 ** (math.floor(math.log10(min(means))) if self.logarithmic else 0)
+        self.base = 16.0 if dimension == "bytes" else 10.0  # 16: marks at 1, 16 and 256 of B, KiB, ...
+        self.bottom: float = self.base ** (math.floor(math.log(min(means), self.base)) if self.logarithmic else 0)
         if self.logarithmic:
-            self.top = max(self.top * 1.2, self.bottom * 10)
+            self.top = max(self.top * 1.2, self.bottom * self.base)
 
     def part(self, value: float) -> float:
         found = value / (self.top * 1.06)
@@ -35,13 +37,17 @@ class Scale:
     def ticks(self) -> list[float]:
         """Two to four values to write beside the axis."""
         if self.logarithmic:
-            first, last = math.ceil(math.log10(self.bottom)), math.floor(math.log10(self.top))
+            first, last = round(math.log(self.bottom, self.base)), math.floor(math.log(self.top, self.base) + 1e-9)
             every = max(1, math.ceil((last - first) / 3))
-            return [10.0**power for power in range(first, last + 1, every)]
+            return [self.base**power for power in range(first, last + 1, every)]
         thousand = 1024.0 ** max(0, math.floor(math.log(self.top, 1024))) if self.dimension == "bytes" else 1.0  # KiB, MiB, ...
         unit = thousand * 10.0 ** math.floor(math.log10(self.top / thousand))
         step = next(unit * each for each in (0.2, 0.5, 1, 2, 5) if self.top / (unit * each) <= 4)
         return [step * at for at in range(int(self.top / step) + 1)]
+
+    def label(self, value: float) -> str:
+        """A mark in words. All marks of an axis are per second, so that they can be compared."""
+        return rate("bytes", value) if self.dimension == "bytes" else f"{three(value)}/s"
 
 
 def placed(series: tuple[Day, ...]) -> list[tuple[int, Day]]:

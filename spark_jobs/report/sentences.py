@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, Fleet, Nights, Side, Topic
+from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, Fleet, Nights, Side, Topic
 from spark_jobs.report.words import TIMES, UNKNOWN, amount, counted, digits, moment, plain, rate, share, short_day, three, times
 
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
@@ -34,7 +34,7 @@ LEGEND: Final = (
     ),
     ("yesterday's max", "The simple rule to beat: the busiest second of the day before."),
     ("oracle", "The least rate for that very day, had it been known. Nobody can do better."),
-    ("half of k, twice k", "What every quota at half or twice its rate would have refused and reserved: the price of another k."),
+    ("half of k, twice k", "What the method with half or twice its k would have refused and reserved: the price of another k."),
     ("learning", "Fewer active days than needed: no quota yet, the rule of the file holds."),
     ("held", "The quota wanted to move further in one night than the guard rails let it; it goes on the next night."),
     ("pinned", "Set by a person in pins.yaml, not learned."),
@@ -61,7 +61,21 @@ def fleet_line(fleet: Fleet) -> str:
     target = "Target" if fleet.target is None else f"Target {share(fleet.target)} refused"
     known = fleet.target is not None or realised(fleet) is not None
     did = f"{target}, realised {realised_text(fleet)}" if known else "Target and realised refusals are not known yet"
-    return f"{did}; k {k_text(fleet)}; {counted(fleet.topics, 'topic')} with a quota, {lists}."
+    return f"{did}; k {k_text(fleet)}{rules_text(fleet)}; {counted(fleet.topics, 'topic')} with a quota, {lists}."
+
+
+def rule_name(family: str | None) -> str:
+    return RULES.get(str(family), plain(family, 40))
+
+
+def rules_text(fleet: Fleet) -> str:
+    """`, rule yesterday's max (bytes: max of 7 days)`; empty where all quotas are the method's, or nothing is known."""
+    simple = {dimension: rule_name(family) for dimension, family in fleet.families.items() if family not in {None, "quota"}}
+    if not simple:
+        return ""
+    if len(set(simple.values())) == 1 and len(simple) == len(DIMENSIONS):
+        return f", rule {simple['messages']}"
+    return ", rule " + ", ".join(f"{name} of {dimension}" for dimension, name in simple.items())
 
 
 def realised(fleet: Fleet) -> float | None:
@@ -135,14 +149,14 @@ def change_text(side: Side) -> str:
 
 
 def facts_line(side: Side) -> str:
-    """`forecast 12.3/s x peakiness 8.1 x k 1.8`; unknown ones in words, and the family where it is not the usual one."""
+    """`forecast 12.3/s x peakiness 8.1 x k 1.8`, with the sign for times. Of a simple rule: what its reserve comes from."""
     forecast = rate(side.dimension, side.forecast)
     found = f"forecast {forecast} {TIMES} peakiness {_factor(side.peakiness)} {TIMES} k {_factor(side.k)}"
     if side.forecast is None and side.peakiness is None and side.k is None:
         found = f"forecast, peakiness and k: {UNKNOWN}"
     if side.family not in {None, "quota"}:
-        found += f"; rule: {plain(str(side.family).replace('_', ' '), 40)}"
-    return found + (f"; may be raised within the day to {_factor(side.hourly)} {TIMES} the last hour's mean" if side.hourly else "")
+        found = f"rule {rule_name(side.family)}, at the reserve of {found}"
+    return found + (f"; with the intraday raise up to {_factor(side.hourly)} {TIMES} the last hour's mean" if side.hourly else "")
 
 
 def _factor(value: float | None) -> str:
@@ -151,17 +165,19 @@ def _factor(value: float | None) -> str:
 
 def causes_text(topic: Topic) -> str:
     """`forecast x 1.48; bytes: k x 1.1`, with the sign for times: what moved since the snapshot before, or nothing."""
-    parts = []
+    parts: list[str] = []
     for side in dimensions_of(topic):
         moved = ", ".join(f"{name} {times(factor)}" for name, factor in side.causes)
-        if moved:
+        if moved and moved not in parts:  # bytes mostly move as messages do
             parts.append(f"bytes: {moved}" if side.dimension == "bytes" else moved)
     return "; ".join(parts)
 
 
 def change_reason(topic: Topic) -> str:
-    """What moved, and why the quota is what it is."""
+    """What moved, and why the quota is what it is, where that is not as usual."""
     moved = causes_text(topic)
+    if moved and topic.status == "quota":
+        return moved
     return f"{moved}. {reason_of(topic)}" if moved else reason_of(topic)
 
 

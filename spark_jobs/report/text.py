@@ -105,8 +105,8 @@ def chart_lines(side: Side) -> list[str]:
             cells[row][2 * at : 2 * at + 2] = "━━"
     if side.rate is not None:
         cells[_row(scale, side.rate)][2 * DAYS - 1] = "━"
-    labels = {_row(scale, value): rate(side.dimension, value) for value in scale.ticks()}
-    lines = [f"{labels.get(row, ''):>{LABEL}} │{''.join(cells[row]).rstrip()}" for row in range(ROWS - 1, -1, -1)]
+    labels = {_row(scale, value): scale.label(value) for value in scale.ticks()}
+    lines = [f"{labels.get(row, ''):>{LABEL}} │ {''.join(cells[row]).rstrip()}" for row in range(ROWS - 1, -1, -1)]
     refused = [" "] * DAYS
     for at, day in days:
         if day.refused:
@@ -116,9 +116,9 @@ def chart_lines(side: Side) -> list[str]:
     start = 2 * days[0][0]
     dates = f"{'':{start}}{first}"
     lines += [
-        f"{'':{LABEL}} └{'─' * (2 * DAYS)}",
-        f"{'refused':>{LABEL}}  {' '.join(refused)}".rstrip(),
-        f"{'':{LABEL}}  {dates:{2 * DAYS - len(last)}}{last if len(days) > 1 else ''}".rstrip(),
+        f"{'':{LABEL}} └─{'─' * (2 * DAYS)}",
+        f"{'refused':>{LABEL}}   {' '.join(refused)}".rstrip(),
+        f"{'':{LABEL}}   {dates:{2 * DAYS - len(last)}}{last if len(days) > 1 else ''}".rstrip(),
         *_wrapped(
             f"█ mean of the day, │ busiest second, ━ quota, {TIMES} refused (most in a day: {amount(side.dimension, most)})"
             + ("; logarithmic axis" if scale.logarithmic else ""),

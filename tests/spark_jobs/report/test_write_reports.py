@@ -230,6 +230,26 @@ def test_a_change_says_what_moved() -> None:
     assert "forecast \u00d7 1.5" not in texts(NOW)["report.html"]
 
 
+@pytest.mark.parametrize(
+    ("families", "said"),
+    [
+        ({"messages": "quota", "bytes": "quota"}, "(bytes 2.1); 3 topics"),
+        ({"messages": "max_7", "bytes": "max_7"}, "(bytes 2.1), rule max of 7 days; 3 topics"),
+        ({"messages": "quota", "bytes": "yesterday_max"}, "(bytes 2.1), rule yesterday's max of bytes; 3 topics"),
+        ("odd", "(bytes 2.1); 3 topics"),
+    ],
+)
+def test_a_simple_rule_that_all_quotas_follow_is_named(families: Any, said: str) -> None:
+    assert said in texts(quota_evidence.snapshot(3, family=families))["report.md"]
+
+
+def test_the_reserve_of_a_simple_rule_is_not_taken_for_its_rate() -> None:
+    quota = quota_evidence.quota(1)
+    followed = replace(quota, evidence=quota.evidence | {"family": "yesterday_max"})
+    html = texts(replace(NOW, quotas=(followed,)))["report.html"]
+    assert "rule yesterday&#x27;s max, at the reserve of forecast 7/s" in html
+
+
 def test_a_missing_gateway_and_a_missed_target_stand_at_the_top() -> None:
     night: dict[str, Any] = {"missing_gateways": ["gw-c"], "realised_ppm": 2500, "target_refused_ppm": 1000}
     html = texts(replace(quota_evidence.older(quota_evidence.snapshot(3)), night=night))["report.html"]

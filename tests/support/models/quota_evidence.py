@@ -101,6 +101,7 @@ def snapshot(count: int = 12, **night: JSON) -> Snapshot:
             "target_refused_ppm": 1000,
             "realised_ppm": {"messages": 700, "bytes": 90},
             "k": {"messages": 1.8, "bytes": 2.1},
+            "family": {"messages": "quota", "bytes": "quota"},
             "learning": [{"protocol": "rocketmq", "topic": "launch", "reason": "1 of 3 active days"}],
             "held": [{"protocol": each.protocol, "topic": each.topic, "reason": each.evidence["reason"]} for each in held],
             "pinned": [{"protocol": "rocketmq", "topic": "billing", "reason": "contract with the bank"}],
