@@ -123,6 +123,8 @@ def _rules(file: Path | None) -> tuple[Rule, ...] | None:
 @click.option("--quick", is_flag=True, help="Answer from the daily states alone: one token bucket per topic, no breaker.")
 @click.option("--time-zone", default="UTC", show_default=True, metavar="NAME", help="Whose days these are, as with `compute`.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option("--driver-memory", metavar="SIZE", help="Java's heap on a local master, like 4g.  [default: by the largest day's log]")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark. May be repeated.")
 @click.option("--topics", default=10, show_default=True, type=click.IntRange(0), help="Topics in the table, the most refused first.")
 @click.option(
     "-o", "--output", "form", default="table", show_default=True, callback=_file, metavar="table|json|yaml|FILE.json",

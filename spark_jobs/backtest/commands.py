@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.backtest.run import Runner, Task
 from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.session import spark_session
-from spark_jobs.sizing import UNKNOWN_BYTES
+from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
+from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.location import Location
 
 if TYPE_CHECKING:
@@ -36,8 +37,12 @@ def backtest(
     rules: tuple[Rule, ...] | None = None,
     quick: bool = False,
     time_zone: str = "UTC",
+    driver_memory: str | None = None,
+    conf: Sequence[str] = (),
 ) -> tuple[int, Backtest | None]:
     """Play the days from `first` to `last`. Arguments as `run.Task`; `log` and `state` are paths or URLs. Nothing is written.
+
+    `driver_memory` (`4g`) is Java's heap on a local master; by default it follows the largest day's log. `conf`: Spark's `NAME=VALUE`.
 
     The exit code, and the result where that is 0: 1 failed, 2 usage, 5 no day could be played, 130 interrupted.
     """
@@ -45,11 +50,13 @@ def backtest(
         places = [None if text is None else Location.of(name, text) for name, text in (("log", log), ("state", state))]
         days = [Day(date, time_zone) for date in (first, last)]
         task = Task(days[0], days[1], places[0], places[1], dict(candidates or {}), rules, quick)
+        heap = memory_option(driver_memory) if driver_memory is not None else None
+        settings = conf_options(conf)
     except ValueError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE, None
     try:
-        with spark_session(master, log_bytes=0 if quick else UNKNOWN_BYTES) as spark:
+        with spark_session(master, log_bytes=0 if quick else largest_day(task), driver_memory=heap, conf=settings) as spark:
             try:
                 return OK, Runner(spark, task).run()
             except Exception as error:
@@ -66,3 +73,16 @@ def backtest(
     except KeyboardInterrupt:
         print("sluice: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED, None
+
+
+def largest_day(task: Task) -> int:
+    """About how many bytes of lines the largest day of the log has: days are replayed one after the other."""
+    log = task.log
+    if log is None or not log.is_local:
+        return UNKNOWN_BYTES
+    storage = storage_for(log)
+    sizes = []
+    for day in task.days():
+        folders = [log.child(f"dt={date}", f"hr={hour}") for date, hour in day.partitions]
+        sizes.append(sum(lines_bytes((entry.name, entry.size) for entry in storage.list(folder)) for folder in folders))
+    return max(sizes)

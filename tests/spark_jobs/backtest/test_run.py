@@ -12,7 +12,8 @@ import pytest
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota, Snapshot, dump
 from limiter.rules.rule import Match, Rule
-from spark_jobs.backtest.commands import backtest
+from spark_jobs.backtest.commands import backtest, largest_day
+from spark_jobs.backtest.run import Task
 from spark_jobs.days import Day
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import State
@@ -143,6 +144,15 @@ def test_days_that_are_missing_are_left_out_and_named(
     assert "add --time-zone UTC" in capsys.readouterr().err
 
 
+def test_the_heap_follows_the_largest_day(folders: tuple[Path, Path]) -> None:
+    log, _ = folders
+    size = {date: sum(path.stat().st_size for path in log.glob(f"dt={date}/*/*")) for date in DATES}
+    days = [Day(date) for date in DATES]
+    task = Task(days[0], days[1], Location.of("log", log), None, {"mine": snapshot(1)})
+    assert largest_day(task) == max(size.values())
+    assert largest_day(Task(days[1], days[1], Location.of("log", log), None, {"mine": snapshot(1)})) == size[DATES[1]]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -153,6 +163,8 @@ def test_days_that_are_missing_are_left_out_and_named(
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "quick": True}, "--quick answers from the daily states; give --state"),
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "ftp://x/l", "state": "s"}, "unknown scheme ftp"),
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "state": "s", "time_zone": "Mars"}, "time_zone: 'Mars' is unknown"),
+        ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "state": "s", "driver_memory": "lots"}, "lots"),
+        ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "state": "s", "conf": ["spark.x"]}, "spark.x"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:24],
 )
