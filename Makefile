@@ -128,7 +128,7 @@ test-clients: ## Client libraries' own suites, directly and through the gateway;
 
 # Hadoop's mini cluster (90 MB) and hadoop-aws (690 MB) from Maven Central, once; moto in an environment of its own.
 test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, each started here; 800 MB to download.
-	@$(SYSTEM) java maven
+	@$(SYSTEM) java maven rclone
 	@test -x build/moto/bin/moto_server || { $(PYTHON) -m venv build/moto && build/moto/bin/python -m pip --disable-pip-version-check -q install 'moto[server]>=5,<6'; }
 	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m storage tests
 

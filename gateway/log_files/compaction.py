@@ -11,6 +11,7 @@ its hour as it is, with a line that says so.
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,7 @@ def _write(directory: Path, sources: list[LogFile]) -> Entry:
         made = first._replace(path=target, form=PARQUET, size=size)
         Shipments(directory).join(sources, made)
         with aside.open("ab") as file:
+            os.fchmod(file.fileno(), first.path.stat().st_mode & 0o777)  # who may read the lines does not change
             durable.finish(file, target)
     except OSError:
         durable.remove(aside)
@@ -150,6 +152,7 @@ def _keep_corrupt(directory: Path, written: Path, first: LogFile) -> None:
     aside = durable.temporary(target)
     written.rename(aside)
     with aside.open("ab") as file:
+        os.fchmod(file.fileno(), first.path.stat().st_mode & 0o777)
         durable.finish(file, target)
 
 

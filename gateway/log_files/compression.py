@@ -79,6 +79,7 @@ def _write(source: Path, target: Path, compressor: Compressor, rest: Rest) -> No
     aside = durable.temporary(target)
     try:
         with source.open("rb") as plain, aside.open("wb") as packed:
+            os.fchmod(packed.fileno(), os.fstat(plain.fileno()).st_mode & 0o777)  # who may read the lines does not change
             while data := plain.read(CHUNK):
                 packed.write(compressor.compress(data))
                 rest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,7 +22,6 @@ def documented(command: str) -> list[str]:
     return shlex.split(found.replace("\\\n", " "))
 
 
-@pytest.mark.skipif(shutil.which("rclone") is None, reason="rclone is not installed (`sh deploy/system-packages.sh rclone`)")
 def test_rclone_copies_what_is_compressed_and_nothing_else(tmp_path: Path) -> None:
     log, target = tmp_path / "log", tmp_path / "target"
     for number in range(3):

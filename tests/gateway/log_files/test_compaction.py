@@ -80,7 +80,8 @@ def test_an_hour_that_is_not_over_long_enough_waits(tmp_path: Path) -> None:
 def test_corrupt_lines_are_kept_aside_and_counted(tmp_path: Path) -> None:
     text = log_text()
     log_file(tmp_path, text=text[:1000] + "\n" + text)
-    log_file(tmp_path, number=1, text=text[:-30])  # torn at its end
+    for path in (log_file(tmp_path, number=1, text=text[:-30]), *tmp_path.glob("dt=*/*/*")):  # torn at its end
+        path.chmod(0o600)
     (done,) = run(tmp_path)
     aside = tmp_path / "corrupt/dt=2026-11-21/hr=12/g1-b1-000000.jsonl.gz"
     kept = gzip.decompress(aside.read_bytes()).decode().splitlines()
@@ -88,6 +89,7 @@ def test_corrupt_lines_are_kept_aside_and_counted(tmp_path: Path) -> None:
     assert kept[1] == text[:-30].splitlines()[-1]
     (entry,) = manifest.local(tmp_path, "g1", NOON).files.values()
     assert entry.corrupt == 2
+    assert {path.stat().st_mode & 0o777 for path in (aside, *tmp_path.rglob("*.parquet"))} == {0o600}
 
 
 def test_a_file_that_comes_late_makes_another_one(tmp_path: Path) -> None:

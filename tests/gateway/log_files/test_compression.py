@@ -31,12 +31,14 @@ def content(directory: Path) -> bytes:
 def test_what_was_compressed_reads_the_same(tmp_path: Path, codec: str, form: str, size: int) -> None:
     text = (log_text(lines=9000) * 2)[:size]
     plain = log_file(tmp_path, text=text)
+    plain.chmod(0o640)
     (file,) = look(tmp_path).files
     rests: list[int] = []
     packed = compress(file, codec, lambda: rests.append(1))
     assert not plain.exists()
     (file,) = look(tmp_path).files
     assert (file.form, file.size) == (form, packed)
+    assert file.path.stat().st_mode & 0o777 == 0o640
     assert content(tmp_path) == text.encode()
     assert len(rests) == -(-len(text) // compression.CHUNK)
     assert size < 1000 or packed < size / 5
