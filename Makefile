@@ -157,6 +157,9 @@ BENCH_bench         := --chart docs/images/cpu-per-message.svg
 BENCH_bench-quick   := --quick
 BENCH_bench-brokers := --group brokers
 
+score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; ten minutes.
+	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score
+
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
 	@$(SYSTEM) python compiler java maven
 	@$(MAKE) --no-print-directory install

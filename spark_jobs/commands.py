@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
+from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
+from spark_jobs.log.exclusions import Exclusion
+from spark_jobs.method.pins import read_pins
 from spark_jobs.parameters import Parameters
-from spark_jobs.paths import day_start
 from spark_jobs.session import spark_session
 from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
 from spark_jobs.storage.choice import storage_for
@@ -38,27 +40,33 @@ def compute(
     now: str | None = None,
     driver_memory: str | None = None,
     conf: Sequence[str] = (),
+    pins: Path | str | None = None,
+    exclude: Sequence[str] = (),
+    allow_partial: bool = False,
     **parameters: object,
 ) -> int:
-    """Compute the quotas of the night after `date` (UTC) from the access log under `log` and the daily states under `state`; write
-    them to `output`. All of them are paths or URLs (`storage/location.py`).
+    """Compute the quotas of the night after `date` (a day of the parameter `time_zone`) from the access log under `log` and the daily
+    states under `state`; write them to `output`. All of them are paths or URLs (`storage/location.py`).
 
-    `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `now` (RFC 3339) stands in for
-    the clock. `driver_memory` (`4g`) is Java's heap on a local master; by default it follows the log's size. `conf` are settings of Spark,
-    `NAME=VALUE` each. `parameters` are those of `parameters.Parameters`. `master` None is for spark-submit, which brings its own. Returns
-    0, 1 (failed), 2 (`date` is none, or a scheme that nobody knows), 5 (input missing or too damaged) or 130 (interrupted); `output` is
-    written whole or not at all.
+    `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `pins` is a file of `method/pins.py`;
+    `exclude` are incidents (`FROM/TO:TOPIC`) that teach nothing; with `allow_partial` a day without some gateways is scaled instead of
+    refused. `now` (RFC 3339) stands in for the clock. `driver_memory` (`4g`) is Java's heap on a local master; by default it follows the
+    log's size. `conf` are settings of Spark, `NAME=VALUE` each. `parameters` are those of `parameters.Parameters`. `master` None is for
+    spark-submit, which brings its own. Returns 0, 1 (failed), 2 (a date, an exclusion or a scheme that is none), 5 (input missing or too
+    damaged, or a gateway missing) or 130 (interrupted); `output` is written whole or not at all.
     """
     try:
-        day_start(date)
-        places = Places.of(log, state, output, previous)
+        Day(date)
+        places = Places.of(log, state, output, previous, pins)
+        incidents = [Exclusion.of(text) for text in exclude]
         heap = memory_option(driver_memory) if driver_memory is not None else None
         settings = conf_options(conf)
     except ValueError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return USAGE
     try:
-        snapshot, summary = _compute(places, date, master, _moment(now), Parameters.of(parameters), heap, settings)
+        asked = Asked(date, _moment(now), Parameters.of(parameters), incidents, allow_partial, heap, settings)
+        snapshot, summary = _compute(places, asked, master)
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT
@@ -79,22 +87,38 @@ class Places(NamedTuple):
     state: Location
     output: Location
     previous: Location | None
+    pins: Location | None
 
     @staticmethod
-    def of(log: Path | str, state: Path | str, output: Path | str, previous: Path | str | None) -> Places:
+    def of(
+        log: Path | str, state: Path | str, output: Path | str, previous: Path | str | None = None, pins: Path | str | None = None
+    ) -> Places:
         """Raises ValueError for a scheme that nobody knows, before a JVM starts."""
         return Places(
             Location.of("log", log),
             Location.of("state", state),
             Location.of("output", output),
             Location.of("previous", previous) if previous is not None else None,
+            Location.of("pins", pins) if pins is not None else None,
         )
 
 
-def _compute(
-    places: Places, date: str, master: str | None, computed_at: str, parameters: Parameters, driver_memory: str | None, conf: dict[str, str]
-) -> tuple[Snapshot, str]:
+class Asked(NamedTuple):
+    """What to compute."""
+
+    date: str
+    computed_at: str
+    parameters: Parameters
+    exclusions: Sequence[Exclusion]
+    allow_partial: bool
+    driver_memory: str | None
+    conf: dict[str, str]
+
+
+def _compute(places: Places, asked: Asked, master: str | None) -> tuple[Snapshot, str]:
+    date = asked.date
     before = _load(places.previous, storage_for(places.previous)) if places.previous is not None and places.previous.is_local else None
+    pins = read_pins(storage_for(places.pins).read(places.pins)) if places.pins is not None and places.pins.is_local else None
     log_bytes = UNKNOWN_BYTES
     if places.log.is_local:
         files = [(entry.name, entry.size) for entry in storage_for(places.log).files(places.log.child(f"dt={date}"))]
@@ -103,16 +127,22 @@ def _compute(
     else:
         known = f"the log is at {places.log}"
     print(f"{date}: {known}; Spark takes half a minute before it reads", file=sys.stderr)
-    with spark_session(master, log_bytes=log_bytes, driver_memory=driver_memory, conf=conf) as spark:
-        from spark_jobs.recompute import Night, recompute
+    with spark_session(master, log_bytes=log_bytes, driver_memory=asked.driver_memory, conf=asked.conf) as spark:
+        from spark_jobs.compute import Job, compute_quotas
         from spark_jobs.state.state import State
 
         try:
             if places.previous is not None and before is None:
                 before = _load(places.previous, storage_for(places.previous, spark))
             state = State(places.state, storage_for(places.state, spark))
-            night = Night(places.log, storage_for(places.log, spark), date, state, parameters, before, computed_at, code_version())
-            snapshot, day = recompute(spark, night)
+            if places.pins is not None and pins is None:
+                pins = read_pins(storage_for(places.pins, spark).read(places.pins))
+            log = storage_for(places.log, spark)
+            job = Job(
+                places.log, log, state, date, asked.parameters, before, asked.computed_at, code_version(),
+                asked.allow_partial, asked.exclusions, pins or (),
+            )  # fmt: skip
+            snapshot, day = compute_quotas(spark, job)
             storage_for(places.output, spark).write(places.output, dump(snapshot))
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
@@ -120,9 +150,16 @@ def _compute(
             raise OSError(f"Spark: {_first_lines(str(error))}") from error
     summary = (
         f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.duplicates} twice, {day.missing_lines} missing, "
-        f"{day.observed_seconds} of 86400 seconds observed; {len(snapshot.quotas)} quotas"
+        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}"
     )
     return snapshot, summary
+
+
+def _lists(snapshot: Snapshot) -> str:
+    """Topics that are not simply computed, counted."""
+    counts = {name: len(found) for name in ("learning", "held", "pinned") if isinstance(found := snapshot.night.get(name), list) and found}
+    counts |= {"gateways missing": len(found)} if isinstance(found := snapshot.night.get("missing_gateways"), list) and found else {}
+    return "".join(f", {count} {name}" for name, count in counts.items())
 
 
 def _first_lines(text: str) -> str:

@@ -26,23 +26,25 @@ def make_importable() -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    from spark_jobs.parameters import WEIGHTINGS, Parameters
+    from spark_jobs.parameters import TEXTS, Parameters
 
     parser = argparse.ArgumentParser(prog="nightly.py", description="Compute quotas from one day of access log.", allow_abbrev=False)
     parser.add_argument("--log", required=True, help="folder of the access log: a path or URL")
-    parser.add_argument("--date", required=True, help="the day to add, YYYY-MM-DD (UTC)")
+    parser.add_argument("--date", required=True, help="the day to add, YYYY-MM-DD (of the time zone)")
     parser.add_argument("--state", required=True, help="folder of the daily states: a path or URL")
     parser.add_argument("-o", "--output", required=True, help="the snapshot to write: a path or URL")
     parser.add_argument("--master", help="Spark master; default: spark-submit's own, or local[*]")
     parser.add_argument("--driver-memory", metavar="SIZE", help="Java's heap on a local master, like 4g; default: by the log's size")
     parser.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark; may be repeated")
     parser.add_argument("--previous", help="the snapshot in force, for the guard rails: a path or URL")
+    parser.add_argument("--pins", help="a file of pinned quotas (YAML): a path or URL")
+    parser.add_argument("--exclude", action="append", default=[], metavar="FROM/TO:TOPIC", help="an incident that teaches nothing")
+    parser.add_argument("--allow-partial", action="store_true", help="scale a day on which gateways are missing, instead of refusing it")
     parser.add_argument("--now", help="moment to write as computed_at (for tests)")
     for each in fields(Parameters):
-        choices = WEIGHTINGS if each.name == "weighting" else None
-        kind = str if each.name == "weighting" else int
+        kind = str if each.name in TEXTS else int
         text = f"{each.metadata['help']} (default {each.default})".replace("%", "%%")
-        parser.add_argument(f"--{each.name.replace('_', '-')}", type=kind, choices=choices, help=text)
+        parser.add_argument(f"--{each.name.replace('_', '-')}", type=kind, help=text)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Parameters of the nightly job: whole numbers with their unit in the name, so that a snapshot can state them exactly."""
+"""Parameters of the nightly job: whole numbers with their unit in the name, so that a snapshot can state them exactly; and a time zone."""
 
 from __future__ import annotations
 
@@ -8,61 +8,56 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-WEIGHTINGS: Final = ("load", "seconds")
+from spark_jobs.days import Day
+
+TEXTS: Final = ("time_zone",)  # the others are whole numbers
 
 
-def _parameter(default: Any, text: str, *, least: int = 0) -> Any:
-    return field(default=default, metadata={"help": text, "least": least})
+def _parameter(default: Any, text: str, *, least: int = 0, most: int | None = None) -> Any:
+    return field(default=default, metadata={"help": text, "least": least, "most": most})
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of a run. The defaults of 1 and 5 in docs/design/quotas.md; where that says "suggestion" they are guesses until tuned
-    on your own days."""
+    """The parameters of a run. docs/design/quotas.md has what they stand for; where it says "guess" a default has not been measured."""
 
-    remember_days: int = _parameter(28, "days that count, the computed one included", least=1)
-    half_life_days: int = _parameter(7, "a day this old weighs half", least=1)
-    percentile_permille: int = _parameter(990, "which percentile of a class of hours the formula takes", least=1)
-    weighting: str = _parameter(
-        "load", "percentile of what: load (share of messages or bytes) or seconds (share of observed seconds, idle ones too)"
+    target_refused_ppm: int = _parameter(
+        1000, "so many of a million messages may be refused, over all topics and nights", least=1, most=500_000
     )
-    storm_percent: int = _parameter(
-        100, "refused demand counts, in a second, for at most this share of the day's busiest second that passed"
+    remember_days: int = _parameter(60, "days that count, the computed one included", least=1, most=3660)
+    half_life_days: int = _parameter(7, "in the forecast of the level a day this much older weighs half", least=1)
+    min_active_days: int = _parameter(3, "a topic seen on fewer days gets no quota: the rule of the file stands", least=1)
+    burst_seconds: int = _parameter(
+        10, "a burst is so many seconds of the rate (at least 3 messages, or the largest one)", least=1, most=30
     )
-    margin_percent: int = _parameter(15, "added to the percentile")
-    burst_permille: int = _parameter(900, "which quantile of the days' bursts", least=1)
-    burst_seconds: int = _parameter(10, "a burst is at most so many seconds of the rate (or the largest message)", least=1)
-    floor_messages: int = _parameter(10, "no quota is below this rate, messages/s", least=1)
-    floor_bytes: int = _parameter(65536, "no quota is below this rate, bytes/s", least=1)
+    floor_per_minute: int = _parameter(1, "no quota is below so many messages a minute (bytes: so many of the largest messages)", least=1)
     ceiling_messages: int = _parameter(0, "no quota is above this rate, messages/s; 0: no ceiling")
     ceiling_bytes: int = _parameter(0, "no quota is above this rate, bytes/s; 0: no ceiling")
-    step_up_percent: int = _parameter(200, "a quota grows in one night to at most this share of the previous one", least=100)
-    step_down_percent: int = _parameter(80, "a quota shrinks in one night to no less than this share of the previous one", least=1)
-    hysteresis_percent: int = _parameter(5, "a smaller change than this is not made")
-    backtest_days: int = _parameter(1, "replayed days a rule needs before it may be chosen over the simple one", least=1)
-    reserve_price_ppm: int = _parameter(1000, "backtest: refusals that reserving one million more messages (or bytes) is worth")
+    capacity_messages: int = _parameter(0, "all quotas together are at most this rate, messages/s: shared by weighted max-min; 0: no bound")
+    capacity_bytes: int = _parameter(0, "all quotas together are at most this rate, bytes/s; 0: no bound")
+    step_up_percent: int = _parameter(200, "a quota grows in one night to at most this share of the live one", least=100)
+    step_down_percent: int = _parameter(80, "a quota shrinks in one night to no less than this share of the live one", least=1, most=100)
+    hysteresis_percent: int = _parameter(5, "a smaller change than this is not made", most=100)
+    storm_share_ppm: int = _parameter(
+        10_000, "of a day's seconds: refusals in fewer seconds than this are a storm when more is refused than passes; they teach nothing"
+    )
     corrupt_ppm: int = _parameter(1000, "more corrupt lines than this share: nothing is computed")
     corrupt_least: int = _parameter(10, "this many corrupt lines are tolerated, whatever their share")
     row_share_percent: int = _parameter(50, "fewer lines than this share of a week ago: nothing is computed; 0: never mind")
+    time_zone: str = _parameter("UTC", "whose days and weekdays count, as Europe/Berlin")
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name == "weighting":
-                if value not in WEIGHTINGS:
-                    raise ValueError(f"weighting: {value!r} is not one of {', '.join(WEIGHTINGS)}")
-            elif type(value) is not int:
+            if each.name in TEXTS:
+                continue
+            if type(value) is not int:
                 raise ValueError(f"{each.name}: {value!r} is not a whole number")
-            elif value < each.metadata["least"]:
+            if value < each.metadata["least"]:
                 raise ValueError(f"{each.name}: {value} is below {each.metadata['least']}")
-        for name in ("percentile_permille", "burst_permille"):
-            if getattr(self, name) > 1000:
-                raise ValueError(f"{name}: {getattr(self, name)} is above 1000")
-        if self.step_down_percent > 100:
-            raise ValueError(f"step_down_percent: {self.step_down_percent} is above 100")
-        for dimension in ("messages", "bytes"):
-            if 0 < self.ceiling(dimension) < self.floor(dimension):
-                raise ValueError(f"ceiling_{dimension}: {self.ceiling(dimension)} is below floor_{dimension} ({self.floor(dimension)})")
+            if each.metadata["most"] is not None and value > each.metadata["most"]:
+                raise ValueError(f"{each.name}: {value} is above {each.metadata['most']}")
+        Day("2026-01-01", self.time_zone)
 
     @classmethod
     def of(cls, options: Mapping[str, object]) -> Parameters:
@@ -74,7 +69,7 @@ class Parameters:
                 raise ValueError(f"{name}: no such parameter; known: {', '.join(sorted(known))}")
             if value is None:
                 continue
-            if name != "weighting" and isinstance(value, str):
+            if name not in TEXTS and isinstance(value, str):
                 try:
                     value = int(value)  # noqa: PLW2901 - the number the text stands for
                 except ValueError:
@@ -82,26 +77,28 @@ class Parameters:
             given[name] = value
         return cls(**given)
 
-    def floor(self, dimension: str) -> int:
-        return self.floor_messages if dimension == "messages" else self.floor_bytes
+    @property
+    def floor(self) -> float:
+        """Messages per second."""
+        return self.floor_per_minute / 60
+
+    @property
+    def target(self) -> float:
+        """The share that may be refused."""
+        return self.target_refused_ppm / 1e6
 
     def ceiling(self, dimension: str) -> int:
         """0: none."""
         return self.ceiling_messages if dimension == "messages" else self.ceiling_bytes
 
+    def capacity(self, dimension: str) -> int:
+        """0: none."""
+        return self.capacity_messages if dimension == "messages" else self.capacity_bytes
+
     def as_dict(self) -> dict[str, int | str]:
         return asdict(self)
 
     def fingerprint(self) -> str:
-        """Names what the rules computed with: quotas tried under other parameters are no evidence for these."""
-        used = (
-            "remember_days",
-            "half_life_days",
-            "percentile_permille",
-            "weighting",
-            "storm_percent",
-            "margin_percent",
-            "burst_permille",
-            "burst_seconds",
-        )
+        """Names what a day's rows were made with: days of different fingerprints are not remembered together."""
+        used = ("storm_share_ppm", "time_zone")
         return hashlib.sha256(json.dumps({name: getattr(self, name) for name in used}, sort_keys=True).encode()).hexdigest()[:16]

@@ -42,9 +42,9 @@ def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def set_parameters(given: Iterable[str]) -> dict[str, object]:
+def set_parameters(given: Iterable[str]) -> dict[str, Any]:
     """The parameters of `--set NAME=VALUE`, by name; raises click.UsageError."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals:

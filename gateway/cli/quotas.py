@@ -151,10 +151,15 @@ quotas.add_command(report)
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Parameter of the computation, e.g. margin_percent=20. May be repeated.",
+    help="Parameter of the computation, e.g. target_refused_ppm=300. May be repeated.",
 )
+@click.option("--pins", metavar="PATH|URL", help="File of pinned quotas (YAML).")
+@click.option("--exclude", multiple=True, metavar="FROM/TO:TOPIC", help="An incident that teaches nothing. May be repeated.")
+@click.option("--allow-partial", is_flag=True, help="Scale a day on which gateways are missing, instead of refusing it.")
 @click.pass_context
-def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...], **paths: Any) -> None:
+def compute(
+    ctx: click.Context, /, date: str | None, parameters: tuple[str, ...], exclude: tuple[str, ...], *, allow_partial: bool, **paths: Any
+) -> None:
     """Compute quotas from one day's access log and the states of earlier days, on Spark.
 
     Exit 0, 1 failed, 2 usage, 5 insufficient input, 130 interrupted.
@@ -166,7 +171,7 @@ def compute(ctx: click.Context, /, date: str | None, parameters: tuple[str, ...]
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
     log, state, output, master = (paths.pop(name) for name in ("log", "state", "output", "master"))
-    ctx.exit(compute_quotas(log, day, state, output, master, **paths, **given))  # type: ignore[arg-type]
+    ctx.exit(compute_quotas(log, day, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given))
 
 
 @quotas.command("plan", cls=PlanVerb, example="sluice quotas plan quotas.json")

@@ -50,7 +50,7 @@ def topics_of_day(
     rows: DataFrame, day: Day, observed: NDArray[np.bool_], exclusions: Sequence[Exclusion], storm_share_ppm: int
 ) -> DataFrame:
     """Good rows of `parse.ROW`, each once → the table `schemas.TOPICS` of the day."""
-    make = _TopicRows(day, observed, exclusions, storm_share_ppm)
+    make = _TopicRows(day, observed, exclusions, storm_share_ppm, quota_topics())
     stream = usage(rows, exclusions).repartition(*KEY).sortWithinPartitions(*KEY, "second")
     return stream.mapInArrow(make, TOPICS)
 
@@ -74,12 +74,19 @@ def usage(rows: DataFrame, exclusions: Sequence[Exclusion] = ()) -> DataFrame:
 class _TopicRows:
     """The function for mapInArrow: usage of whole topics, sorted → rows of the table. It runs on the workers, which may lack `limiter`."""
 
-    def __init__(self, day: Day, observed: NDArray[np.bool_], exclusions: Sequence[Exclusion], storm_share_ppm: int) -> None:
+    def __init__(
+        self,
+        day: Day,
+        observed: NDArray[np.bool_],
+        exclusions: Sequence[Exclusion],
+        storm_share_ppm: int,
+        can_have_quota: Callable[[str, str], bool],
+    ) -> None:
         self.day = day
         self.observed = observed
         self.exclusions = tuple(exclusions)
         self.storm_share_ppm = storm_share_ppm
-        self.can_have_quota = quota_topics()
+        self.can_have_quota = can_have_quota  # made outside: this class is sent by value, with what its methods name
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tick = np.cumsum(self.observed, dtype=np.int64) - 1

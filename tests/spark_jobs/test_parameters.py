@@ -11,22 +11,22 @@ from spark_jobs.parameters import Parameters
 
 
 def test_options_may_be_text_or_absent() -> None:
-    given = Parameters.of({"margin_percent": "30", "floor_messages": 5, "half_life_days": None})
-    assert given == Parameters(margin_percent=30, floor_messages=5)
+    given = Parameters.of({"target_refused_ppm": "300", "floor_per_minute": 5, "half_life_days": None, "time_zone": "Asia/Tokyo"})
+    assert given == Parameters(target_refused_ppm=300, floor_per_minute=5, time_zone="Asia/Tokyo")
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"margin": 15}, "margin: no such parameter; known: backtest_days"),
-        ({"margin_percent": "15%"}, "margin_percent: '15%' is not a whole number"),
-        ({"margin_percent": 0.15}, "margin_percent: 0.15 is not a whole number"),
-        ({"margin_percent": True}, "margin_percent: True is not a whole number"),
+        ({"margin": 15}, "margin: no such parameter; known: burst_seconds"),
+        ({"step_up_percent": "15%"}, "step_up_percent: '15%' is not a whole number"),
+        ({"step_up_percent": 0.15}, "step_up_percent: 0.15 is not a whole number"),
+        ({"step_up_percent": True}, "step_up_percent: True is not a whole number"),
         ({"remember_days": 0}, "remember_days: 0 is below 1"),
-        ({"percentile_permille": 1001}, "percentile_permille: 1001 is above 1000"),
+        ({"target_refused_ppm": 0}, "target_refused_ppm: 0 is below 1"),
+        ({"burst_seconds": 31}, "burst_seconds: 31 is above 30"),
         ({"step_down_percent": 120}, "step_down_percent: 120 is above 100"),
-        ({"weighting": "count"}, "weighting: 'count' is not one of load, seconds"),
-        ({"ceiling_messages": 5}, "ceiling_messages: 5 is below floor_messages (10)"),
+        ({"time_zone": "Mars"}, "time_zone: 'Mars' is unknown"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], complaint: str) -> None:
@@ -39,8 +39,9 @@ def test_every_parameter_says_what_it_is() -> None:
     assert [each.name for each in fields(Parameters) if not each.metadata["help"]] == []
 
 
-def test_rules_tried_under_other_parameters_are_another_fingerprint_and_guard_rails_are_not() -> None:
-    assert Parameters().fingerprint() != Parameters(margin_percent=20).fingerprint()
+def test_what_a_day_s_rows_are_made_with_is_the_fingerprint_and_guard_rails_are_not() -> None:
+    assert Parameters().fingerprint() != Parameters(storm_share_ppm=20).fingerprint()
+    assert Parameters().fingerprint() != Parameters(time_zone="Asia/Tokyo").fingerprint()
     assert Parameters().fingerprint() == Parameters(step_up_percent=300).fingerprint()
 
 

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from spark_jobs.arrival_curve import _curve_of
+from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError
-from spark_jobs.replay import _replay_group
+from spark_jobs.log.usage import SUMS, _TopicRows, quota_topics
 from spark_jobs.session import find_java, java_version, local_cores, ship_by_value
 
 
@@ -57,24 +59,29 @@ def test_local_masters_are_known_by_their_cores(master: str, cores: int | None) 
     assert local_cores(master) == cores
 
 
+_NUMBERS = [(name, pa.int64()) for name in ("second", *SUMS)]
+_USAGE = pa.schema([("protocol", pa.string()), ("topic", pa.string()), *_NUMBERS, ("gateway", pa.string())])
+
 ON_A_WORKER = """
 import sys
 for ours in ("spark_jobs", "limiter", "gateway", "admin"):
     sys.modules[ours] = None  # importing it fails
 import pyarrow
 from pyspark import cloudpickle
-curve, replay = cloudpickle.loads(sys.stdin.buffer.read())
-row = {"protocol": "p", "topic": "t", "dimension": "d", "rule": "r", "tick": 0, "amount": 9, "rate": 4, "burst": 5}
-table = pyarrow.table({name: [value] for name, value in row.items()})
-print(curve(table).column("curve")[0].as_py()[-1]["burst"], replay(table).column("refused")[0].as_py())
+make, batch = cloudpickle.loads(sys.stdin.buffer.read())
+for made in make(iter([batch])):
+    print(*made.column("total").to_pylist())
 """
 
 
 def test_functions_that_run_on_the_workers_need_nothing_of_ours_there(tmp_path: Path) -> None:
     ship_by_value()
-    shipped = cloudpickle.dumps((_curve_of, _replay_group))  # type: ignore[no-untyped-call]
+    day = Day("2026-11-20")
+    row = {"protocol": "rocketmq", "topic": "orders", "second": day.start + 5, **dict.fromkeys(SUMS, 0), "passed": 9, "passed_bytes": 90}
+    batch = pa.RecordBatch.from_pylist([{**row, "gateway": None}], _USAGE)
+    shipped = cloudpickle.dumps((_TopicRows(day, np.ones(day.seconds, np.bool_), (), 10_000, quota_topics()), batch))  # type: ignore[no-untyped-call]
     done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
-    assert (done.stdout.decode().split(), done.stderr.decode()) == (["9", "4"], "")
+    assert (done.stdout.decode().split(), done.stderr.decode()) == (["9", "90"], "")
 
 
 TWICE = """

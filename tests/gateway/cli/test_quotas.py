@@ -229,8 +229,9 @@ def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPa
         "--master",
         "local[2]",
         "--set",
-        "margin-percent=20",
+        "step-up-percent=20",
     ]
     assert sluice(*words).code == 5
-    assert calls == [("s3a://b/l", "2026-11-20", "s", "q.json", "local[2]", {"previous": None, "margin_percent": "20"})]
+    none = {"previous": None, "pins": None, "driver_memory": None, "conf": (), "exclude": (), "allow_partial": False}
+    assert calls == [("s3a://b/l", "2026-11-20", "s", "q.json", "local[2]", {**none, "step_up_percent": "20"})]
     assert sluice(*words[:-1], "margin").code == 2

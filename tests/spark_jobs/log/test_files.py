@@ -11,7 +11,6 @@ import pytest
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.log.files import LogFile, files_of
-from spark_jobs.paths import day_start
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Entry
@@ -127,10 +126,10 @@ def test_a_day_without_files_is_insufficient_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize("date", ["2026-11-31", "20261120", "2026-1-2", "yesterday", ""])
 def test_a_date_that_is_none_is_refused(date: str) -> None:
     with pytest.raises(ValueError, match="--date"):
-        day_start(date)
+        Day(date)
 
 
 def test_a_day_is_86400_seconds_also_where_clocks_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
-    assert day_start("2026-10-26") - day_start("2026-10-25") == 86_400
-    assert day_start("1970-01-02") == 86_400
+    assert Day("2026-10-26").start - Day("2026-10-25").start == 86_400
+    assert Day("1970-01-02").start == 86_400

@@ -42,7 +42,7 @@ def test_the_rows_of_each_topic_have_its_sums_and_its_gateways(monkeypatch: pyte
     monkeypatch.setattr(usage, "MIN_ROWS", 30)
     monkeypatch.setattr(usage, "MAX_TOPICS", 2)
     lengths = {"%RETRY%p1": 9, **{f"t{at}": at + 1 for at in range(9)}}
-    make = _TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000)
+    make = _TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (), 10_000, quota_topics())
     rows = [row for batch in make(iter(stream(lengths, 11))) for row in batch.to_pylist()]
     found = {(row["topic"], row["dimension"]): row for row in rows}
     assert len(found) == len(rows) == 18

@@ -1,0 +1,149 @@
+"""One night, whole: the log of a day → the day's state → the quotas. What `sluice quotas compute` and `spark-submit nightly.py` run.
+
+    day.learn_day (Spark) ─► rows of the states, as Arrow ─► night.compute_night (numpy) ─► outcomes, manifest, snapshot
+
+The state of the day is published before the snapshot is written; both are whole or not at all, and computing the day again replaces both.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from limiter.quota_snapshot import Snapshot
+from spark_jobs.day import DayTask, Tolerance, learn_day
+from spark_jobs.days import Day
+from spark_jobs.log.counted import mark_counted
+from spark_jobs.log.exclusions import Exclusion
+from spark_jobs.method.outcomes import OUTCOMES
+from spark_jobs.method.pins import Pin
+from spark_jobs.method.remember import keys_of
+from spark_jobs.night import Night, compute_night
+from spark_jobs.parameters import Parameters
+from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
+from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
+from spark_jobs.state.manifest import Manifest
+from spark_jobs.state.state import State, read_table, write_table
+from spark_jobs.state.topic_day import TOPICS
+from spark_jobs.storage.location import Location
+from spark_jobs.storage.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HISTORY_DAYS = 28  # days of outcomes that the evidence and the guard look back on
+
+
+@dataclass(frozen=True)
+class Job:
+    """The inputs of one night."""
+
+    log: Location
+    log_storage: Storage
+    state: State
+    date: str
+    parameters: Parameters
+    previous: Snapshot | None
+    computed_at: str
+    code: str
+    allow_partial: bool = False
+    exclusions: Sequence[Exclusion] = ()
+    pins: Sequence[Pin] = ()
+
+
+def compute_quotas(spark: SparkSession, job: Job) -> tuple[Snapshot, Manifest]:
+    """The snapshot of the night after `job.date`, and the published manifest of that day.
+
+    Raises InsufficientInputError; then nothing but the corrupt lines was written.
+    """
+    parameters, state = job.parameters, job.state
+    day = Day(job.date, parameters.time_zone)
+    tolerance = Tolerance(parameters.corrupt_ppm, parameters.corrupt_least, parameters.row_share_percent, job.allow_partial)
+    task = DayTask(
+        job.log, job.log_storage, day, state, job.code, parameters.fingerprint(), tolerance, job.exclusions, parameters.storm_share_ppm
+    )  # fmt: skip
+    before = state.manifest_or_none(day.date)
+    manifest = learn_day(spark, task)
+    earlier = [each for each in state.before(day.date, parameters.remember_days - 1) if each.zone == day.zone]
+    days = [*earlier, manifest]
+    topics = _topics(spark, [state.data(each) for each in days])
+    outcomes = _outcomes(spark, [state.data(each) for each in earlier[-HISTORY_DAYS:] if each.fleet])
+    previous = job.previous
+    if previous is not None and previous.date is not None and previous.date >= day.date:
+        previous = _without_rates_of_tonight(spark, job, before)
+    result = compute_night(
+        Night(
+            day, days, topics, _today(spark, state.data(manifest)), outcomes, parameters, previous, job.computed_at, job.code, job.pins,
+            left_out(topics, days, job.exclusions), job.previous.sha256() if job.previous is not None else None,
+        )
+    )  # fmt: skip
+    write_table(spark.createDataFrame(result.outcomes, OUTCOMES_SCHEMA), "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
+    published = replace(manifest, fleet=result.fleet)
+    state.publish(published)
+    warning = mark_counted(job.log, day.date, published.start, published.end)
+    if warning:
+        print(f"sluice: {warning}", file=sys.stderr)
+    return result.snapshot, published
+
+
+def _topics(spark: SparkSession, folders: list[Location]) -> pa.Table:
+    """The rows of the remembered days without their loss surfaces, which are nine tenths of the bytes."""
+    names = [name for name in TOPICS.names if name not in {"losses", "first_step"}]
+    rows = read_table(spark, "topics", TOPICS_SCHEMA, folders).select(*names).toArrow()
+    return rows.cast(pa.schema([TOPICS.field(name) for name in names])).sort_by(_ORDER)
+
+
+_ORDER = [("day", "ascending"), ("protocol", "ascending"), ("topic", "ascending"), ("dimension", "ascending")]
+
+
+def _today(spark: SparkSession, folder: Location) -> pa.Table:
+    return read_table(spark, "topics", TOPICS_SCHEMA, [folder]).toArrow().cast(TOPICS)
+
+
+def _outcomes(spark: SparkSession, folders: list[Location]) -> pa.Table:
+    return read_table(spark, "outcomes", OUTCOMES_SCHEMA, folders).toArrow().cast(OUTCOMES)
+
+
+def _without_rates_of_tonight(spark: SparkSession, job: Job, before: Manifest | None) -> Snapshot | None:
+    """What was live before this night was first computed: a night that took its own quotas for the live ones would move twice.
+
+    `job.previous` with the rates and bursts of the day's own outcomes; without those (the state was removed) as it is.
+    """
+    previous = job.previous
+    if previous is None or before is None or not before.fleet:
+        return previous
+    table = _outcomes(spark, [job.state.data(before)])
+    return rates_of_the_day(previous, table)
+
+
+def rates_of_the_day(previous: Snapshot, outcomes: pa.Table) -> Snapshot:
+    """`previous` with the quotas that were in force on the day that `outcomes` judged."""
+    live: dict[tuple[str, str], dict[str, tuple[float, int]]] = {}
+    for row in outcomes.to_pylist():
+        if row["family"] == "published":
+            live.setdefault((row["protocol"], row["topic"]), {})[row["dimension"]] = (row["rate"], row["burst"])
+    quotas = [
+        replace(each, messages=found.get("messages"), bytes=found.get("bytes"))
+        for each in previous.quotas
+        if (found := live.get((each.protocol, each.topic)))
+    ]
+    return replace(previous, quotas=tuple(quotas))
+
+
+def left_out(topics: pa.Table, days: Sequence[Manifest], exclusions: Sequence[Exclusion]) -> dict[str, NDArray[np.bool_]]:
+    """Which topics learn nothing from which earlier day: an incident that its state was computed with is lost as a whole day of the topic.
+    The newest day was read without the incident's seconds, and so were days whose manifest names it."""
+    keys = keys_of(topics)
+    found: dict[str, NDArray[np.bool_]] = {}
+    for each in exclusions:
+        fits = np.array([each.matches(topic) for _, topic in keys], np.bool_)
+        for day in days[:-1]:
+            if each.start < day.end and each.end > day.start and each.text not in day.exclusions:
+                found[day.date] = found.get(day.date, np.zeros(len(keys), np.bool_)) | fits
+    return found

@@ -1,0 +1,69 @@
+"""One night of one dimension, all topics at once: from the memory to the rates and bursts that are published."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_jobs.method.capacity import share
+from spark_jobs.method.families import QUOTA_RULES
+from spark_jobs.method.guard import OWN, at_reserve_of
+from spark_jobs.method.memory import Floats, Memory, greatest, newest
+from spark_jobs.method.peakiness import Shape, shape
+from spark_jobs.method.rails import on_rails
+from spark_jobs.method.scale import bursts_at, rates_at
+from spark_jobs.parameters import Parameters
+
+LARGEST_DAYS = 28  # days back for the largest message, which a burst must hold
+
+
+class Decided(NamedTuple):
+    """Per topic; NaN: no quota."""
+
+    shape: Shape
+    wanted: Floats  # what the method would publish if nothing held it
+    rates: Floats
+    bursts: Floats
+    learning: NDArray[np.bool_]  # too few active days: the rule of the file stands
+    held: NDArray[np.int64]  # 1 held below what it should be, -1 held above
+    hourly: Floats  # factor of the intraday raise: this times the last hour's mean
+    largest: Floats
+
+
+def floors(memory: Memory, dimension: str, parameters: Parameters) -> Floats:
+    """The least rate of each topic: some messages a minute, in bytes as many of the largest ones."""
+    largest = largest_of(memory) if dimension == "bytes" else np.ones(len(memory.keys))
+    return parameters.floor * largest
+
+
+def largest_of(memory: Memory) -> Floats:
+    return np.maximum(greatest(memory.largest[:, -LARGEST_DAYS:]), 1.0)
+
+
+def decide(
+    memory: Memory,
+    dimension: str,
+    k: float,
+    family: str,
+    live: Floats,
+    week_ago: Floats,
+    parameters: Parameters,
+    shaped: Shape | None = None,
+) -> Decided:
+    """`live`: the rates in force, `week_ago`: those of the same weekday before, NaN where there is none; `family`: the quota rule that the
+    guard has chosen; `shaped`: the proposal, where it is known already."""
+    found = shaped or shape(memory, parameters.half_life_days)
+    largest, floor = largest_of(memory), floors(memory, dimension, parameters)
+    learning = memory.active_days() < parameters.min_active_days
+    wanted = rates_at(np.where(learning, np.nan, found.base), k, floor)
+    if family != OWN:
+        wanted = np.maximum(at_reserve_of(QUOTA_RULES[family](memory), wanted), floor)
+    censored = np.nan_to_num(newest(memory.censored.astype(np.float64))) > 0
+    railed = on_rails(wanted, live, week_ago, censored, floor, parameters.ceiling(dimension), parameters)
+    rates = share(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension))
+    bursts = bursts_at(rates, largest, parameters.burst_seconds)
+    even = newest(memory.evenness)
+    hourly = found.peakiness * k * np.where(np.isnan(even), 1.0, even)
+    return Decided(found, wanted, rates, bursts, learning, railed.held, hourly, largest)

@@ -1,0 +1,9 @@
+"""Yesterday's maximum: the busiest second of the newest known day."""
+
+from __future__ import annotations
+
+from spark_jobs.method.memory import Floats, Memory, newest
+
+
+def yesterday_max(memory: Memory) -> Floats:
+    return newest(memory.busiest)

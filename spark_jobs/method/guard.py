@@ -1,0 +1,55 @@
+"""The guard: is another quota rule better for the whole fleet than the method? Judged on pooled next-day refusals at equal reserve, never
+per topic and never on one day (docs/design/quotas.md 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.method.families import QUOTA_RULES
+from spark_jobs.method.memory import Floats, Memory
+from spark_jobs.method.scale import bursts_at
+from spark_jobs.state.loss_surface import Surfaces
+
+OWN: Final = "quota"  # the method
+DAYS: Final = 28
+MIN_DAYS: Final = 7
+BETTER_BY: Final = 0.10  # of what the method refuses; less is noise
+DOUBT_DAYS: Final = 10  # n days of evidence count n / (n + 10)
+
+
+def at_reserve_of(rates: Floats, like: Floats) -> Floats:
+    """`rates`, all scaled by one factor so that they reserve as much as `like` does; topics without a rate get that of `like`."""
+    both = ~np.isnan(rates) & ~np.isnan(like)
+    whole = rates[both].sum()
+    if whole <= 0:
+        return like
+    return np.where(np.isnan(like), np.nan, np.where(both, rates * (like[both].sum() / whole), like))
+
+
+def judge_rules(earlier: Memory, published: Floats, surfaces: Surfaces, floor: Floats | float) -> dict[str, float]:
+    """Refused by each rule at the reserve of the method's rates `published`, on the day of `surfaces` that followed `earlier`."""
+    largest = earlier.largest[:, -7:].max(axis=1, initial=1.0, where=~np.isnan(earlier.largest[:, -7:]))
+    found = {}
+    for name, rates in [(OWN, published), *((name, rule(earlier)) for name, rule in QUOTA_RULES.items())]:
+        scaled = np.maximum(at_reserve_of(rates, published), floor)
+        found[name] = float(np.nansum(surfaces.lost(scaled, bursts_at(scaled, largest))))
+    return found
+
+
+def choose(days: Sequence[Mapping[str, float]]) -> str:
+    """The rule for the fleet after the judged `days` (newest last): the method, unless another one has earned its place."""
+    recent = [day for day in days[-DAYS:] if OWN in day]
+    own = sum(day[OWN] for day in recent)
+    best, most = OWN, BETTER_BY
+    for name in QUOTA_RULES:
+        judged = [day for day in recent if name in day]
+        if len(judged) < MIN_DAYS or own <= 0:
+            continue
+        trust = len(judged) / (len(judged) + DOUBT_DAYS)
+        gain = trust * (sum(day[OWN] for day in judged) - sum(day[name] for day in judged)) / own
+        if gain > most:
+            best, most = name, gain
+    return best

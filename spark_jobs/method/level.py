@@ -1,0 +1,70 @@
+"""The level: what a topic will send on a day, forecast from the days before it (docs/design/quotas.md 1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.method.memory import Floats, Ints, greatest, mean_of
+
+OTHER_KIND: Final = 0.05  # weight of a day of the week-end in the forecast for a working day, and the other way round
+SAME_WEEKDAY: Final = 4.0  # weight of a day with the same name
+TREND_DAYS: Final = 3  # days whose mean is compared with the same days a week before
+TREND_BOUND: Final = 2.0  # a week's growth counts up to so much
+TREND_POWER: Final = 0.5  # and by its square root: half of a week's growth is noise
+REMEMBERED_PEAK: Final = 200.0  # a topic keeps a two-hundredth of its busiest day of four weeks
+PEAK_DAYS: Final = 28
+
+
+def weights(weekdays: Ints, day: int, half_life_days: float) -> Floats:
+    """What each day before `day` weighs in its forecast."""
+    age = day - np.arange(day)
+    found = 0.5 ** ((age - 1) / half_life_days)
+    weekend = weekdays >= 5
+    found = found * np.where(weekend[:day] != weekend[day], OTHER_KIND, 1.0)
+    return np.asarray(found * np.where(weekdays[:day] == weekdays[day], SAME_WEEKDAY, 1.0))
+
+
+def weighted_mean(values: Floats, weekdays: Ints, day: int, half_life_days: float = 7.0) -> Floats:
+    """The mean of the columns before `day`, by their weights; NaN where none of those is known."""
+    past = values[:, :day]
+    if not day:
+        return np.full(len(values), np.nan)
+    known = ~np.isnan(past)
+    weight = weights(weekdays, day, half_life_days) * known
+    whole = weight.sum(axis=1)
+    return np.where(whole > 0, (np.where(known, past, 0.0) * weight).sum(axis=1) / np.where(whole > 0, whole, 1.0), np.nan)
+
+
+def forecast(values: Floats, weekdays: Ints, day: int, half_life_days: float = 7.0) -> Floats:
+    """What the topics will have on `day`, from the columns before it; NaN where none of those is known."""
+    past = values[:, :day]
+    found = weighted_mean(values, weekdays, day, half_life_days)
+    if not day:
+        return found
+    found = found * trend(past)
+    if (weekdays[day - 1] >= 5) == (weekdays[day] >= 5):
+        found = np.fmax(found, np.where(np.isnan(found), np.nan, past[:, -1]))
+    return np.fmax(found, np.where(np.isnan(found), np.nan, greatest(past[:, -PEAK_DAYS:]) / REMEMBERED_PEAK))
+
+
+def trend(past: Floats) -> Floats:
+    """The growth of a week: the last three days against the same days a week earlier; 1 where those are not known."""
+    if past.shape[1] < 7 + 1:
+        return np.ones(len(past))
+    now, before = mean_of(past[:, -TREND_DAYS:]), mean_of(past[:, -TREND_DAYS - 7 : -7])
+    ratio = np.divide(now, before, out=np.ones(len(past)), where=(before > 0) & ~np.isnan(now))
+    return np.asarray(np.clip(ratio, 1 / TREND_BOUND, TREND_BOUND) ** TREND_POWER)
+
+
+def forecasts(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Floats:
+    """The forecast for each column, and for the day to come: (topics x days + 1)."""
+    days = values.shape[1]
+    return np.stack([forecast(values, weekdays, day, half_life_days) for day in range(days + 1)], axis=1)
+
+
+def weighted_means(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Floats:
+    """The weighted mean before each column, and before the day to come: (topics x days + 1)."""
+    days = values.shape[1]
+    return np.stack([weighted_mean(values, weekdays, day, half_life_days) for day in range(days + 1)], axis=1)

@@ -1,0 +1,156 @@
+"""From what was decided to the quotas of the snapshot, with their evidence, and the lists of topics that are not simply computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from limiter.quota_snapshot import JSON, MAX_PER_SECOND, Quota, Snapshot
+from spark_jobs.method.decide import Decided
+from spark_jobs.method.history import History
+from spark_jobs.method.memory import Memory, greatest, mean_of
+from spark_jobs.method.pins import Pin
+from spark_jobs.parameters import Parameters
+
+NIGHTS: Final = (7, 28)
+UNITS: Final = {"messages": "messages", "bytes": "bytes"}
+
+
+class Told(NamedTuple):
+    """One dimension of the night: what was known, decided, and how earlier nights fared."""
+
+    memory: Memory
+    decided: Decided
+    history: History
+    k: float
+    family: str
+
+
+def quotas_of(
+    keys: Sequence[tuple[str, str]],
+    told: Mapping[str, Told],
+    pins: Sequence[Pin],
+    previous: Snapshot | None,
+    date: str,
+    parameters: Parameters,
+    shares: Sequence[Mapping[str, float]],
+) -> tuple[list[Quota], dict[str, JSON]]:
+    """The quotas, and `learning`, `held`, `pinned`: lists of {protocol, topic, reason}."""
+    facts = {dimension: _facts(each) for dimension, each in told.items()}
+    pinned = {(pin.protocol, pin.topic): pin for pin in pins if pin.holds_after(date)}
+    lists: dict[str, list[JSON]] = {"learning": [], "held": [], "pinned": []}
+    quotas: list[Quota] = []
+    for at, key in enumerate(keys):
+        found = {dimension: facts[dimension][at] for dimension in told}
+        quota = _quota(key, at, told, found, pinned.pop(key, None), shares[at])
+        status = str(found["messages"]["status"])
+        if status in lists:
+            lists[status].append(_listed(key, str(found["messages"]["reason"])))
+        if quota is not None:
+            quotas.append(quota)
+    for key, pin in sorted(pinned.items()):
+        quotas.append(Quota(*key, pin.messages, pin.bytes, {"status": "pinned", "reason": f"pinned: {pin.reason}", "would_refuse": None}))
+        lists["pinned"].append(_listed(key, pin.reason))
+    if previous is not None:
+        quotas += kept(previous, {(quota.protocol, quota.topic) for quota in quotas} | set(keys), parameters.remember_days)
+    return quotas, {name: list(each) for name, each in lists.items()}
+
+
+def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) -> list[Quota]:
+    """Quotas of topics that no remembered day has seen: as they are, marked; deleting one is an operator's choice."""
+    note: JSON = f"kept: not seen for {remember_days} days; delete it by hand if the topic is gone"
+    return [
+        Quota(
+            each.protocol, each.topic, each.messages, each.bytes, {**each.evidence, "status": "kept", "reason": note, "would_refuse": None}
+        )
+        for each in previous.quotas
+        if (each.protocol, each.topic) not in known
+    ]
+
+
+def published_rate(rate: float) -> float:
+    """Six significant digits, and at most six decimals: what the gateway reads back is what was written."""
+    return min(round(float(f"{rate:.6g}"), 6), float(MAX_PER_SECOND))
+
+
+def _facts(told: Told) -> list[dict[str, Any]]:
+    """Per topic: the evidence of one dimension."""
+    memory, decided = told.memory, told.decided
+    nights = {count: told.history.nights(count) for count in NIGHTS}
+    series = told.history.series(memory)
+    days, top = memory.active_days(), greatest(memory.busiest)
+    p99, mean = mean_of(memory.p99[:, -7:]), mean_of(memory.mean[:, -7:])
+    found = []
+    for at in range(len(memory.keys)):
+        status, reason = _status(told, at)
+        seven = nights[7][at]
+        found.append({
+            "days": int(days[at]), "largest": int(decided.largest[at]),
+            "mean": _number(mean[at]), "p99": _number(p99[at]), "max": _number(top[at]),
+            "forecast": _number(decided.shape.level[at]), "peakiness": _number(decided.shape.peakiness[at]),
+            "k": _number(told.k), "family": told.family, "status": status, "reason": reason,
+            "would_refuse": round(seven["refused"] / seven["offered"], 6) if seven["offered"] else None,
+            "nights7": seven, "nights28": nights[28][at], "series": series[at],
+        })  # fmt: skip
+    return found
+
+
+def _status(told: Told, at: int) -> tuple[str, str]:
+    decided = told.decided
+    if decided.learning[at]:
+        days = int(told.memory.active_days()[at])
+        return "learning", f"learning: seen on {days} day{'' if days == 1 else 's'}; the rule of the file stands"
+    if np.isnan(decided.rates[at]):
+        return "learning", "learning: nothing is known of it yet; the rule of the file stands"
+    level, peak = decided.shape.level[at], decided.shape.peakiness[at]
+    reason = f"{level:.4g}/s forecast x {peak:.3g} peakiness x {told.k:.3g}"
+    if told.family != "quota":
+        reason = f"{told.family} at the same reserve as the method"
+    if decided.held[at]:
+        word = "below" if decided.held[at] > 0 else "above"
+        return "held", f"{reason}; held {word} {decided.wanted[at]:.4g}/s by the rail of one night"
+    return "quota", reason
+
+
+def _quota(
+    key: tuple[str, str],
+    at: int,
+    told: Mapping[str, Told],
+    found: Mapping[str, dict[str, Any]],
+    pin: Pin | None,
+    shares: Mapping[str, float],
+) -> Quota | None:
+    """The quota of one topic; None while it is learning and not pinned. Marks `found` where a pin wins."""
+    pairs: dict[str, tuple[float, int] | None] = {}
+    hourly: dict[str, float | None] = {}
+    for dimension, each in told.items():
+        rate, burst, factor = (float(values[at]) for values in (each.decided.rates, each.decided.bursts, each.decided.hourly))
+        pairs[dimension] = None if np.isnan(rate) else (published_rate(rate), int(min(max(burst, 1), MAX_PER_SECOND)))
+        hourly[dimension] = None if np.isnan(rate) or not 0 < factor < 1e6 else float(f"{factor:.6g}")
+    if pin is not None:
+        for dimension, pinned in (("messages", pin.messages), ("bytes", pin.bytes)):
+            if pinned is not None:
+                pairs[dimension], hourly[dimension] = (published_rate(pinned[0]), pinned[1]), None
+                found[dimension]["status"], found[dimension]["reason"] = "pinned", f"pinned: {pin.reason}"
+        if found["messages"]["status"] != "pinned":
+            found["messages"]["status"] = "pinned"
+    if pairs["messages"] is None and pairs["bytes"] is None:
+        return None
+    evidence: dict[str, Any] = dict(found["messages"])
+    evidence["reason_bytes"] = found["bytes"]["reason"]
+    evidence["bytes"] = found["bytes"]
+    evidence["gateways"] = {name: round(share, 4) for name, share in shares.items()}
+    return Quota(*key, pairs["messages"], pairs["bytes"], evidence, hourly["messages"], hourly["bytes"])
+
+
+def _listed(key: tuple[str, str], reason: str) -> JSON:
+    return {"protocol": key[0], "topic": key[1], "reason": reason}
+
+
+def _number(value: float) -> float | int | None:
+    if np.isnan(value):
+        return None
+    short = float(f"{value:.6g}")
+    return int(short) if short == int(short) else short

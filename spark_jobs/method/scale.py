@@ -1,0 +1,82 @@
+"""k: one number for the fleet and dimension, by which all quotas are larger than their base. It moves slowly towards the least that keeps
+what is refused below the target.
+
+A calibrated k is the right size on average, and its noise costs: at equal reserve a constant k refuses less. So it changes by at most 10 %
+a night and looks back with a half-life of sixty days. It is a function of what earlier days wrote into their manifests (`refused_by_k`,
+and the k of the night before), so a night that is computed again finds the same k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from spark_jobs.method.memory import Floats
+from spark_jobs.state.loss_surface import Surfaces
+
+LEAST: Final = 0.7
+MOST: Final = 30.0
+STEP: Final = 1.1
+GRID: Final = tuple(LEAST * STEP**i for i in range(40))  # 0.7 to 28.8
+PRIOR: Final = 2.0  # until there are MIN_DAYS days to learn from
+MIN_DAYS: Final = 7
+HALF_LIFE_DAYS: Final = 60.0
+MAX_CHANGE: Final = 1.1  # times; in one night
+
+
+class Judged(NamedTuple):
+    """What a day says about k: refused at each k of the grid, had the night before published it, of what was offered."""
+
+    refused: Sequence[float]
+    offered: float
+
+
+def rates_at(base: Floats, k: float, floor: Floats | float) -> Floats:
+    """The rates that the method would publish with `k`; NaN where there is no base."""
+    return np.where(np.isnan(base), np.nan, np.maximum(k * base, floor))
+
+
+def bursts_at(rates: Floats, largest: Floats, seconds: float = 10.0) -> Floats:
+    """The bursts that go with the rates: `seconds` of them, three tokens, or the largest message."""
+    return np.asarray(np.ceil(np.fmax(np.fmax(seconds * rates, 3.0), largest) - 1e-9))
+
+
+def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | float, seconds: float = 10.0) -> Judged:
+    """The day of `surfaces` against quotas of `base` made before it. Topics without a base do not count."""
+    refused = []
+    for k in GRID:
+        rates = rates_at(base, k, floor)
+        refused.append(float(np.nansum(surfaces.lost(rates, bursts_at(rates, largest, seconds)))))
+    return Judged(refused, float(surfaces.total[~np.isnan(base)].sum()))
+
+
+def least_sufficient(days: Sequence[Judged | None], target: float) -> float | None:
+    """The least k of the grid at which the days, newest last, refuse at most `target` of what was offered; None: nothing was offered."""
+    refused, offered = np.zeros(len(GRID)), 0.0
+    for age, day in enumerate(reversed(days)):
+        if day is not None:
+            weight = 0.5 ** (age / HALF_LIFE_DAYS)
+            refused += weight * np.asarray(day.refused)
+            offered += weight * day.offered
+    if offered <= 0:
+        return None
+    enough = np.flatnonzero(refused <= target * offered)
+    if not enough.size:
+        return MOST
+    at = int(enough[0])
+    if not at:
+        return LEAST
+    part = (refused[at - 1] - target * offered) / max(refused[at - 1] - refused[at], 1e-12)
+    return float(GRID[at - 1] * STEP**part)
+
+
+def k_of_night(days: Sequence[Judged | None], target: float, before: float | None) -> float:
+    """k after the judged `days` (newest last; None: that day says nothing): at most 10 % from `before`, the k of the night before."""
+    k = PRIOR if before is None else before
+    if sum(day is not None and day.offered > 0 for day in days) < MIN_DAYS:
+        return k
+    wanted = least_sufficient(days, target)
+    assert wanted is not None, "MIN_DAYS days offered something"
+    return float(min(max(wanted, k / MAX_CHANGE, LEAST), k * MAX_CHANGE, MOST))

@@ -1,0 +1,237 @@
+"""Nights in a row, without Spark: what quotas do when topics are launched, throttled, stormed at, pinned, or partly unknown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from spark_jobs.days import Day
+from spark_jobs.method.pins import Pin
+from spark_jobs.night import Result, compute_night
+from spark_jobs.parameters import Parameters
+from spark_jobs.state.topic_day import TopicSeconds, rows
+from support.quota_weeks.nights import Nights, limited, steady_nights, topic_seconds
+from support.quota_weeks.weeks import Week
+
+SECONDS = 7200  # of the day in which topics send
+
+
+def traffic(day: Day, level: float, name: str = "orders", seconds: int = SECONDS) -> np.ndarray:
+    return np.random.default_rng([day.start, len(name)]).poisson(level, seconds)
+
+
+def quota(result: Result, topic: str = "orders") -> Quota | None:
+    return next((each for each in result.snapshot.quotas if each.topic == topic), None)
+
+
+def rate(result: Result, topic: str = "orders") -> float:
+    found = quota(result, topic)
+    assert found is not None
+    assert found.messages is not None
+    return found.messages[0]
+
+
+def listed(result: Result, name: str) -> list[str]:
+    entries: Any = result.snapshot.night[name]
+    return [each["topic"] for each in entries]
+
+
+def plain(level: float, name: str = "orders") -> Callable[[Day], list[TopicSeconds]]:
+    return lambda day: [topic_seconds(name, day, traffic(day, level, name))]
+
+
+def test_a_new_topic_is_learning_until_three_days_and_then_has_a_quota_above_its_need() -> None:
+    results = steady_nights(Nights(), 5, plain(100))
+    assert [quota(result) is None for result in results] == [True, True, False, False, False]
+    assert [listed(result, "learning") for result in results] == [["orders"], ["orders"], [], [], []]
+    found = quota(results[-1])
+    assert found is not None
+    assert found.messages is not None
+    assert found.bytes is not None
+    assert 100 < found.messages[0] < 500
+    assert found.messages[1] == -(-found.messages[0] * 10 // 1)
+    assert found.bytes[0] == pytest.approx(found.messages[0] * 200, rel=0.2)
+    assert found.evidence["status"] == "quota"
+    assert found.evidence["days"] == 5
+    assert found.hourly_messages is not None
+    assert load(dump(results[-1].snapshot)) == results[-1].snapshot
+
+
+def test_the_launch_day_of_a_topic_that_was_tried_out_is_not_strangled() -> None:
+    """findings.md 1, 8: tried at 1/s, launched at 1,000/s. Two days of trial give no quota, so the rule of the file stands; and from the
+    launch on the quota is the launch's."""
+    nights = Nights()
+    trial = steady_nights(nights, 2, plain(1))
+    assert quota(trial[-1]) is None
+    launch = steady_nights(nights, 2, plain(1000), first="2026-03-04")
+    assert rate(launch[0]) > 1000
+
+
+def test_a_retry_storm_teaches_nothing() -> None:
+    """The same weeks, once with an hour's tenth of refused retries, at a hundred times the rate: the quotas stay within a few percent."""
+
+    def stormy(day: Day) -> list[TopicSeconds]:
+        offered = traffic(day, 100)
+        if day.date != "2026-03-08":
+            return [topic_seconds("orders", day, offered)]
+        refused = np.zeros(SECONDS, np.int64)
+        refused[1000:1360] = 10_000
+        return [topic_seconds("orders", day, offered, refused)]
+
+    calm, storm = steady_nights(Nights(), 8, plain(100)), steady_nights(Nights(), 8, stormy)
+    assert [rate(result) for result in storm[2:]] == [rate(result) for result in calm[2:]]
+
+
+def test_a_topic_held_by_its_quota_grows_by_its_demand() -> None:
+    """findings.md 1, 7: 1,000/s wanted, 100/s in force. Each night at most doubles it (the rail), and nothing stops it on the way."""
+    nights = Nights(live=Snapshot("2026-03-01T00:00:00Z", "t", quotas=(Quota("rocketmq", "orders", (100.0, 1000)),)))
+
+    def throttled(day: Day) -> list[TopicSeconds]:
+        offered = traffic(day, 1000)
+        assert nights.live is not None
+        live = next((each.messages for each in nights.live.quotas if each.messages is not None), (100.0, 1000))
+        return [topic_seconds("orders", day, *limited(offered, *live))]
+
+    results = steady_nights(nights, 9, throttled)
+    rates = [rate(result) for result in results[2:]]
+    assert all(later >= 1.2 * earlier for earlier, later in itertools.pairwise(rates) if earlier < 900)
+    assert rates[-1] > 900
+
+
+def test_a_night_that_is_computed_again_is_the_same_bytes() -> None:
+    nights, again = Nights(), Nights()
+    first, second = steady_nights(nights, 9, plain(50)), steady_nights(again, 9, plain(50))
+    assert dump(first[-1].snapshot) == dump(second[-1].snapshot)
+    assert first[-1].outcomes.equals(second[-1].outcomes)
+
+
+def test_the_evidence_is_out_of_sample() -> None:
+    """findings.md 1, 6: a topic refused nearly all on the newest day says so."""
+
+    def burst(day: Day) -> list[TopicSeconds]:
+        return [topic_seconds("orders", day, traffic(day, 3000 if day.date == "2026-03-10" else 30))]
+
+    results = steady_nights(Nights(), 9, burst)
+    found = quota(results[-1])
+    assert found is not None
+    evidence: Any = found.evidence
+    nights = evidence["nights7"]
+    assert nights["nights"] == 6  # quotas since the third night
+    assert evidence["would_refuse"] == pytest.approx(nights["refused"] / nights["offered"], abs=1e-6)
+    assert evidence["would_refuse"] > 0.8
+    assert nights["oracle"]["refused"] < 0.01 * nights["refused"]
+    assert nights["double"]["refused"] < nights["half"]["refused"]
+    day, mean, live, refused, busiest = evidence["series"][-1]
+    assert (day, live is None) == ("2026-03-10", False)
+    assert mean * 86_400 == pytest.approx(3000 * SECONDS, rel=0.01)
+    assert refused == pytest.approx(nights["refused"], rel=0.01)
+    assert busiest > 3000
+    assert results[-1].fleet["messages"]["realised_ppm"] > 800_000
+
+
+def test_a_topic_beyond_its_rail_is_held_and_listed() -> None:
+    def grows(day: Day) -> list[TopicSeconds]:
+        return [topic_seconds("orders", day, traffic(day, 1000 if day.date >= "2026-03-06" else 10))]
+
+    results = steady_nights(Nights(), 6, grows)
+    assert rate(results[4]) == pytest.approx(2 * rate(results[3]), rel=1e-4)
+    assert listed(results[4], "held") == ["orders"]
+    found = quota(results[4])
+    assert found is not None
+    assert found.evidence["status"] == "held"
+    assert "held below" in str(found.evidence["reason"])
+
+
+def test_pins_win_until_their_day_and_a_pinned_topic_need_not_be_known() -> None:
+    pins = [
+        Pin("rocketmq", "orders", (7.5, 80), None, "contract", "2026-03-05"),
+        Pin("rocketmq", "later", (1.0, 10), (1000.0, 5000), "launch", None),
+    ]
+    results = steady_nights(Nights(pins=pins), 5, plain(100))
+    found = quota(results[2])
+    assert found is not None
+    assert (found.messages, found.evidence["status"], found.evidence["reason"]) == ((7.5, 80), "pinned", "pinned: contract")
+    assert found.bytes is not None  # as computed
+    assert sorted(listed(results[2], "pinned")) == ["later", "orders"]
+    assert rate(results[4]) > 8  # from the sixth on it is the job's again, by its rails
+    later = quota(results[4], "later")
+    assert later is not None
+    assert (later.messages, later.bytes) == ((1.0, 10), (1000.0, 5000))
+
+
+def test_a_topic_that_no_remembered_day_has_seen_keeps_its_quota() -> None:
+    live = Snapshot("2026-03-01T00:00:00Z", "t", quotas=(Quota("rocketmq", "gone", (5.0, 50), None, {"days": 3}),))
+    results = steady_nights(Nights(live=live), 4, plain(100))
+    found = quota(results[-1], "gone")
+    assert found is not None
+    assert (found.messages, found.evidence["status"]) == ((5.0, 50), "kept")
+
+
+def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:
+    def two(day: Day) -> list[TopicSeconds]:
+        return [topic_seconds(name, day, traffic(day, level, name)) for name, level in (("large", 900), ("small", 10))]
+
+    free = steady_nights(Nights(), 4, two)[-1]
+    tight = steady_nights(Nights(Parameters(capacity_messages=1000)), 4, two)[-1]
+    assert rate(free, "large") + rate(free, "small") > 1000
+    assert rate(tight, "large") + rate(tight, "small") == pytest.approx(1000, rel=1e-3)
+    assert rate(tight, "small") <= rate(free, "small")
+
+
+def test_a_day_without_a_gateway_is_scaled_by_its_usual_share() -> None:
+    """findings.md 1, 9: with --allow-partial the level of each topic is what it would have been with all gateways."""
+    gateways = {name: {"seconds": 86_400} for name in ("a", "b", "c")}
+    even = [(name, 1 / 3) for name in gateways]
+
+    def run(partial: bool) -> Result:
+        nights = Nights()
+        for day in (Day("2026-03-02").before(-at) for at in range(6)):
+            last = partial and day.date == "2026-03-07"
+            offered = traffic(day, 100 if last else 300)
+            topics = [topic_seconds("orders", day, offered, gateways=even[:1] if last else even)]
+            known = {name: facts for name, facts in gateways.items() if not last or name == "a"}
+            result = nights.night(Week(day, 86_400, topics), gateways=known, missing_gateways=["b", "c"] if last else [])
+        return result
+
+    whole, partial = run(False), run(True)
+    assert rate(partial) == pytest.approx(rate(whole), rel=0.05)
+    assert partial.snapshot.night["missing_gateways"] == ["b", "c"]
+
+
+def test_an_incident_that_is_excluded_teaches_nothing() -> None:
+    incident = "2026-03-05"
+
+    def run(left_out: bool) -> float:
+        nights = Nights()
+        results = steady_nights(nights, 6, lambda day: [topic_seconds("orders", day, traffic(day, 2000 if day.date == incident else 20))])
+        if not left_out:
+            return rate(results[-1])
+        nights.live = None
+        day = Day("2026-03-08")
+        inputs = nights.inputs(*nights.day(Week(day, 86_400, [topic_seconds("orders", day, traffic(day, 20))])))
+        return rate(compute_night(replace(inputs, left_out={incident: np.array([True])})))
+
+    assert run(True) < 0.5 * run(False)
+
+
+def test_the_first_night_of_all_has_no_quotas_and_says_so() -> None:
+    (result,) = steady_nights(Nights(), 1, plain(10))
+    assert result.snapshot.quotas == ()
+    assert result.snapshot.date == "2026-03-02"
+    assert listed(result, "learning") == ["orders"]
+    assert result.fleet["messages"]["k"] == 2.0
+    assert json.loads(dump(result.snapshot))["night"]["k"] == {"bytes": 2, "messages": 2}
+
+
+def test_a_silent_day_is_a_day_of_zero_and_a_night_without_topics_works() -> None:
+    nights = Nights()
+    results = steady_nights(nights, 4, lambda _: [])
+    assert all(result.snapshot.quotas == () for result in results)
+    assert rows([], Day("2026-03-02"), 86_400).num_rows == 0
