@@ -206,6 +206,7 @@ class Nightly:
         publication.mode, said = self._mode(above)
         if options.dry_run:
             return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
+        nights.keep(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
         publication.publish(to_publish)
         nights.write_json(options.date, APPLIED, self._record(publication, said))
         changes = (

@@ -3,7 +3,7 @@
 | file | written | holds |
 |---|---|---|
 | `begun.json`, `previous.json` | at the begin | which snapshots were live then, and all as one: the rails of this night are around it |
-| `quotas.json` | by the computation | the snapshot as computed |
+| `quotas.json` | by the computation | the snapshot as computed; from publishing on, as published: within its rails, and whole |
 | `plan.json` | before publishing | what changes, what is held, what stops it, and which gateway is to get what |
 | `applied.json` | after publishing | which gateway has which snapshot |
 | `report.html`, `.md`, `.json` | at the end | for people |

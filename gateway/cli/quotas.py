@@ -27,7 +27,7 @@ from gateway.cli.exits import (
     QUOTA_CONFLICT,
     CommandError,
 )
-from gateway.cli.output import Column, column, counted, print_status
+from gateway.cli.output import Column, column, columns, counted, print_status
 from gateway.cli.quota_options import rail_options, set_parameters
 from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from gateway.cli.quota_rails import Rails
@@ -257,3 +257,21 @@ def publication_text(record: dict[str, Any] | None) -> str:
         return "none: the limits of the rules hold"
     of = record.get("date") or record.get("computed_at")
     return f"those of {of} ({counted(record.get('quotas', 0), 'quota')}, published {record.get('at')}, sha256 {record.get('sha256')})"
+
+
+@quotas.command(example="sluice quotas status\nsluice quotas status -o json")
+@remote
+def status(remote: Remote) -> None:
+    """The quotas in force and those tried: of when, what they have refused since, or would have, and of which topics most."""
+    found = remote.client.ask("GET", "/v1/quotas/status").body
+    if remote.form != "table":
+        remote.emit(found)
+        return
+    for name, counts in (("published", "realised"), ("shadow", "would_refuse")):
+        record, realised = found.get(name), found.get(counts) or {}
+        word = "in force" if name == "published" else f"tried, night {(record or {}).get('nights')}"
+        print_status(f"{word}: {publication_text(record)}" if record else f"no quotas are {'in force' if name == 'published' else 'tried'}")
+        if record:
+            would = "refused" if name == "published" else "would have refused"
+            print_status(f"  {would} {realised.get('refused', 0)} of {realised.get('offered', 0)} messages since {realised.get('since')}")
+            remote.emit(realised.get("topics", []), columns("protocol", "topic", "offered", "refused"))

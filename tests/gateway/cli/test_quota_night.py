@@ -6,19 +6,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 import pytest
-import trio
 
 from gateway.cli.client import AdminClient
 from gateway.cli.quota_nightly import yesterday
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
-from support.admin.admin_client import Control, Reply, control, folder_in_memory
+from support.admin.admin_client import folder_in_memory
+from support.admin.serving import Serving, serving
 
 DATE = "2026-11-20"
 
@@ -26,17 +24,18 @@ DATE = "2026-11-20"
 class Night:
     """Gateways, folders, and a computation that says what the test wants."""
 
-    def __init__(self, folder: Path, gateways: list[Control], token: trio.lowlevel.TrioToken, sluice: Any) -> None:
+    def __init__(self, folder: Path, served: Serving, sluice: Any) -> None:
         self.folder = folder
-        self._token = token
+        self._served = served
         self._sluice = sluice
-        self.gateways = gateways
+        self.gateways = served.gateways
+        self.ask = served.ask
         self.rates: dict[str, float] = {"orders": 100.0}
         self.evidence: dict[str, Any] = {}
         self.computed: list[str] = []
         self.previous: list[Snapshot | None] = []
         self.codes: dict[str, int] = {}
-        self.in_log: dict[str, dict[str, int]] = {gateway.gateway.name: {} for gateway in gateways}
+        self.in_log: dict[str, dict[str, int]] = {gateway.gateway.name: {} for gateway in self.gateways}
         self.after_computing: Callable[[], None] | None = None
 
     def compute(self, log: str, date: str, state: str, output: str, master: str, *, previous: str | None = None, **more: Any) -> int:
@@ -58,19 +57,9 @@ class Night:
 
     def run(self, *words: object, date: str = DATE) -> tuple[int, str]:
         """One `nightly`; its exit code and what it said."""
-        args: list[object] = ["quotas", "nightly", "--log", self.folder / "log", "--state", self.folder / "state", "--date", date]
-        for gateway in self.gateways:
-            args += ["--gateway", f"http://{gateway.address[0]}:{gateway.address[1]},{gateway.folder / 'admin.token'}"]
-        ran = self._sluice(*args, *words)
+        places = ["--log", self.folder / "log", "--state", self.folder / "state"]
+        ran = self._sluice("quotas", "nightly", *places, "--date", date, *self._served.options(), *words)
         return ran.code, ran.err
-
-    def ask(self, at: int, *request: Any) -> Reply:
-        """Ask one of the gateways."""
-
-        async def asked() -> Reply:
-            return await self.gateways[at].ask(*request)
-
-        return trio.from_thread.run(asked, trio_token=self._token)
 
     def live(self, at: int = 0, path: str = "/v1/quotas") -> dict[str, float]:
         found = self.ask(at, "GET", path).json()["quotas"]
@@ -83,37 +72,13 @@ class Night:
         return [gateway.store.revision for gateway in self.gateways]
 
 
-@contextmanager
-def serving(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[list[Control], trio.lowlevel.TrioToken]]:
-    """Gateways of these names, in a thread of their own: the command line is not asynchronous."""
-    ready: SimpleQueue[Any] = SimpleQueue()
-
-    async def serve() -> None:
-        async with AsyncExitStack() as stack:
-            gateways = [await stack.enter_async_context(control(folder / name)) for name in names]
-            for name, gateway in zip(names, gateways, strict=True):
-                gateway.gateway.name = name
-            over = trio.Event()
-            ready.put((gateways, trio.lowlevel.current_trio_token(), over))
-            await over.wait()
-
-    thread = Thread(target=trio.run, args=(serve,))
-    thread.start()
-    gateways, token, over = ready.get(timeout=30)
-    try:
-        yield gateways, token
-    finally:
-        token.run_sync_soon(over.set)
-        thread.join()
-
-
 @pytest.fixture
 def make(tmp_path: Path, sluice: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with ExitStack() as stack:
         memory = stack.enter_context(folder_in_memory(tmp_path))
 
         def made(*names: str) -> Night:
-            night = Night(memory, *stack.enter_context(serving(memory, names or ("one",))), sluice)
+            night = Night(memory, stack.enter_context(serving(memory, *(names or ("one",)))), sluice)
             monkeypatch.setattr("spark_jobs.commands.compute", night.compute)
             return night
 
@@ -157,6 +122,7 @@ def test_a_second_computation_of_a_night_takes_the_same_previous(make: Any) -> N
     assert (code, night.live()) == (0, {"orders": 40}), said
     assert [each and each.quotas[0].messages[0] for each in night.previous] == [None, 20, 20]
     assert "held: rocketmq orders: messages would go from 20/s to 80/s, held at 40/s" in said
+    assert load(night.kept("quotas.json").read_bytes()).quotas[0].messages == (40, 40)
 
 
 def test_missed_days_are_computed_first_oldest_first(make: Any) -> None:

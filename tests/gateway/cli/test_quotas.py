@@ -199,6 +199,20 @@ def test_rollback_exits_with_7_when_no_quotas_were_published(sluice: Any, admin:
     assert sluice("quotas", "rollback", "--yes").code == 7
 
 
+def test_status(sluice: Any, admin: Any) -> None:
+    assert sluice("quotas", "status").err == "no quotas are in force\nno quotas are tried\n"
+    record = {"sha256": "ab", "quotas": 3, "computed_at": "x", "at": "2026-11-21T01:00:00Z", "date": "2026-11-20", "nights": 2}
+    topics = [{"protocol": "rocketmq", "topic": "orders", "offered": 90, "refused": 9}]
+    counts = {"offered": 100, "refused": 9, "ratio": 0.09, "since": "2026-11-21T01:00:00Z", "topics": topics}
+    admin.answers["GET /v1/quotas/status"] = (200, {"published": record, "shadow": record, "realised": counts, "would_refuse": counts})
+    ran = sluice("quotas", "status")
+    assert "in force: those of 2026-11-20 (3 quotas, published 2026-11-21T01:00:00Z, sha256 ab)\n  refused 9 of 100 messages" in ran.err
+    assert "tried, night 2: those of 2026-11-20" in ran.err
+    assert "would have refused 9 of 100" in ran.err
+    assert ran.out.splitlines()[1].split() == ["rocketmq", "orders", "90", "9"]
+    assert sluice("quotas", "status", "-o", "json").json["realised"]["ratio"] == 0.09
+
+
 def test_compute_exits_with_2_on_an_invalid_day(sluice: Any) -> None:
     ran = sluice("quotas", "compute", "--log", "l", "--date", "21.11.2026", "--state", "s", "-o", "q.json")
     assert ran.code == 2
