@@ -20,6 +20,7 @@ from gateway.log_files.names import HOUR_S, LogFile
 
 SHIPPED: Final = "shipped"
 COUNTED: Final = "counted"
+REMEMBERED_S: Final = 60 * 86_400  # seconds; before the newest counted day; a night makes up for days missed since (its `remember_days`)
 
 
 class Shipments:
@@ -87,7 +88,9 @@ class Counted:
                     durable.remove(path)
 
     def covers(self, hour: int) -> bool:
-        """Whether every second of the hour was counted, maybe in two days."""
+        """Whether every second of the hour was counted, maybe in two days; or it is so old that no night counts it any more."""
+        if self.spans and hour + HOUR_S <= self.spans[-1][1] - REMEMBERED_S:
+            return True
         at = hour
         for start, end in self.spans:
             if start <= at < end:

@@ -44,7 +44,7 @@ def ship(directory: Path, target: Target, now: float, settle_s: float) -> Iterat
     marks.begin(target.url)
     with durable.lock(directory, LOCK_WAIT_S):
         tidy(directory)
-        close_stale(directory, now, Report())
+        close_stale(look(directory).files, now, Report())
     hours = sorted({(file.hour, file.gateway) for file in look(directory).files if not marks.has(file)})
     for hour, gateway in hours:
         if hour + HOUR_S + settle_s > now:

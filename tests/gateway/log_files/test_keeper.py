@@ -117,6 +117,14 @@ def test_the_setting_says_what_is_waited_for(tmp_path: Path, until: str, left: l
     assert (days(tmp_path), report.held_files) == (left, held)
 
 
+def test_a_day_that_was_never_counted_is_given_up_when_no_night_reads_it_any_more(tmp_path: Path) -> None:
+    log_file(tmp_path)  # of a day that was refused, for example
+    count(tmp_path, NOON + 59 * DAY, NOON + 60 * DAY)
+    assert keep(tmp_path, keep_s=DAY, now=NOON + 61 * DAY).held_files == 1
+    count(tmp_path, NOON + 60 * DAY, NOON + 60 * DAY + HOUR)
+    assert keep(tmp_path, keep_s=DAY, now=NOON + 61 * DAY).deleted_files == 1
+
+
 def test_old_marks_of_counting_go_with_their_hours_but_for_the_newest(tmp_path: Path) -> None:
     for day in range(4):
         count(tmp_path, NOON + day * DAY, NOON + (day + 1) * DAY)
