@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs demo demo-incident test test-airflow test-clients test-storage fuzz bench bench-quick bench-brokers bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help docs demo demo-incident test test-airflow test-clients test-storage fuzz bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -159,6 +159,12 @@ BENCH_bench-brokers := --group brokers
 
 score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; ten minutes.
 	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score
+
+# DuckDB is the yardstick, needed here only.
+bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
+	@$(SYSTEM) java
+	@$(BIN)/python -c 'import duckdb' 2>/dev/null || $(PIP) install 'duckdb>=1.4,<3'
+	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
 
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
 	@$(SYSTEM) python compiler java maven

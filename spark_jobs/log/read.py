@@ -57,7 +57,7 @@ def read_lines(spark: SparkSession, files: Iterable[LogFile]) -> DataFrame:
         packed = [file.location.glob for file in files if file.form == form]
         if packed:
             whole = spark.read.format("binaryFile").load(packed).select(F.col("_metadata.file_path").alias("path"), "content")
-            parts.append(whole.mapInArrow(_Unpack(codec), "file string, line string"))
+            parts.append(whole.mapInArrow(Unpack(codec), "file string, line string"))
     lines = parts[0]
     for more in parts[1:]:
         lines = lines.unionAll(more)
@@ -69,7 +69,7 @@ def _compacted(spark: SparkSession, files: Sequence[LogFile], schema: StructType
     return rows.select("*", F.col("_metadata.file_path").alias("file"))
 
 
-class _Unpack:
+class Unpack:
     """(path, content) of compressed files → (file, line), in batches of about BLOCK_BYTES."""
 
     def __init__(self, codec: str) -> None:

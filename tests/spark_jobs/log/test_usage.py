@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from spark_jobs.days import Day
 from spark_jobs.log import usage
+from spark_jobs.log.exclusions import Exclusion
+from spark_jobs.log.read import Unpack
 from spark_jobs.log.usage import SHARE, SUMS, _TopicRows, quota_topics, topic_bounds, whole_topics
+from spark_jobs.session import ship_by_value
 
 DAY = Day("2026-11-20")
 
@@ -49,6 +57,26 @@ def test_the_rows_of_each_topic_have_its_sums_and_its_gateways(monkeypatch: pyte
     assert all(found[f"t{at}", "messages"]["total"] == 7 * (at + 1) for at in range(9))
     assert found["t4", "bytes"]["gateways"] == [{"gateway": "g", "total": 3500}]
     assert found["t4", "messages"]["active_seconds"] == 5
+
+
+ON_A_WORKER = """
+import sys
+for ours in ("spark_jobs", "limiter", "gateway", "admin"):
+    sys.modules[ours] = None  # importing it fails
+from pyspark import cloudpickle
+make, unpack, stream = cloudpickle.loads(sys.stdin.buffer.read())
+rows = [row for batch in make(iter(stream)) for row in batch.to_pylist()]
+print(len(rows), rows[0]["total"], unpack.codec)
+"""
+
+
+def test_what_runs_on_the_workers_needs_nothing_of_ours_there(tmp_path: Path) -> None:
+    ship_by_value()
+    exclusion = Exclusion.of("2026-11-20T00:00:00Z/2026-11-20T00:00:05Z:a*")
+    make = _TopicRows(DAY, np.ones(DAY.seconds, dtype=np.bool_), (exclusion,), 10_000, quota_topics())
+    shipped = cloudpickle.dumps((make, Unpack("gzip"), stream({"t1": 5, "t2": 6}, 3)))  # type: ignore[no-untyped-call]
+    done = subprocess.run([sys.executable, "-c", ON_A_WORKER], input=shipped, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.stdout.decode().split(), done.stderr.decode()) == (["4", "35", "gzip"], "")
 
 
 def test_bounds_are_where_protocol_or_topic_change() -> None:

@@ -1,0 +1,112 @@
+"""The benchmark of the nightly job's volume: one generated day, by the job's Spark and by DuckDB, side by side on this machine.
+
+    python -m quotas.run [--lines N ...] [--topics N] [--heap SIZE] [--packed] [--keep FOLDER]
+
+What counts is the processor time of all processes: Python's, Java's, and those that Spark starts. DuckDB is the yardstick because it is
+the cheapest known way on one machine; the ratio is to stay at most BOUND. Sizes run one after the other in one go, so that 1, 4 and 16
+times as many lines show whether cost is linear. Both must find the same lines, topics and messages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from quotas.generate import write_log
+from quotas.tree import Took, run
+
+BOUND: Final = 6.0  # times DuckDB's processor time, at most, on the largest size
+DATE: Final = "2026-11-20"
+LINES: Final = (1_250_000, 5_000_000, 20_000_000)  # 1, 4 and 16 times
+ENGINES: Final = ("duckdb", "spark")
+RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
+
+
+def measured(lines: int, topics: int, heap: str, folder: Path, *, packed: bool) -> dict[str, Any]:
+    """One size: both engines, one after the other, on the same log."""
+    log = folder / f"log-{lines}"
+    written = write_log(log, DATE, lines, topics, packed=packed)
+    size = sum(path.stat().st_size for path in log.rglob("*.jsonl*"))
+    print(f"{written:,} lines, {topics:,} topics, {size / 1e9:.2f} GB of files", file=sys.stderr)
+    row: dict[str, Any] = {"lines": written, "topics": topics, "bytes": size}
+    said = {}
+    for engine in ENGINES:
+        output = folder / f"{engine}-{lines}"
+        took = run([sys.executable, "-m", f"quotas.by_{engine}", str(log), str(output), DATE, heap])
+        said[engine] = json.loads(took.output.splitlines()[-1])
+        row[engine] = _figures(took, written)
+        shutil.rmtree(output)
+        print(f"  {engine:7} {took.cpu_s:8.1f} CPU-s  {took.wall_s:7.1f} s  {took.peak_bytes / 1e9:5.2f} GB", file=sys.stderr)
+    shutil.rmtree(log)
+    assert said["spark"] == said["duckdb"], f"they do not agree: {said}"
+    row["ratio"] = round(row["spark"]["cpu_s"] / row["duckdb"]["cpu_s"], 2)
+    return row
+
+
+def _figures(took: Took, lines: int) -> dict[str, float]:
+    return {
+        "cpu_s": round(took.cpu_s, 1), "wall_s": round(took.wall_s, 1), "peak_gb": round(took.peak_bytes / 1e9, 2),
+        "us_per_line": round(took.cpu_s / lines * 1e6, 2),
+    }  # fmt: skip
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """As Markdown."""
+    lines = [
+        "| lines | topics | DuckDB, CPU-s | Spark, CPU-s | µs a line | of it beyond the size before | ratio | Spark's memory | wall |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    before: dict[str, Any] | None = None
+    for row in rows:
+        spark = row["spark"]
+        beyond = ""
+        if before is not None and row["lines"] > before["lines"]:
+            beyond = f"{(spark['cpu_s'] - before['spark']['cpu_s']) / (row['lines'] - before['lines']) * 1e6:.1f}"
+        lines.append(
+            f"| {row['lines']:,} | {row['topics']:,} | {row['duckdb']['cpu_s']} | {spark['cpu_s']} | {spark['us_per_line']:.1f} | {beyond} "
+            f"| {row['ratio']:.1f} | {spark['peak_gb']} GB | {spark['wall_s']:.0f} s |"
+        )
+        before = row
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Spark beside DuckDB over one day of access log.", allow_abbrev=False)
+    parser.add_argument("--lines", type=int, nargs="+", default=list(LINES))
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--heap", default="4g", help="Java's heap, and DuckDB's memory limit; '' leaves both to themselves")
+    parser.add_argument("--packed", action="store_true", help="write the log with gzip")
+    parser.add_argument("--keep", type=Path, help="write the result into this file instead of bench/results")
+    options = parser.parse_args(argv)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+        rows = [measured(lines, options.topics, options.heap, Path(folder), packed=options.packed) for lines in options.lines]
+    versions = {name: importlib.metadata.version(name) for name in ("pyspark", "duckdb", "pyarrow", "numpy")}
+    facts = {"stamp": stamp, "processors": os.cpu_count(), "load_before": load, "python": platform.python_version(), **versions}
+    kept = options.keep or RESULTS / f"quotas-{stamp}.json"
+    kept.write_text(json.dumps({"facts": facts, "heap": options.heap, "packed": options.packed, "rows": rows}, indent=1) + "\n")
+    print(table(rows))
+    print(f"written: {kept}", file=sys.stderr)
+    if rows[-1]["ratio"] > BOUND:
+        print(f"Spark took {rows[-1]['ratio']} times DuckDB's processor time, more than {BOUND}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    code = main()
+    print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,79 @@
+"""The generated day of the volume benchmark is one that the job reads, and a command's processor time is that of all its processes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+
+from quotas.generate import GATEWAYS, HOUR_S, write_log
+from quotas.run import table
+
+DATE = "2026-11-20"
+
+
+def test_a_generated_day_has_topics_by_zipf_heartbeats_and_no_gap(tmp_path: Path) -> None:
+    written = write_log(tmp_path, DATE, GATEWAYS * 24 * (HOUR_S + 100), 50)
+    files = sorted(tmp_path.rglob("*.jsonl"))
+    assert len(files) == GATEWAYS * 24
+    lines = [json.loads(line) for path in files[:: 24 * GATEWAYS - 1] for line in path.read_text().splitlines()]
+    assert written == GATEWAYS * 24 * (HOUR_S + 100)
+    assert all(line["v"] == 1 for line in lines)
+    assert sum(bool(line.get("heartbeat")) for line in lines) == 2 * HOUR_S
+    topics = Counter(line["topic"] for line in lines if "topic" in line)
+    assert topics.most_common(1)[0][0] == "orders-00000"
+    of_one = [json.loads(line)["seq"] for path in files if "gateway-1-" in path.name for line in path.read_text().splitlines()]
+    assert sorted(of_one) == list(range(written // GATEWAYS))
+
+
+def test_the_same_arguments_give_the_same_bytes_also_packed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_log(tmp_path / name, DATE, 0, 5)
+    write_log(tmp_path / "c", DATE, 0, 5, packed=True)
+    for path in (tmp_path / "a").rglob("*.jsonl"):
+        relative = path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == (tmp_path / "b" / relative).read_bytes()
+        assert path.read_bytes() == gzip.decompress((tmp_path / "c" / relative).with_name(relative.name + ".gz").read_bytes())
+
+
+MEASURED = """
+import sys
+sys.path.append("bench")
+from quotas.tree import run
+busy = "import time\\nwhile time.process_time() < 0.5: pass"
+orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}])"
+took = run([sys.executable, "-c", orphan])
+print(took.cpu_s > 0.5, took.peak_bytes > 2**20)
+"""
+
+
+def test_the_time_of_a_process_that_its_parent_did_not_wait_for_counts() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", MEASURED], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
+
+
+def test_the_table_shows_what_further_lines_cost() -> None:
+    def row(lines: int, cpu_s: float) -> dict[str, object]:
+        spark = {"cpu_s": cpu_s, "us_per_line": cpu_s / lines * 1e6, "peak_gb": 2.0, "wall_s": 9.0}
+        return {"lines": lines, "topics": 7, "spark": spark, "duckdb": {"cpu_s": 10.0}, "ratio": cpu_s / 10}
+
+    last = table([row(1_000_000, 50.0), row(4_000_000, 80.0)]).splitlines()[-1]
+    assert last == "| 4,000,000 | 7 | 10.0 | 80.0 | 20.0 | 10.0 | 8.0 | 2.0 GB | 9 s |"
+
+
+@pytest.mark.spark
+def test_both_engines_find_the_same_in_a_small_day(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="make bench-quotas installs it")
+    from quotas import by_duckdb, by_spark
+
+    write_log(tmp_path / "log", DATE, 300_000, 20)
+    found = by_duckdb.main(str(tmp_path / "log"), str(tmp_path / "duckdb"), DATE, "1g")
+    assert by_spark.main(str(tmp_path / "log"), str(tmp_path / "state"), DATE, "1g") == found
