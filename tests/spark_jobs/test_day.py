@@ -13,6 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.log_files.compaction import compact
+from gateway.log_files.compression import compress
+from gateway.log_files.folder import Folder
+from gateway.log_files.names import look
+from gateway.log_files.shipment import ship
 from spark_jobs.day import DayTask, Tolerance, learn_day
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
@@ -106,6 +111,28 @@ def test_every_form_of_the_log_gives_the_same_state(spark: SparkSession, tmp_pat
     manifest = learn_day(spark, mixed)
     assert topics(mixed, manifest) == expected
     assert manifest.corrupt == 1
+
+
+def test_a_log_that_was_compressed_compacted_and_shipped_by_the_product_gives_the_same_state(spark: SparkSession, tmp_path: Path) -> None:
+    busy_log(tmp_path / "log")
+    plain = task(tmp_path / "log", tmp_path / "plain")
+    first = learn_day(spark, plain)
+    for file in look(tmp_path / "log").files[::2]:
+        compress(file, "zstd", lambda: None)
+    later = 2e9
+    gone = [each for each, _ in zip(compact(tmp_path / "log", later, 0), range(2), strict=False)]  # some hours; the others stay lines
+    assert sum(each.corrupt for each in gone) == 1
+    assert all(not each.fault for each in ship(tmp_path / "log", Folder(tmp_path / "target"), later, 0))
+    assert {file.form for file in look(tmp_path / "target").files} >= {"parquet", "jsonl.zst"}
+    shipped = task(tmp_path / "target", tmp_path / "shipped")
+    second = learn_day(spark, shipped)
+    assert topics(shipped, second) == topics(plain, first)
+    for name in ("rows", "corrupt", "stray", "duplicates", "missing_lines", "observed_seconds", "gateways"):
+        assert getattr(second, name) == getattr(first, name)
+    assert all("sha256" in each for each in second.inputs)
+    next((tmp_path / "target").rglob("*.parquet")).unlink()
+    with pytest.raises(InsufficientInputError, match="ship it again"):
+        learn_day(spark, task(tmp_path / "target", tmp_path / "half"))
 
 
 def test_a_compressed_file_that_was_cut_off_gives_its_lines_and_one_corrupt_one(spark: SparkSession, tmp_path: Path) -> None:
