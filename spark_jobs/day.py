@@ -23,6 +23,7 @@ from spark_jobs.log.files import files_of
 from spark_jobs.log.parse import corrupt_lines
 from spark_jobs.log.read import COMPACTED, read_lines, read_rows
 from spark_jobs.log.sequence import count, once
+from spark_jobs.log.unchanged import unchanged
 from spark_jobs.log.usage import topics_of_day
 from spark_jobs.schemas import TOPICS
 from spark_jobs.state.manifest import Manifest
@@ -71,6 +72,11 @@ def learn_day(spark: SparkSession, task: DayTask) -> Manifest:
     Raises InsufficientInputError where the log is absent, too damaged, or lacks a gateway of yesterday; then nothing but the corrupt
     lines was written.
     """
+    with unchanged(task.log):
+        return _learn_day(spark, task)
+
+
+def _learn_day(spark: SparkSession, task: DayTask) -> Manifest:
     day, state = task.day, task.state
     files = files_of(task.log, day.partitions, task.log_storage)
     rows = read_rows(spark, files, day).persist(StorageLevel.DISK_ONLY)

@@ -22,12 +22,12 @@ class BusyError(OSError):
 def lock(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     """The one right to change closed files of `directory`. Raises BusyError when another has it for longer than `wait_s`; OSError."""
     path = directory / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         until = time.monotonic() + wait_s
         while not _locked(descriptor):
             if time.monotonic() >= until:
-                raise BusyError(f"{directory}: another process compresses or compacts these files; try again when it is done")
+                raise BusyError(f"{directory}: another process reads, compresses or compacts these files; try again when it is done")
             time.sleep(LOOK_S)
         yield
     finally:

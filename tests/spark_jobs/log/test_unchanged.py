@@ -1,0 +1,33 @@
+"""While the job reads a local log, a gateway's keeper beside it waits; and where it cannot, the job reads all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.log_files import durable
+from gateway.log_files.keeper import Order, Pace, keep_files
+from spark_jobs.log.unchanged import unchanged
+from spark_jobs.storage.location import Location
+from support.log_files import NOON, log_file
+
+
+def test_a_keeper_waits_for_the_job(tmp_path: Path) -> None:
+    path = log_file(tmp_path)
+    order = Order(str(tmp_path), "gzip", 10**9, 1 << 40, "age")
+    with unchanged(Location.of("log", tmp_path)) as stays:
+        assert stays
+        assert keep_files(order, NOON + 7200, Pace(0)).busy
+        assert path.exists()
+    assert keep_files(order, NOON + 7200, Pace(0)).compressed_files == 1
+
+
+def test_the_job_does_not_wait_for_ever(tmp_path: Path) -> None:
+    log_file(tmp_path)
+    with durable.lock(tmp_path), unchanged(Location.of("log", tmp_path), wait_s=0.0) as stays:
+        assert not stays
+
+
+def test_a_log_elsewhere_or_without_a_lock_is_read_all_the_same(tmp_path: Path) -> None:
+    for place in ("s3a://bucket/log", str(tmp_path / "none")):
+        with unchanged(Location.of("log", place)) as stays:
+            assert not stays
