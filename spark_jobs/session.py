@@ -173,6 +173,8 @@ def _explaining(settings: Mapping[str, str], java: OwnJava | None) -> Iterator[N
     try:
         yield
     except Exception as error:
+        if java is not None and java.interrupted:  # we ended it ourselves
+            raise
         code = java.ended(GRACE_S) if java is not None and lost_touch(error) else None
         if code is None and not of_spark(error):
             raise

@@ -56,7 +56,7 @@ def missing(today: Mapping[str, Mapping[str, Any]], day: Day, yesterday: Manifes
     """Name → seconds today and seconds expected, of the gateways that are absent or wrote in too few seconds."""
     if yesterday is None:
         return {}
-    length = yesterday.end - yesterday.start
+    length = yesterday.end - yesterday.start or day.seconds
     found = {}
     for name, known in sorted(yesterday.gateways.items()):
         if known["last"] < yesterday.end - MAX_SILENCE_S:
