@@ -79,8 +79,10 @@ def reaching(options: Options) -> Iterator[tuple[Any, Any]]:
         yield storage_for(options.log), storage_for(options.state)
         return
     from spark_jobs.session import spark_session
+    from spark_jobs.sizing import UNKNOWN_BYTES, conf_options
 
-    with spark_session(options.master) as spark:
+    memory, conf = options.compute.get("driver_memory"), conf_options(options.compute.get("conf") or ())
+    with spark_session(options.master, log_bytes=UNKNOWN_BYTES, driver_memory=memory, conf=conf) as spark:
         yield storage_for(options.log, spark), storage_for(options.state, spark)
 
 

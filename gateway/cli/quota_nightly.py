@@ -88,6 +88,7 @@ def nightly(
     try:
         from spark_jobs.commands import compute
         from spark_jobs.days import Day
+        from spark_jobs.errors import EnvironmentFaultError
         from spark_jobs.storage.location import Location
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
@@ -107,7 +108,7 @@ def nightly(
         result = night(replace(options, **more), reached, compute)
     except CommandError as error:
         raise as_night_code(error) from None
-    except OSError as error:
+    except (OSError, EnvironmentFaultError) as error:
         raise CommandError(FAILED, str(error)) from None
     place = None if result.report is None else result.report.shown
     print_status(result.outcome)

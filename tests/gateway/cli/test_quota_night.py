@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.cli.client import AdminClient
+from gateway.cli.quota_night import Options, reaching
 from gateway.cli.quota_nightly import yesterday
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
 
@@ -334,6 +336,24 @@ def test_a_dry_run_publishes_nothing(make: Any) -> None:
     assert "dry run" in said
     assert (night.run())[0] == 0
     assert night.computed == [DATE]
+
+
+def test_a_log_or_state_elsewhere_is_reached_through_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is that of the computation: opened before it, and given what it was told of memory and settings."""
+    asked: list[Any] = []
+
+    @contextmanager
+    def session(master: str, **more: Any) -> Iterator[str]:
+        asked.append((master, more["driver_memory"], more["conf"]))
+        yield "spark"
+
+    monkeypatch.setattr("spark_jobs.session.spark_session", session)
+    monkeypatch.setattr("spark_jobs.storage.choice.storage_for", lambda place, spark=None: (place.shown, spark))
+    told = {"driver_memory": "4g", "conf": ("spark.a=b",)}
+    log, state = Location.of("log", "s3a://b/log"), Location.of("state", "/state")
+    with reaching(Options(log, state, DATE, compute=told)) as found:
+        assert found == (("s3a://b/log", "spark"), ("/state", "spark"))
+    assert asked == [("local[*]", "4g", {"spark.a": "b"})]
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
