@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from story import Gateway, expect, perform, say  # isort: skip  -- sets the path to the tests' support
+from story import ROOT, Gateway, expect, perform, say  # isort: skip  -- sets the path to the tests' support
 from support.brokers.rabbitmq import RabbitMQ, RabbitMQMissingError
 from support.processes import Process
 
@@ -30,6 +30,9 @@ RULE = {"per": "topic", "limit": {"messages": f"{RATE}/s"}, "breaker": {"open_fo
 RULES: list[dict[str, object]] = [
     {"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")
 ]
+
+
+REPORT = ROOT / "build" / "demo-quotas.html"
 
 
 class Publisher:
@@ -162,29 +165,19 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
 
 
 def _learn(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
+    """One night: of today, and from one day, where a real one has three before a topic gets its first quota."""
     say("\nThe gateway's own log goes through Spark (up to a minute on a small machine); no quota may have a higher rate than the rule ...")
-    day = f"{datetime.now(UTC):%Y-%m-%d}"
-    quotas = scratch / "quotas.json"
+    REPORT.parent.mkdir(exist_ok=True)
     gateway.sluice(
-        "quotas",
-        "compute",
-        "--log",
-        str(gateway.log),
-        "--date",
-        day,
-        "--state",
-        str(scratch / "quota-state"),
-        "-o",
-        str(quotas),
-        "--master",
-        "local[2]",
-        "--set",
-        f"ceiling_messages={RATE}",
-    )
-    gateway.sluice("quotas", "plan", str(quotas), expect=(0, 2))
-    gateway.sluice("quotas", "apply", str(quotas), "--yes", "--reason", "demo: learned from the log")
-    count = len(json.loads(quotas.read_text())["quotas"])
-    summary.append(f"Spark learned {count} quotas from the gateway's log; they were applied in one swap")
+        "quotas", "nightly", "--date", f"{datetime.now(UTC):%Y-%m-%d}", "--log", str(gateway.log), "--state", str(scratch / "quota-state"),
+        "--report", str(REPORT), "--master", "local[2]", "--set", f"ceiling_messages={RATE}", "--set", "min_active_days=1",
+    )  # fmt: skip
+    quotas = gateway.get("/v1/quotas")["quotas"]
+    expect(f"each of the {len(TOPICS)} topics has a quota, not {len(quotas)}", held=len(quotas) == len(TOPICS))
+    expect(f"the report has all topics: {REPORT}", held=all(topic in REPORT.read_text() for topic in TOPICS))
+    gateway.sluice("quotas", "show", f"%2F/{EXCHANGE}/{FLOOD}")
+    summary.append(f"Spark learned {len(quotas)} quotas from the gateway's log; `sluice quotas nightly` published them in one swap")
+    summary.append(f"its report, for a browser: {REPORT}")
 
 
 def rocketmq_story(scratch: Path, summary: list[str]) -> None:

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))  # the brokers and clients of the tests 
 
 from support.processes import Process  # noqa: E402  -- needs the path set above
 
-SLUICE = Path(sys.executable).with_name("sluice")
+SLUICE = shlex.split(os.environ.get("SLUICE_COMMAND", "")) or [str(Path(sys.executable).with_name("sluice"))]  # as support.gateways
 
 
 def say(text: str = "") -> None:
@@ -42,7 +42,7 @@ class Gateway:
         self.log = scratch / "access-log"
         config = scratch / "sluice.yaml"
         config.write_text(json.dumps(_configuration(scratch, listeners, rules), indent=1))  # JSON is YAML too
-        self.process = Process([SLUICE, "run", "-c", config], log=scratch / "gateway.log")
+        self.process = Process([*SLUICE, "run", "-c", config], log=scratch / "gateway.log")
         self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
         self.admin = self._events()["admin_listening"]["bind"]
         token = scratch / "state" / "admin.token"
@@ -72,7 +72,7 @@ class Gateway:
         """Run a `sluice` command as a user would, and show it."""
         if show:
             say(f"\n  $ sluice {shlex.join(words)}")
-        done = subprocess.run([str(SLUICE), *words], capture_output=True, text=True, check=False, timeout=170, env=self.environment)
+        done = subprocess.run([*SLUICE, *words], capture_output=True, text=True, check=False, timeout=170, env=self.environment)
         if done.returncode not in expect:
             raise RuntimeError(f"sluice {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         if show:

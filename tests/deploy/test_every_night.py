@@ -85,11 +85,8 @@ class Machine:
         return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
 
     def published(self, gateway: int = 0) -> str:
-        """The night whose quotas are in force at a gateway; "": none."""
-        if self.gateways[gateway].get("/v1/quotas")["code"] == "none":
-            return ""
-        nights = sorted((self.folder / "srv" / "quota-state" / "nights").glob("dt=*/applied.json"))
-        return nights[-1].parent.name.removeprefix("dt=") if nights else ""
+        """The last day that the quotas in force at a gateway have learned from; "": none are."""
+        return str(self.gateways[gateway].get("/v1/quotas").get("date", ""))
 
 
 @pytest.fixture(scope="module")
