@@ -12,6 +12,7 @@ from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.session import spark_session
 from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
 from spark_jobs.storage.choice import storage_for
+from spark_jobs.storage.failures import of_spark
 from spark_jobs.storage.location import Location
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def backtest(
             except Exception as error:
                 if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                     raise
-                first_line = str(error).strip().partition("\n")[0][:1000]
-                raise OSError(f"Spark: {first_line}") from error
+                raise of_spark(error, [place for place in places if place is not None]) from error
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT, None

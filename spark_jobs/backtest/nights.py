@@ -20,10 +20,16 @@ BURST_S: Final = 10  # seconds of the rate; the burst that quotas get (`state.lo
 
 
 def published(state: State, date: str) -> Snapshot | None:
-    """The quotas in force on `date`: of the latest night before it; None where there is none. Raises InsufficientInputError."""
+    """The quotas in force on `date`: of the latest night before it that was published, in shadow mode or not; None where there is none.
+
+    A night that `quotas nightly` has begun and not published does not count. Raises InsufficientInputError.
+    """
     nights = state.root.child("nights")
     names = sorted(entry.name.removeprefix("dt=") for entry in state.storage.list(nights) if entry.name.startswith("dt="))
     for name in reversed([name for name in names if name < date]):
+        files = {entry.name for entry in state.storage.list(state.night(name))}
+        if "begun.json" in files and "applied.json" not in files:
+            continue
         location = state.night(name).child("quotas.json")
         try:
             return load(state.storage.read(location))

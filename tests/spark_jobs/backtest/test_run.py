@@ -13,8 +13,10 @@ from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota, Snapshot, dump
 from limiter.rules.rule import Match, Rule
 from spark_jobs.backtest.commands import backtest, largest_day
+from spark_jobs.backtest.nights import published
 from spark_jobs.backtest.run import Task
 from spark_jobs.days import Day
+from spark_jobs.errors import InsufficientInputError
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import State
 from spark_jobs.state.topic_day import TopicSeconds, rows
@@ -142,6 +144,24 @@ def test_days_that_are_missing_are_left_out_and_named(
     code, nothing = backtest("2026-11-20", "2026-11-20", None, state, quick=True, time_zone="Europe/Berlin")
     assert (code, nothing) == (5, None)
     assert "add --time-zone UTC" in capsys.readouterr().err
+
+
+def test_published_is_the_last_night_that_was_not_only_begun(tmp_path: Path) -> None:
+    state = State(Location.of("state", tmp_path), LocalStorage())
+    assert published(state, "2026-11-20") is None
+    for rate, date, files in ((1, "2026-11-16", ()), (2, "2026-11-17", ("begun.json", "applied.json")), (3, "2026-11-18", ("begun.json",))):
+        folder = tmp_path / "nights" / f"dt={date}"
+        folder.mkdir(parents=True)
+        (folder / "quotas.json").write_bytes(dump(snapshot(rate)))
+        for name in files:
+            (folder / name).write_text("{}")
+    (tmp_path / "nights" / "dt=2026-11-19").mkdir()
+    assert published(state, "2026-11-20") == snapshot(2)
+    assert published(state, "2026-11-17") == snapshot(1)
+    assert published(state, "2026-11-16") is None
+    (tmp_path / "nights" / "dt=2026-11-19" / "quotas.json").write_text("no snapshot")
+    with pytest.raises(InsufficientInputError, match="compute the night again"):
+        published(state, "2026-11-20")
 
 
 def test_the_heap_follows_the_largest_day(folders: tuple[Path, Path]) -> None:
