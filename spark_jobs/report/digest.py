@@ -175,7 +175,7 @@ def side_json(side: Side, *, series: bool) -> dict[str, Any]:
         "k": side.k,
         "family": side.family,
         "hourly": side.hourly,
-        "p50": side.percentile_50,
+        "mean": side.mean,
         "p99": side.percentile_99,
         "max": side.busiest,
         "reason": side.reason,

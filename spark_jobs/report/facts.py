@@ -104,7 +104,7 @@ class Side:
     k: float | None
     family: str | None
     hourly: float | None
-    percentile_50: float | None
+    mean: float | None  # of the last days; snapshots before 0.3 have the median of the load instead
     percentile_99: float | None
     busiest: float | None
     reason: str | None
@@ -153,7 +153,7 @@ class Topic:
         side = self.side("messages")
         if side is None:
             return 0.0
-        return side.forecast or (side.series[-1].mean if side.series else None) or side.percentile_50 or 0.0
+        return side.forecast or (side.series[-1].mean if side.series else None) or side.mean or 0.0
 
     def refused7(self) -> float:
         """What the last nights refused in the worse dimension, as a share; 0 where that is not known."""

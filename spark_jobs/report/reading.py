@@ -81,7 +81,7 @@ def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_
             k=number(facts.get("k")),
             family=words(facts.get("family")),
             hourly=quota.hourly_messages if dimension == "messages" else quota.hourly_bytes,
-            percentile_50=number(facts.get("p50")),
+            mean=number(facts.get("mean", facts.get("p50"))),
             percentile_99=number(facts.get("p99")),
             busiest=number(facts.get("max")),
             reason=words(evidence.get("reason_bytes")) or words(facts.get("reason"))

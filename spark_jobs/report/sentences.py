@@ -37,6 +37,7 @@ LEGEND: Final = (
     ("half of k, twice k", "What the method with half or twice its k would have refused and reserved: the price of another k."),
     ("learning", "Fewer active days than needed: no quota yet, the rule of the file holds."),
     ("held", "The quota wanted to move further in one night than the guard rails let it; it goes on the next night."),
+    ("kept", "No remembered day has seen the topic; its quota stays as it is until somebody removes it."),
     ("pinned", "Set by a person in pins.yaml, not learned."),
     ("excluded", "A span of time, of a topic, that a person told the job not to learn from."),
 )

@@ -50,7 +50,7 @@ def facts(mean: float, rate: float, at: int) -> dict[str, Any]:
     refused = (0.0, 0.0004, 0.0011, 0.00005, 0.006)[at % 5]
     return {
         "days": 28,
-        "p50": round(mean * 1.4, 3),
+        "mean": round(mean * 0.98, 3),
         "p99": round(mean * 5, 3),
         "max": round(mean * 9, 3),
         "forecast": round(mean, 6),
