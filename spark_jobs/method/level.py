@@ -62,9 +62,3 @@ def forecasts(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Fl
     """The forecast for each column, and for the day to come: (topics x days + 1)."""
     days = values.shape[1]
     return np.stack([forecast(values, weekdays, day, half_life_days) for day in range(days + 1)], axis=1)
-
-
-def weighted_means(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Floats:
-    """The weighted mean before each column, and before the day to come: (topics x days + 1)."""
-    days = values.shape[1]
-    return np.stack([weighted_mean(values, weekdays, day, half_life_days) for day in range(days + 1)], axis=1)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from spark_jobs.method.level import forecasts, weighted_means
+from spark_jobs.method.level import forecasts
 from spark_jobs.method.memory import KEPT_OF_A_SPARSE_DAY, Floats, Memory
 
 PRIOR: Final = 6.0  # times the level; the need of a fleet of which nothing is known (quota-method: five real series)
@@ -46,7 +46,7 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
     levels = forecasts(memory.mean, memory.weekdays, half_life_days)
     silent = np.isnan(memory.need) & ~np.isnan(memory.mean)
     demanded = np.where(silent, 0.0, memory.need)
-    needs = weighted_means(demanded, memory.weekdays, half_life_days)
+    needs = means_before(demanded)
     level = levels[:, -1]
     from_level = residuals(memory, levels, level, math.log(PRIOR))
     from_needs = residuals(memory, needs, level, 0.0)
@@ -62,6 +62,17 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
             own = forecasts(demanded, memory.weekdays, half_life_days)[:, -1]
             base = np.where(sparse & (own > 0), own, base)
         return Shape(base, level, np.where(level > 0, base / level, np.nan))
+
+
+def means_before(values: Floats) -> Floats:
+    """The mean of all known earlier days, for each day and for the one to come: (topics x days + 1). Recent days do not count more: the
+    size
+    of a job has no trend, and a mean of few days is noise that every topic pays for."""
+    known = ~np.isnan(values)
+    none = np.zeros((len(values), 1))
+    count = np.concatenate([none, known.cumsum(axis=1)], axis=1)
+    total = np.concatenate([none, np.where(known, values, 0.0).cumsum(axis=1)], axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def residuals(memory: Memory, predicted: Floats, level: Floats, prior: float) -> Residuals:

@@ -34,6 +34,8 @@ FACTORS: Final = tuple(1.3**i for i in range(-9, 16))  # times k: 0.09 to 51
 RULE_FACTORS: Final = tuple(1.2**i for i in range(-24, 22))  # 0.013 to 46
 NOTHING: Final = Surface(0, np.zeros((0, len(BURSTS_S)), np.float32), 0.0)
 
+SETTLED: Final = 21  # nights until k has come from 2 to where it belongs: 7 judged ones, then 10 % a night
+
 Shaper = Callable[[Memory], Shape]
 
 
@@ -64,10 +66,16 @@ def series_of(weeks: Iterable[Week], dimension: str = "messages", parameters: Pa
 
 
 class Curve(NamedTuple):
-    """What a way of setting quotas refuses (share) and reserves (messages) at each of its factors, and the same by night."""
+    """What a way of setting quotas refuses (share) and reserves (messages) at each of its factors."""
 
     refused: Floats
     reserved: Floats
+
+    @staticmethod
+    def of(nights: Floats, first: int = 0) -> Curve:
+        """From (refused, reserved, offered) by factor and night; the nights before `first` do not count."""
+        sums = nights[:, first:].sum(axis=1)
+        return Curve(sums[:, 0] / np.maximum(sums[:, 2], 1e-12), sums[:, 1])
 
     def refused_at(self, reserve: float) -> float:
         order = np.argsort(self.reserved)
@@ -90,7 +98,7 @@ class Curve(NamedTuple):
 class Scored(NamedTuple):
     score: float  # geometric mean of the ratios, with a constant k
     ratios: list[float]  # at 3, 1, 0.3, 0.1 %
-    moving: float  # the same with the k that the job finds from night to night: its noise costs, most of all while it is on its way
+    moving: float  # the same with the k that the job finds from night to night, from the fourth week on, when it has settled
     rules: list[str]  # the best ones
     realised: float  # what the method refuses as calibrated
     k: float  # of the last night
@@ -120,41 +128,54 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
     return ks, families
 
 
-def walk(
-    series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float
-) -> tuple[float, float, float]:
-    """(refused, reserved, offered) of the published quotas, rails and all, with k times `factor`."""
+def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float) -> Floats:
+    """(refused, reserved, offered) of the published quotas by night, rails and all, with k times `factor`."""
     live = np.full(len(series.memory.keys), np.nan)
     published = [live] * 7
-    refused = reserved = offered = 0.0
-    for at, (memory, found) in enumerate(known):
-        plan = decide(memory, series.dimension, ks[at] * factor, families[at], live, published[-7], series.parameters, found)
+    found = np.zeros((len(known), 3))
+    for at, (memory, shaped) in enumerate(known):
+        plan = decide(memory, series.dimension, ks[at] * factor, families[at], live, published[-7], series.parameters, shaped)
         live = np.where(np.isnan(plan.rates), live, plan.rates)
         published.append(plan.rates)
         surfaces = series.surfaces[at + 1]
-        refused += float(np.nansum(surfaces.lost(plan.rates, plan.bursts)))
-        reserved += float(np.nansum(plan.rates)) * series.observed[at + 1]
-        offered += float(surfaces.total[~np.isnan(plan.rates)].sum())
-    return refused, reserved, offered
+        found[at, 0] = np.nansum(surfaces.lost(plan.rates, plan.bursts))
+        found[at, 1] = np.nansum(plan.rates) * series.observed[at + 1]
+        found[at, 2] = surfaces.total[~np.isnan(plan.rates)].sum()
+    return found
 
 
-def rule_curve(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float) -> Curve:
-    """A simple rule on the same topics and days, for each of its factors."""
-    refused, reserved = np.zeros(len(RULE_FACTORS)), np.zeros(len(RULE_FACTORS))
-    offered = 0.0
+def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float) -> Floats:
+    """(refused, reserved, offered) of a simple rule on the same topics and days: by factor and night."""
+    found = np.zeros((len(RULE_FACTORS), len(known), 3))
     for at, (memory, _) in enumerate(known):
         scored = memory.active_days() >= series.parameters.min_active_days
         rates = np.where(scored, np.nan_to_num(rule(memory)), np.nan)
         surfaces = series.surfaces[at + 1]
-        offered += float(surfaces.total[scored].sum())
+        found[:, at, 2] = surfaces.total[scored].sum()
         for i, factor in enumerate(RULE_FACTORS):
             scaled = rates * factor
             bursts = np.fmax(np.ceil(scaled * burst_s), 3.0)
             if series.dimension == "bytes":
                 bursts = np.fmax(bursts, np.nanmax(memory.largest, axis=1, initial=1.0))
-            refused[i] += float(np.nansum(surfaces.lost(scaled, bursts)))
-            reserved[i] += float(np.nansum(scaled)) * series.observed[at + 1]
-    return Curve(refused / max(offered, 1e-12), reserved)
+            found[i, at, 0] = np.nansum(surfaces.lost(scaled, bursts))
+            found[i, at, 1] = np.nansum(scaled) * series.observed[at + 1]
+    return found
+
+
+def rule_curve(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float) -> Curve:
+    """What a simple rule refuses and reserves at each of its factors."""
+    return Curve.of(rule_nights(series, known, rule, burst_s))
+
+
+def ratios(method: Curve, rules: Mapping[str, Curve]) -> dict[str, tuple[float, str]]:
+    """At each share of REFUSED that some rule reaches: the method's refusals over it, at the least reserve; and the best rule's name."""
+    found = {}
+    for share in REFUSED:
+        reserves = {name: reserve for name, each in rules.items() if (reserve := each.reserve_at(share)) is not None}
+        if reserves:
+            name = min(reserves, key=reserves.__getitem__)
+            found[f"{share:.1%}"] = (method.refused_at(reserves[name]) / share, name)
+    return found
 
 
 def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0) -> Scored:
@@ -164,32 +185,21 @@ def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_
     own, families = calibrated(series, known)
     if k is not None:
         own = [k] * len(known)
-    curve, _ = method_curve(series, known, [1.0] * len(known), [guard.OWN] * len(known))
-    moving, as_published = method_curve(series, known, own, families)
-    curves = {name: rule_curve(series, known, rule, burst_s) for name, rule in RULES.items()}
-    ratios, moved, best = [], [], []
-    for share in REFUSED:
-        reserves = {name: reserve for name, each in curves.items() if (reserve := each.reserve_at(share)) is not None}
-        if not reserves:
-            continue
-        name = min(reserves, key=reserves.__getitem__)
-        best.append(name)
-        ratios.append(curve.refused_at(reserves[name]) / share)
-        moved.append(moving.refused_at(reserves[name]) / share)
-    return Scored(geometric_mean(ratios), ratios, geometric_mean(moved), best, as_published, own[-1])
+    constant = np.stack([walk(series, known, [1.0] * len(known), [guard.OWN] * len(known), factor) for factor in FACTORS])
+    moving = np.stack([walk(series, known, own, families, factor) for factor in FACTORS])
+    rules = {name: rule_nights(series, known, rule, burst_s) for name, rule in RULES.items()}
+    steady = ratios(Curve.of(constant), {name: Curve.of(each) for name, each in rules.items()})
+    first = min(SETTLED, len(known) // 2)
+    moved = ratios(Curve.of(moving, first), {name: Curve.of(each, first) for name, each in rules.items()})
+    refused, _, offered = walk(series, known, own, families, 1.0).sum(axis=0)
+    values = [ratio for ratio, _ in steady.values()]
+    names = [name for _, name in steady.values()]
+    moved_values = [ratio for ratio, _ in moved.values()] or [float("nan")]
+    return Scored(geometric_mean(values), values, geometric_mean(moved_values), names, refused / offered, own[-1])
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    return float(np.exp(np.mean(np.log(list(values)))))
-
-
-def method_curve(
-    series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str]
-) -> tuple[Curve, float]:
-    """What the method refuses and reserves with `ks` times each factor; and what it refuses with `ks` as they are (share)."""
-    walks = np.array([walk(series, known, ks, families, factor) for factor in (1.0, *FACTORS)])
-    offered = walks[0, 2]
-    return Curve(walks[1:, 0] / offered, walks[1:, 1]), float(walks[0, 0] / offered)
+    return float(np.exp(np.mean(np.log(np.maximum(list(values), 1e-4)))))
 
 
 def main() -> None:
@@ -200,24 +210,25 @@ def main() -> None:
     options.add_argument("--days", type=int, default=42)
     options.add_argument("--per-hour", type=int, default=3600)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--burst", type=float, default=1.0, help="of the simple rules, in seconds of their rate")
     given = options.parse_args()
     columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}     k"
     print(f"{columns}  best simple rules")
     scores = []
     for name, topics in kinds(given.seed).items():
         gaps = 0.1 if name == "mixed" else 0.0
-        found = score(series_of(weeks(topics, given.seed, given.days, given.per_hour, gaps)))
+        found = score(series_of(weeks(topics, given.seed, given.days, given.per_hour, gaps)), burst_s=given.burst)
         scores.append(found.score)
         print(_line(name, found))
     for dimension in ("messages", "bytes"):
-        print(_line(f"web log, {dimension}", score(series_of(web_log(), dimension))))
+        print(_line(f"web log, {dimension}", score(series_of(web_log(), dimension), burst_s=given.burst)))
     print(f"geometric mean of the generated ones {geometric_mean(scores):.3f}, worst {max(scores):.3f}")
 
 
 def _line(name: str, found: Scored) -> str:
-    ratios = " ".join(f"{ratio:8.3f}" for ratio in found.ratios)
+    shown = " ".join(f"{ratio:8.3f}" for ratio in found.ratios)
     rules = ", ".join(dict.fromkeys(found.rules))
-    return f"{name:24}{found.score:8.3f}{found.moving:10.3f}   {ratios:38}{found.realised:8.3%} {found.k:5.2f}  {rules}"
+    return f"{name:24}{found.score:8.3f}{found.moving:10.3f}   {shown:38}{found.realised:8.3%} {found.k:5.2f}  {rules}"
 
 
 if __name__ == "__main__":

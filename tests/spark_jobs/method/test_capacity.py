@@ -1,0 +1,37 @@
+"""Capacity, shared by weighted max-min."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.method.capacity import share
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    wanted = np.array([5.0, np.nan, 3.0])
+    assert share(wanted, np.ones(3), 0) is wanted
+    assert share(wanted, np.ones(3), 8) is wanted
+
+
+def test_small_topics_keep_all_and_the_others_share_by_weight() -> None:
+    found = share(np.array([1.0, 100.0, np.nan, 100.0]), np.array([1.0, 1.0, 1.0, 3.0]), 41)
+    assert list(found[[0, 1, 3]]) == pytest.approx([1, 10, 30])
+    assert np.isnan(found[2])
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1000), st.floats(0.01, 100)), min_size=1, max_size=20), st.floats(0.05, 0.99))
+def test_there_is_one_level_for_all(topics: list[tuple[float, float]], part: float) -> None:
+    wanted, weights = (np.array(each) for each in zip(*topics, strict=True))
+    capacity = part * wanted.sum()
+    found = share(wanted, weights, capacity)
+    assert found.sum() == pytest.approx(capacity)
+    assert (found <= wanted * (1 + 1e-9)).all()
+    cut = found < wanted * (1 - 1e-9)
+    levels = found / weights
+    if cut.any() and not cut.all():
+        assert levels[~cut].max() <= levels[cut].min() * (1 + 1e-6)
+    if cut.sum() > 1:
+        assert levels[cut].min() == pytest.approx(levels[cut].max(), rel=1e-6)

@@ -1,0 +1,64 @@
+"""The shape of a topic: base, level, peakiness."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spark_jobs.method.peakiness import PRIOR, SPREADS, means_before, shape
+from support.quota_weeks.memories import memory_of
+
+RANDOM = np.random.default_rng(3)
+
+
+def test_a_steady_topic_s_base_is_its_need_and_a_little() -> None:
+    found = shape(memory_of(np.full((1, 30), 10.0), need=25.0))
+    assert found.level[0] == pytest.approx(10)
+    assert 25 <= found.base[0] <= 25 * np.exp(SPREADS * 0.2)
+    assert found.peakiness[0] == pytest.approx(found.base[0] / 10)
+
+
+def test_of_two_topics_with_the_same_mean_need_the_one_whose_days_differ_gets_more() -> None:
+    swing = np.exp(0.5 * RANDOM.standard_normal(60))
+    calm, wild = np.full(60, 20.0), 20.0 * swing / np.exp(np.log(swing).mean())
+    found = shape(memory_of(np.full((2, 60), 10.0), need=np.stack([calm, wild])))
+    assert found.base[1] > 1.15 * found.base[0]
+
+
+def test_a_topic_of_jobs_needs_the_size_of_one_however_many_there_are() -> None:
+    """The level differs fivefold from day to day, the need does not: the base must not follow yesterday's level."""
+    level = np.where(np.arange(40) % 2, 5.0, 1.0)[None, :]
+    found = [shape(memory_of(level[:, :days], need=300.0)).base[0] for days in (38, 39, 40)]
+    assert max(found) <= 1.15 * min(found)
+    assert 300 <= found[-1] <= 500
+
+
+def test_a_topic_that_needs_more_when_it_sends_more_follows_its_level() -> None:
+    level = np.concatenate([np.full(30, 10.0), np.full(5, 40.0)])[None, :]
+    found = shape(memory_of(level, need=3 * level))
+    assert found.base[0] == pytest.approx(120, rel=0.35)
+
+
+def test_a_new_topic_has_the_fleet_s_peakiness_and_the_first_of_all_the_prior() -> None:
+    fleet = np.full((2, 20), 10.0)
+    fleet[1, :19] = np.nan
+    need = np.where(np.isnan(fleet), np.nan, 40.0)
+    found = shape(memory_of(fleet, need=need))
+    assert found.peakiness[1] == pytest.approx(found.peakiness[0], rel=0.3)
+    alone = shape(memory_of([[10.0]], need=[[40.0]]))
+    assert alone.base[0] == pytest.approx(10 * PRIOR * np.exp(SPREADS * 0.5))
+
+
+def test_a_sparse_topic_gets_the_forecast_of_its_need() -> None:
+    found = shape(memory_of(np.full((1, 20), 0.002), need=0.05, messages=170.0))
+    assert found.base[0] == pytest.approx(0.05, rel=0.01)
+
+
+def test_a_topic_that_nobody_knows_has_no_base() -> None:
+    found = shape(memory_of(np.full((1, 5), np.nan), need=np.nan, messages=np.nan))
+    assert np.isnan(found.base[0])
+
+
+def test_a_mean_of_earlier_days_knows_no_later_one() -> None:
+    found = means_before(np.array([[np.nan, 4.0, 0.0, np.nan, 5.0]]))
+    np.testing.assert_array_equal(found, [[np.nan, np.nan, 4, 2, 2, 3]])

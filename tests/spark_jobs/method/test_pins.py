@@ -1,0 +1,48 @@
+"""pins.yaml: strict, bounded, with the place of a fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.method.pins import Pin, read_pins
+
+EXAMPLE = b"""
+pins:
+  - {protocol: rocketmq, topic: orders, messages: 500/s, burst: 900, bytes: 5MiB/s, byte_burst: 20MiB, reason: contract, until: 2026-12-31}
+  - {protocol: amqp, topic: "%2F/x/y", messages: 3/min}
+"""
+
+
+def test_the_documented_example() -> None:
+    first, second = read_pins(EXAMPLE)
+    assert first == Pin("rocketmq", "orders", (500.0, 900), (5 * 2**20, 20 * 2**20), "contract", "2026-12-31")
+    assert second == Pin("amqp", "%2F/x/y", (0.05, 3), None, "pinned", None)
+    assert first.holds_after("2026-12-30")
+    assert not first.holds_after("2026-12-31")
+    assert second.holds_after("2099-01-01")
+    assert read_pins(b"") == read_pins(b"pins:") == read_pins(b"pins: []") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [", "not YAML"),
+        ("[1]", "write a list under the one key pins"),
+        ("pins: 5", "must be a list"),
+        ("pins: [5]", "pins[0] must be a mapping"),
+        ("pins: [{protocol: rocketmq, topic: t, messages: 5/s, rate: 3}]", "pins[0].rate is unknown"),
+        ("pins: [{protocol: kafka, topic: t, messages: 5/s}]", "pins[0].protocol: 'kafka' is unknown; known: amqp, rocketmq"),
+        ("pins: [{protocol: rocketmq, topic: '', messages: 5/s}]", "pins[0].topic"),
+        ("pins: [{protocol: rocketmq, topic: t}]", "pins[0] pins nothing"),
+        ("pins: [{protocol: rocketmq, topic: t, burst: 5, bytes: 1/s}]", "pins[0].burst is given without messages"),
+        ("pins: [{protocol: rocketmq, topic: t, messages: 500}]", "'500' is not a rate like 500/s"),
+        ("pins: [{protocol: rocketmq, topic: t, messages: -5/s}]", "'-5/s' is not a rate"),
+        ("pins: [{protocol: rocketmq, topic: t, messages: 5/s, burst: many}]", "'many' is not a number like 900"),
+        ("pins: [{protocol: rocketmq, topic: t, messages: 5/s, until: soon}]", "'soon' is not a day"),
+        ("pins: [{protocol: rocketmq, topic: t, messages: 5/s}, {protocol: rocketmq, topic: t, bytes: 5/s}]", "is pinned twice"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match="--pins") as caught:
+        read_pins(text.encode())
+    assert complaint in str(caught.value)

@@ -1,0 +1,41 @@
+"""Guard rails of a night."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spark_jobs.method.rails import on_rails
+from spark_jobs.parameters import Parameters
+
+NO = np.nan
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "week_ago", "censored", "rate", "held"),
+    [
+        (150.0, 100.0, NO, False, 150.0, 0),
+        (500.0, 100.0, NO, False, 200.0, 1),
+        (10.0, 100.0, NO, False, 80.0, -1),
+        (104.0, 100.0, NO, False, 100.0, 0),  # below the hysteresis
+        (500.0, NO, NO, False, 500.0, 0),  # the first quota
+        (500.0, 0.0, NO, False, 500.0, 0),  # twice nothing is nothing
+        (NO, 100.0, NO, False, NO, 0),  # learning
+        (50.0, 100.0, 45.0, False, 50.0, 0),  # Saturday: as low as last Saturday
+        (210.0, 100.0, 200.0, False, 210.0, 0),  # and back on Monday
+        (90.0, 100.0, NO, True, 125.0, 0),  # demand is a lower bound: grow by a quarter
+        (0.001, 0.02, NO, False, 1 / 60, 0),  # the floor
+    ],
+)
+def test_a_quota_moves_within_its_rails(wanted: float, live: float, week_ago: float, censored: bool, rate: float, held: int) -> None:
+    found = on_rails(
+        np.array([wanted]), np.array([live]), np.array([week_ago]), np.array([censored]), np.array([1 / 60]), 0, Parameters()
+    )  # fmt: skip
+    assert found.rates[0] == pytest.approx(rate, nan_ok=True)
+    assert np.sign(found.held[0]) == held or rate == pytest.approx(1 / 60)
+
+
+def test_the_ceiling_is_above_no_rail() -> None:
+    wanted, live, week_ago = np.array([500.0]), np.array([400.0]), np.array([NO])
+    found = on_rails(wanted, live, week_ago, np.array([False]), np.array([1.0]), 300, Parameters())
+    assert found.rates[0] == 300

@@ -1,0 +1,90 @@
+"""From rows to arrays: what is unknown is not zero, and what is zero is not unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spark_jobs.days import Day
+from spark_jobs.method.history import History
+from spark_jobs.method.missing import factors, gateway_shares
+from spark_jobs.method.outcomes import OUTCOMES
+from spark_jobs.method.remember import calendar, keys_of, remember
+from spark_jobs.state.topic_day import rows
+from support.quota_weeks.nights import Nights, topic_seconds
+from support.quota_weeks.weeks import Week
+
+import pyarrow as pa  # isort: skip
+
+DATES = calendar("2026-03-02", "2026-03-06")
+
+
+def table(present: dict[str, list[str]]) -> pa.Table:
+    """Topics by day, ten messages a second for a hundred seconds."""
+    parts = []
+    for date, topics in present.items():
+        day = Day(date)
+        parts.append(rows([topic_seconds(name, day, np.full(100, 10)) for name in topics], day, 1000))
+    return pa.concat_tables(parts)
+
+
+def test_a_silent_day_is_zero_a_missing_one_unknown_and_so_is_the_time_before_the_first() -> None:
+    found = table({DATES[0]: ["a"], DATES[2]: ["a", "b"], DATES[4]: ["b"]})
+    observed = {date: 1000 for date in DATES if date != DATES[1]}
+    memory = remember(found, observed, "messages", keys_of(found))
+    np.testing.assert_array_equal(memory.mean, [[1, np.nan, 1, 0, 0], [np.nan, np.nan, 1, 0, 1]])
+    np.testing.assert_array_equal(memory.active_days(), [2, 2])
+    assert np.isnan(memory.need[0, 3])
+    assert list(memory.weekdays) == [0, 1, 2, 3, 4, 5]
+    earlier = memory.until(2)
+    np.testing.assert_array_equal(earlier.mean, [[1, np.nan], [np.nan, np.nan]])
+
+
+def test_what_is_left_out_is_unknown_and_what_is_partial_is_scaled() -> None:
+    found = table({date: ["a", "b"] for date in DATES})
+    memory = remember(
+        found, dict.fromkeys(DATES, 1000), "bytes", keys_of(found),
+        scale={DATES[1]: np.array([2.0, np.nan])}, left_out={DATES[0]: np.array([True, False])},
+    )  # fmt: skip
+    assert np.isnan(memory.mean[0, 0])
+    assert memory.mean[1, 0] == 200
+    assert memory.mean[0, 1] == 400
+    assert np.isnan(memory.mean[1, 1])
+
+
+def test_a_day_that_was_limited_for_long_is_censored() -> None:
+    day = Day(DATES[0])
+    found = rows([topic_seconds("a", day, np.full(100, 10), np.full(100, 3))], day, 1000)
+    assert remember(found, {DATES[0]: 1000}, "messages", keys_of(found)).censored[0, 0]
+    assert not remember(found, {DATES[0]: 86_400}, "messages", keys_of(found)).censored[0, 0]
+
+
+def test_a_missing_gateway_s_share_is_that_of_the_days_before() -> None:
+    nights = Nights()
+    even = [("x", 0.75), ("y", 0.25)]
+    seconds = {"x": {"seconds": 86_400}, "y": {"seconds": 86_400}}
+    for date in DATES[:2]:
+        day = Day(date)
+        nights.night(Week(day, 86_400, [topic_seconds("a", day, np.full(100, 10), gateways=even)]), gateways=seconds)
+    facts, rows_ = nights.day(Week(Day(DATES[2]), 86_400, []), gateways={"y": {"seconds": 86_400}}, missing_gateways=["x"])
+    topics = pa.concat_tables(nights.topics)
+    keys = keys_of(topics)
+    assert rows_.num_rows == 0
+    assert gateway_shares(topics, DATES[1], keys) == [{"x": 0.75, "y": 0.25}]
+    found = factors(topics, [*nights.manifests, facts], "messages", keys)
+    assert list(found) == [DATES[2]]
+    assert found[DATES[2]][0] == pytest.approx(4)
+
+
+def test_history_adds_up_the_nights_with_a_published_quota() -> None:
+    entries = [
+        {"day": day, "protocol": "p", "topic": "t", "dimension": "messages", "family": family, "rate": 1.0, "burst": 3,
+         "offered": 100, "refused": float(refused), "reserved": 10.0}
+        for day, family, refused in zip([DATES[2], *DATES[2:]], ("published", "oracle", "oracle", "published"), (5, 1, 1, 2), strict=True)
+    ]  # fmt: skip
+    history = History(pa.Table.from_pylist(entries, OUTCOMES), "messages", [("p", "t"), ("p", "u")], DATES[4])
+    known, unknown = history.nights(7)
+    assert (known["nights"], known["offered"], known["refused"], known["oracle"]) == (2, 200, 7, {"refused": 1, "reserved": 10})
+    assert (unknown["nights"], unknown["offered"], unknown["refused"]) == (0, 0, 0)
+    np.testing.assert_array_equal(history.rates_on(DATES[2]), [1.0, np.nan])
+    assert np.isnan(history.rates_on("2020-01-01")).all()

@@ -1,0 +1,30 @@
+"""Memories made by hand, for tests of one step of the method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from spark_jobs.method.memory import Memory
+
+
+def memory_of(mean: Any, need: Any = None, messages: Any = None, **others: Any) -> Memory:
+    """Topics x days of `mean`; the rest follows: need twice the mean, busiest thrice, enough messages, not limited. Day 0 is a Monday."""
+    level = np.atleast_2d(np.asarray(mean, np.float64))
+    topics, days = level.shape
+
+    def filled(value: Any, default: Any) -> Any:
+        return np.broadcast_to(np.asarray(default if value is None else value, np.float64), level.shape).copy()
+
+    arrays = {"busiest": 3 * level, "p99": 2.5 * level, "largest": np.ones_like(level), "evenness": np.ones_like(level)}
+    arrays |= {name: filled(value, 0) for name, value in others.items() if name != "censored"}
+    return Memory(
+        keys=tuple(("rocketmq", f"t{at}") for at in range(topics)),
+        weekdays=np.arange(days + 1) % 7,
+        mean=level,
+        messages=filled(messages, level * 86_400),
+        need=filled(need, 2 * level),
+        censored=np.asarray(others.get("censored", np.zeros(level.shape)), np.bool_),
+        **arrays,
+    )
