@@ -1,0 +1,148 @@
+"""Thirty nights in a row: a day of traffic through a gateway's real judge, its log, `sluice quotas nightly`, and the next day under what
+that has published. No night stops, a launch is not strangled, a storm teaches nothing that lasts, a second run of a night changes nothing.
+
+Days are short: ten minutes of a day are observed, which is all the job knows of it. A burst of ten seconds would be a part of such a day
+that no method could overlook, so bursts are of two seconds here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from gateway.cli.main import main
+from limiter.topics import rocketmq_topic
+from support.access_logs import SyntheticLog
+from support.admin.admin_client import folder_in_memory
+from support.admin.serving import Serving, serving
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+NIGHTS = 30
+FIRST = date(2026, 10, 5)  # a Monday
+SECONDS = 600
+LAUNCH, STORM, DEATH, SALE = 10, 16, 13, 21  # days
+STORM_S = range(300, 303)  # with the breaker's second less than 1 % of the day's
+SECOND_NS = 1_000_000_000
+
+
+def mean_of(topic: str, day: int, chance: np.random.Generator) -> float:
+    """Messages a second that clients want to send on that day."""
+    weekend = 0.5 if (FIRST + timedelta(day)).weekday() >= 5 else 1.0
+    return {
+        "steady": 20 * weekend,
+        "noisy": 30 * math.exp(chance.normal(0, 0.12)),
+        "sparse": 1 / 60,
+        "growing": 5 * 1.05**day,
+        "launch": 0 if day < LAUNCH - 2 else 1 if day < LAUNCH else 60,
+        "stormy": 10,
+        "dying": 10 if day < DEATH else 0,
+        "sale": 12 * (6 if day == SALE else 1),
+    }[topic] * chance.lognormal(0, 0.05)
+
+
+TOPICS = ("steady", "noisy", "sparse", "growing", "launch", "stormy", "dying", "sale")
+
+
+@dataclass
+class Days:
+    """What became of each topic's messages, by day."""
+
+    offered: dict[tuple[str, int], int] = field(default_factory=dict)
+    refused: dict[tuple[str, int], int] = field(default_factory=dict)
+    rates: dict[tuple[str, int], float] = field(default_factory=dict)  # published after that day
+
+    def share(self, topic: str, days: range) -> float:
+        offered = sum(self.offered.get((topic, day), 0) for day in days)
+        return sum(self.refused.get((topic, day), 0) for day in days) / max(1, offered)
+
+
+def day_of_traffic(served: Serving, log: Path, day: int, found: Days) -> None:
+    """Ten minutes through the judge, and the access log of them."""
+    chance = np.random.default_rng(day)
+    wanted = {topic: chance.poisson(mean_of(topic, day, chance), SECONDS) for topic in TOPICS}
+    for second in STORM_S if day == STORM else ():
+        wanted["stormy"][second] = 4000
+    lines = SyntheticLog(log, f"{FIRST + timedelta(day)}", "one", f"b{day}")
+    gateway = served.gateways[0].gateway
+    began = (day + 1) * 86_400 * SECOND_NS
+
+    def pass_through() -> None:
+        for second in range(SECONDS):
+            for topic in TOPICS:
+                asked = int(wanted[topic][second])
+                if not asked:
+                    continue
+                passed = gateway.flood(rocketmq_topic(topic.encode()), asked, began + second * SECOND_NS)
+                found.offered[topic, day] = found.offered.get((topic, day), 0) + asked
+                found.refused[topic, day] = found.refused.get((topic, day), 0) + asked - passed
+                lines.usage(
+                    43_200 + second, topic, messages=passed, bytes=passed * 100, refused_messages=asked - passed,
+                    refused_bytes=(asked - passed) * 100, max_100ms_messages=-(-passed // 10),
+                )  # fmt: skip
+            lines.heartbeat(43_200 + second)
+
+    served.call(pass_through)
+    lines.write()
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    with folder_in_memory(tmp_path) as folder:
+        yield folder
+
+
+def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del spark  # running, so that each night finds it
+    found = Days()
+    with serving(memory, "one") as served:
+
+        def nightly(day: int, *words: str) -> tuple[int, str]:
+            capsys.readouterr()
+            code = main([
+                "quotas", "nightly", "--log", str(memory / "log"), "--state", str(memory / "state"), "--date", f"{FIRST + timedelta(day)}",
+                *served.options(), "--set", "burst_seconds=2", *words,
+            ])  # fmt: skip
+            return code, capsys.readouterr().err
+
+        def live() -> Any:
+            return served.ask(0, "GET", "/v1/quotas").json()
+
+        for day in range(NIGHTS):
+            day_of_traffic(served, memory / "log", day, found)
+            began = time.process_time()
+            code, said = nightly(day)
+            assert code == 0, f"night {day}: {said}"
+            assert live()["date"] == f"{FIRST + timedelta(day)}", f"night {day} took {time.process_time() - began:.1f} s: {said}"
+            for quota in live()["quotas"]:
+                found.rates[quota["topic"], day] = quota["messages"]["rate"]
+            if day % 10 == 9:
+                before = (live(), served.gateways[0].store.revision)
+                code, said = nightly(day)
+                assert (code, live(), served.gateways[0].store.revision) == (0, *before), said
+                assert "nothing to do" in said
+        again = live()
+        assert nightly(NIGHTS - 1, "--again")[0] == 0
+        assert live()["quotas"] == again["quotas"], "a night computed anew comes out as before"
+
+    report = {topic: [round(found.rates.get((topic, day), 0), 2) for day in range(NIGHTS)] for topic in TOPICS}
+    assert found.share("launch", range(LAUNCH, LAUNCH + 1)) < 0.01, report
+    assert found.share("launch", range(LAUNCH, LAUNCH + 7)) < 0.05, report
+    assert found.rates["launch", NIGHTS - 1] > 60, report
+    before_storm = found.rates["stormy", STORM - 1]  # the storm asks for a hundred times as much
+    assert found.rates["stormy", STORM] < 2.05 * before_storm, report  # the rail of one night, at most
+    assert found.rates["stormy", STORM + 1] < 1.3 * before_storm, report
+    for topic in ("steady", "noisy", "growing"):
+        assert found.share(topic, range(4, NIGHTS)) < 0.02, (topic, report)
+        assert found.rates[topic, NIGHTS - 1] < 10 * mean_of(topic, NIGHTS - 1, np.random.default_rng(0)), (topic, report)
