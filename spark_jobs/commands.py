@@ -19,6 +19,7 @@ from spark_jobs.parameters import Parameters
 from spark_jobs.session import spark_session
 from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
 from spark_jobs.storage.choice import storage_for
+from spark_jobs.storage.failures import of_spark
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
 
@@ -147,7 +148,7 @@ def _compute(places: Places, asked: Asked, master: str | None) -> tuple[Snapshot
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise
-            raise OSError(f"Spark: {_first_lines(str(error))}") from error
+            raise of_spark(error, (places.log, places.state, places.output)) from error
     summary = (
         f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.duplicates} twice, {day.missing_lines} missing, "
         f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}"
@@ -160,11 +161,6 @@ def _lists(snapshot: Snapshot) -> str:
     counts = {name: len(found) for name in ("learning", "held", "pinned") if isinstance(found := snapshot.night.get(name), list) and found}
     counts |= {"gateways missing": len(found)} if isinstance(found := snapshot.night.get("missing_gateways"), list) and found else {}
     return "".join(f", {count} {name}" for name, count in counts.items())
-
-
-def _first_lines(text: str) -> str:
-    """The first line of a JVM's error; its stack trace is of no use to an operator."""
-    return " ".join(line.strip() for line in text.strip().splitlines()[:1])[:1000]
 
 
 def _load(location: Location, storage: Storage) -> Snapshot:

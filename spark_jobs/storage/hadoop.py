@@ -29,13 +29,13 @@ class HadoopStorage:
         context: Any = spark.sparkContext
         self._jvm: Any = context._jvm
         self._array = context._gateway.new_array
-        self._configuration = context._jsc.hadoopConfiguration()
+        self._configuration = self._jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
         for name, value in BRIEF.items():
             if not self._was_set(context, name):
                 self._configuration.set(name, value)
         self._root = root
         with _reported(root):
-            self._system = self._path(root).getFileSystem(self._configuration)
+            self._system = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(self._path(root).toUri(), self._configuration)
 
     def read(self, location: Location) -> bytes:
         with _reported(location):

@@ -69,7 +69,9 @@ def test_a_cluster_of_two_workers_computes_the_quotas(built: dict[str, Path], tm
         words = ["--master", cluster.master, "--deploy-mode", "client", "--py-files", str(built[".zip"]), "--executor-memory", "512m"]
         words += ["--driver-java-options", QUICK_START, "--conf", f"spark.executor.extraJavaOptions={QUICK_START}"]
         words += ["--conf", "spark.sql.shuffle.partitions=2"]
-        done = submit([*words, str(built[".py"]), "--date", "2026-11-20", *places], cwd=elsewhere, env=environment())
+        done = submit(
+            [*words, str(built[".py"]), "--date", "2026-11-20", "--min-active-days", "1", *places], cwd=elsewhere, env=environment()
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         assert [app["state"] for app in cluster.state()["completedapps"]] == ["FINISHED"]
         assert cluster.executors() == ["worker-0", "worker-1"]

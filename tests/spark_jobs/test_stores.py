@@ -57,11 +57,11 @@ def test_a_night_on_a_store_is_the_night_on_local_files(
     root = Location.of("log", f"{base}/night {store}")
     storage = HadoopStorage(spark, root)
     put(storage, log, root.child("log"))
-    assert compute(log, DATE, tmp_path / "state", tmp_path / "q.json", now=NOW) == OK
+    assert compute(log, DATE, tmp_path / "state", tmp_path / "q.json", now=NOW, min_active_days="1") == OK
     for again in range(2):
         previous = str(root.child("q.json")) if again else None
         where = [str(root.child(name)) for name in ("log", "state", "q.json")]
-        assert compute(where[0], DATE, where[1], where[2], now=NOW, previous=previous) == OK
+        assert compute(where[0], DATE, where[1], where[2], now=NOW, previous=previous, min_active_days="1") == OK
         here, there = load((tmp_path / "q.json").read_bytes()), load(storage.read(root.child("q.json")))
         if not again:
             assert there.quotas == here.quotas
@@ -81,7 +81,7 @@ def test_missing_keys_are_one_line_and_nothing_is_written(
     spark: SparkSession, s3: str, log: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     del spark, s3
-    assert compute(log, DATE, "s3a://keyless/state", tmp_path / "q.json", now=NOW) == FAILED
+    assert compute(log, DATE, "s3a://keyless/state", tmp_path / "q.json", now=NOW, min_active_days="1") == FAILED
     told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("sluice: ")]
     assert len(told) == 1
     assert "s3a://keyless/state" in told[0]
@@ -139,7 +139,7 @@ def test_yarn_runs_the_zip_in_both_deploy_modes(spark: SparkSession, hadoop: Had
         words += ["--conf", f"{name}={value}"]
     places = ["--log", str(root.child("log")), "--state", str(root.child("state")), "-o", str(root.child("q.json"))]
     env = environment(HADOOP_CONF_DIR=str(hadoop.conf))
-    done = submit([*words, str(program), "--date", DATE, *places], cwd=elsewhere, env=env)
+    done = submit([*words, str(program), "--date", DATE, "--min-active-days", "1", *places], cwd=elsewhere, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     assert {quota.topic for quota in load(storage.read(root.child("q.json"))).quotas} == {"orders", "rare"}
 
