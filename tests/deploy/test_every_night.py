@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -210,3 +211,31 @@ def test_airflow_reads_the_dag_and_runs_it(machine: Machine) -> None:
     assert done.returncode == 1
     assert "ended with 2: wrong usage" in done.stdout + done.stderr
     assert "up_for_retry" not in (done.stdout + done.stderr).lower(), "trying again does not mend it"
+
+
+def test_the_way_from_an_empty_machine_makes_a_good_configuration(tmp_path: Path) -> None:
+    """Its blocks but for the packages and systemctl, with /etc, /var and /run within the test's folder."""
+    page = PAGE.read_text()
+    section = page[page.index("## From an empty machine") : page.index("## Run it")]
+    (_, settings, making) = re.findall(r"^ {3}```\w+\n(.*?)^ {3}```$", section, re.MULTILINE | re.DOTALL)
+    (tmp_path / "etc" / "sluice").mkdir(parents=True)
+    (tmp_path / "etc" / "systemd" / "system").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    sluice = tmp_path / "bin" / "sluice"
+    sluice.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m gateway.cli.main "$@"\n')
+    sluice.chmod(0o755)
+
+    def here(text: str) -> str:
+        text = text.replace("/run/credentials/sluice.service", "/etc/sluice")  # which systemd makes of it
+        return re.sub(r"(?<=[ :])/(etc|var)/", rf"{tmp_path}/\1/", text)
+
+    lines = [line.strip() for line in making.splitlines() if "systemctl" not in line]
+    commands, environment = ["sh", "-e", "-c", here("\n".join(lines))], {"PATH": f"{sluice.parent}:/usr/bin:/bin"}
+    done = subprocess.run(commands, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    written = tmp_path / "etc" / "sluice" / "sluice.yaml"
+    listener = "listeners: [{name: one, protocol: rocketmq, bind: 127.0.0.1:10911, upstream: 127.0.0.1:1}]\n"
+    written.write_text(here(re.sub(r"^ {3}", "", settings, flags=re.MULTILINE)) + listener + yaml.safe_dump({"rules": RULES}))
+    done = subprocess.run([str(sluice), "check", "--strict", "-c", str(written)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "etc" / "systemd" / "system" / "sluice-quotas.timer").exists()
