@@ -44,7 +44,11 @@ def arguments() -> argparse.ArgumentParser:
     for each in fields(Parameters):
         kind = str if each.name in TEXTS else int
         text = f"{each.metadata['help']} (default {each.default})".replace("%", "%%")
-        parser.add_argument(f"--{each.name.replace('_', '-')}", type=kind, help=text)
+        names = [
+            f"--{each.name.replace('_', '-')}",
+            *(["--capacity"] if each.name == "capacity_messages" else []),
+        ]  # as the command line has it
+        parser.add_argument(*names, type=kind, help=text)
     return parser
 
 

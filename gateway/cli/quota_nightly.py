@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,14 +14,14 @@ from gateway.cli.exits import FAILED, USAGE, CommandError
 from gateway.cli.output import emit, print_status
 from gateway.cli.quota_gateways import Gateway, read_gateway
 from gateway.cli.quota_night import Nightly, Options, Result, as_night_code, reaching
-from gateway.cli.quota_options import rail_options, set_parameters
+from gateway.cli.quota_options import parameter_options, rail_options, yesterday
 from gateway.cli.quota_rails import Rails
 from gateway.cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
 
 EXAMPLE: Final = (
     "sluice quotas nightly --log /srv/access-log --state /srv/quota-state --shadow-nights 3\n"
-    "sluice quotas nightly --log s3a://b/log --state s3a://b/quotas --gateway http://10.0.0.1:9180,one.token "
-    "--gateway http://10.0.0.2:9180,two.token"
+    "sluice quotas nightly --log s3a://b/log --state s3a://b/quotas --gateway http://127.0.0.1:9181,one.token "
+    "--gateway http://127.0.0.1:9182,two.token"
 )
 
 
@@ -53,7 +52,7 @@ EXAMPLE: Final = (
 @click.option("--allow-partial", is_flag=True, help="Compute although a gateway's log is missing; the others are scaled up.")
 @click.option("--exclude", multiple=True, metavar="FROM/TO[:TOPIC]", help="Leave an incident out of what is learned; may be repeated.")
 @click.option("--pins", metavar="FILE", help="Quotas set by hand (pins.yaml).")
-@click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Parameter of the computation; may be repeated.")
+@parameter_options
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option("--driver-memory", metavar="SIZE", help="Heap of Spark's driver, such as 4g.  [default: by the log's size]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; may be repeated.")
@@ -76,7 +75,7 @@ def nightly(
     max_would_refuse: float,
     rails: Rails,
     report: Path | None,
-    parameters: tuple[str, ...],
+    given: dict[str, Any],
     form: str,
     **more: Any,
 ) -> None:
@@ -92,7 +91,6 @@ def nightly(
         from spark_jobs.storage.location import Location
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
-    given = set_parameters(parameters)
     zone = str(given.get("time_zone", "UTC"))
     try:
         day = Day(date, zone) if date else yesterday(zone)
@@ -130,13 +128,3 @@ def read(place: str, token_file: Path | None, timeout_s: float) -> Gateway:
     """The gateway at `URL[,TOKENFILE]`."""
     url, _, own = place.partition(",")
     return read_gateway(AdminClient(url, token_for(url, Path(own) if own else token_file, os.environ), timeout_s))
-
-
-def yesterday(zone: str) -> Any:
-    """The day before today in `zone`; raises ValueError for no zone."""
-    from zoneinfo import ZoneInfo
-
-    from spark_jobs.days import Day
-
-    Day("2026-01-01", zone)  # says which zone is unknown
-    return Day(f"{datetime.now(ZoneInfo(zone)).date() - timedelta(days=1):%Y-%m-%d}", zone)

@@ -8,7 +8,6 @@ elsewhere do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +24,11 @@ from gateway.cli.exits import (
     OK,
     POLICY,
     QUOTA_CONFLICT,
+    USAGE,
     CommandError,
 )
 from gateway.cli.output import Column, column, columns, counted, print_status
-from gateway.cli.quota_options import rail_options, set_parameters
+from gateway.cli.quota_options import parameter_options, rail_options, yesterday
 from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from gateway.cli.quota_rails import Rails
 from gateway.cli.quota_report import report, show, snapshot_in, snapshot_of
@@ -139,37 +139,33 @@ quotas.add_command(report)
 
 @quotas.command(example="sluice quotas compute --log access-log --date 2026-11-20 --state daily -o quotas.json")
 @click.option("--log", "log", required=True, metavar="PATH|URL", help="Folder of the access log.")
-@click.option("--date", metavar="YYYY-MM-DD", help="Day to read, UTC.  [default: yesterday]")
+@click.option("--date", metavar="YYYY-MM-DD", help="Day to read.  [default: yesterday, in the time zone]")
 @click.option("--state", required=True, metavar="PATH|URL", help="Folder of the daily states.")
 @click.option("-o", "--output", required=True, metavar="PATH|URL", help="File to write.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option("--driver-memory", metavar="SIZE", help="Java's heap on a local master, like 4g.  [default: by the log's size]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark. May be repeated.")
 @click.option("--previous", metavar="PATH|URL", help="Snapshot in force, so that no quota moves too far in one night.")
-@click.option(
-    "--set",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Parameter of the computation, e.g. target_refused_ppm=300. May be repeated.",
-)
+@parameter_options
 @click.option("--pins", metavar="PATH|URL", help="File of pinned quotas (YAML).")
 @click.option("--exclude", multiple=True, metavar="FROM/TO:TOPIC", help="An incident that teaches nothing. May be repeated.")
 @click.option("--allow-partial", is_flag=True, help="Scale a day on which gateways are missing, instead of refusing it.")
 @click.pass_context
 def compute(
-    ctx: click.Context, /, date: str | None, parameters: tuple[str, ...], exclude: tuple[str, ...], *, allow_partial: bool, **paths: Any
+    ctx: click.Context, /, date: str | None, given: dict[str, Any], exclude: tuple[str, ...], *, allow_partial: bool, **paths: Any
 ) -> None:
     """Compute quotas from one day's access log and the states of earlier days, on Spark.
 
     Exit 0, 1 failed, 2 usage, 5 insufficient input, 130 interrupted.
     """
-    given = set_parameters(parameters)
-    day = date or (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%d")
     try:
         from spark_jobs.commands import compute as compute_quotas
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
+    try:
+        day = date or yesterday(str(given.get("time_zone", "UTC"))).date
+    except ValueError as error:
+        raise CommandError(USAGE, str(error)) from None
     log, state, output, master = (paths.pop(name) for name in ("log", "state", "output", "master"))
     ctx.exit(compute_quotas(log, day, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given))
 

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.cli.client import AdminClient
 from gateway.cli.quota_night import Options, reaching
-from gateway.cli.quota_nightly import yesterday
+from gateway.cli.quota_options import yesterday
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory

@@ -242,10 +242,20 @@ def test_compute_hands_over_to_the_job(sluice: Any, monkeypatch: pytest.MonkeyPa
         "q.json",
         "--master",
         "local[2]",
+        "--target-refused-ppm",
+        "300",
+        "--capacity",
+        "50000",
+        "--time-zone",
+        "Europe/Berlin",
         "--set",
         "step-up-percent=20",
     ]
     assert sluice(*words).code == 5
+    named = {"target_refused_ppm": 300, "capacity_messages": 50000, "time_zone": "Europe/Berlin"}
     none = {"previous": None, "pins": None, "driver_memory": None, "conf": (), "exclude": (), "allow_partial": False}
-    assert calls == [("s3a://b/l", "2026-11-20", "s", "q.json", "local[2]", {**none, "step_up_percent": "20"})]
+    assert calls == [("s3a://b/l", "2026-11-20", "s", "q.json", "local[2]", {**none, **named, "step_up_percent": "20"})]
     assert sluice(*words[:-1], "margin").code == 2
+    twice = sluice(*words[:-1], "capacity-messages=1")
+    assert twice.code == 2
+    assert "give one of the two" in twice.err
