@@ -16,8 +16,8 @@ from gateway.event_loop.event_loop import MAX_SLEEP_S, EventLoop, descriptor_of_
 from support.rocketmq import frames as rocketmq
 from support.wires.wires import Wires
 
-SOON_S = 2.0  # far less than what a sleep that nothing ends would take
-LONG_S = 30.0
+SOON_S = 10.0  # far less than what a sleep that nothing ends would take
+LONG_S = 60.0
 ASKED = rocketmq.heartbeat(opaque=1)
 
 

@@ -182,7 +182,7 @@ def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_bac
         for number in range(80):
             hoarder.sendall(rocketmq.send("never", opaque=number, body=BODY))
             wires.run(0.001)
-        assert ground.check()
+        wires.until(ground.check)
         assert ground.watch.stopped == 2
         sender.sendall(rocketmq.send("orders"))
         worker.sendall(rocketmq.pull(opaque=7))
