@@ -126,7 +126,7 @@ class QuotaWatch:
         now = self._store.state.quotas
         if trial is None or now is None or trial.reference != now or now.return_above_ppm is None:
             return
-        if self._wall_clock() - parse_time(now.at) < MIN_AGE_S or trial.offered < MIN_OFFERED:
+        if self._wall_clock() - trial.begun < MIN_AGE_S or trial.offered < MIN_OFFERED:  # after a restart the counters begin anew
             return
         if trial.ratio() * MILLION <= now.return_above_ppm:
             return

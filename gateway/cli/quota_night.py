@@ -11,6 +11,7 @@ nothing, one that was cut off is finished, and quotas that somebody took back ar
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ STOPPED: Final = 3  # a rail or the backtest: nothing was published
 GATEWAYS: Final = 4  # one is away, refuses the token, or has other quotas by now: nothing was published
 INSUFFICIENT: Final = 5  # input
 MILLION: Final = 1_000_000
+COMPUTED_WITH: Final = "computed_with"  # of begun.json, beside the gateways' addresses
 MIN_OFFERED: Final = 1000  # messages; of fewer a share of refusals says little; as admin.quota_watch
 WORSE_THAN_SIMPLE: Final = 2.0  # times yesterday's maximum's refusals; below that it is the days that were hard, not the method (guess)
 
@@ -58,6 +60,13 @@ class Options:
     again: bool = False
     dry_run: bool = False
     compute: dict[str, Any] = field(default_factory=dict)  # further arguments of the computation
+
+    def computed_with(self) -> str:
+        """The arguments that change what is computed, as text: a night that is run again with others is computed again."""
+        named = {name: value for name, value in self.compute.items() if value not in (None, (), "")}
+        for name in ("driver_memory", "conf"):
+            named.pop(name, None)
+        return json.dumps({**named, "allow_partial": self.allow_partial}, sort_keys=True, default=str)
 
 
 @dataclass
@@ -119,6 +128,7 @@ class Nightly:
                 raise CommandError(FAILED, f"{nights.file(date, QUOTAS).shown} was not written; nothing was published")
         missing = self._missing_gateways()
         if missing and not self._options.allow_partial:
+            nights.forget(date)  # with the log that is missing it is another night
             why = f"the log of {date} has nothing of {', '.join(missing)}, which ran all day; ship it, or --allow-partial"
             return self._end(INSUFFICIENT, plan(self._before, snapshot, None), f"nothing was published: {why}")
         return self._publish(snapshot)
@@ -139,10 +149,12 @@ class Nightly:
                     f"the quotas of {', '.join(moved)} were changed since this night was begun: it begins anew, from what is live now"
                 )
             nights.forget(options.date)
-            nights.write_json(options.date, BEGUN, {gateway.url: gateway.sha256s() for gateway in self._gateways})
+            begun = {gateway.url: gateway.sha256s() for gateway in self._gateways}
+            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
             nights.keep(options.date, PREVIOUS, self._live_or_tried())
-        elif options.again:
+        elif options.again or begun.get(COMPUTED_WITH) != options.computed_with():
             nights.forget(options.date)
+            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
         self._before = before if before is not None and not moved else self._live_or_tried()
 
     def _live_or_tried(self) -> Snapshot:

@@ -73,7 +73,11 @@ def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: i
     if changed > rails.changed_share * count:
         yield f"{changed} of {count} quotas would change, more than {rails.changed_share:.0%}"
     for dimension in DIMENSIONS:
-        old, now = (sum((pair_of(quota, dimension) or (0.0, 0))[0] for quota in each.quotas) for each in (live, new))
+        by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if pinned(quota, dimension)}
+        old, now = (
+            sum((pair_of(quota, dimension) or (0.0, 0))[0] for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand)
+            for each in (live, new)
+        )
         if old and now < (1 - rails.total_share) * old:
             yield f"the sum of all {dimension} rates would fall from {old:g} to {now:g} per second, by more than {rails.total_share:.0%}"
 
@@ -83,6 +87,12 @@ def pair_of(quota: Quota | None, dimension: str) -> Pair:
     if quota is None:
         return None
     return quota.messages if dimension == "messages" else quota.bytes
+
+
+def pinned(quota: Quota, dimension: str) -> bool:
+    """Set by a person (`pins.yaml`), so no rail holds it."""
+    evidence: Any = quota.evidence if dimension == "messages" else quota.evidence.get("bytes")
+    return isinstance(evidence, dict) and evidence.get("status") == "pinned"
 
 
 def factor(before: Pair, after: Pair) -> float:
@@ -98,6 +108,8 @@ def _held(before: Quota, quota: Quota, ratio: float, held: list[Held]) -> Quota:
     texts = []
     for dimension in DIMENSIONS:
         old, new = pair_of(before, dimension), pair_of(quota, dimension)
+        if pinned(quota, dimension):
+            continue
         if old is None or new is None or old[0] == 0 or factor(old, new) <= ratio * SLACK:  # from 0 every step is infinite: let it go
             continue
         rate = float(f"{min(old[0] * ratio, max(old[0] / ratio, new[0])):.6g}")

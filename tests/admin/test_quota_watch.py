@@ -194,6 +194,20 @@ async def test_quotas_that_refuse_more_than_promised_are_returned(
         assert "501 of 10000 messages (5.01%) were refused under the quotas of" in entry["reason"]
 
 
+async def test_after_a_restart_the_return_waits_until_it_can_tell(api: Control) -> None:
+    """The counters begin anew with the process: backlogs that come back at once say nothing of the quotas."""
+    await publish(api, orders=10)
+    await publish(api, query="&return_above_ppm=50000", orders=20)
+    api.clock.now += 10 * MIN_AGE_S
+    watch = QuotaWatch(api.gateway, api.store, api.clock)
+    api.gateway.seen_topics = [topic("orders", 2000, refused=2000)]
+    for rate in (20, 10):
+        await watch.look()
+        await watch.return_if_too_much()
+        assert await rate_in_force(api) == rate
+        api.clock.now += MIN_AGE_S
+
+
 async def test_what_was_put_back_stays(api: Control) -> None:
     """A flood must not lead through all the nights before."""
     watch = QuotaWatch(api.gateway, api.store, api.clock)

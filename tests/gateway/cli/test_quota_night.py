@@ -267,6 +267,24 @@ def test_a_gateway_whose_log_is_missing_ends_the_night_with_5(make: Any) -> None
     code, said = night.run()
     assert (code, night.revisions()) == (5, [0, 0])
     assert "nothing of two, which ran all day" in said
+    night.in_log["two"] = {}
+    assert night.run()[0] == 0, "its log was shipped"
+    assert night.computed == [DATE, DATE]
+
+
+def test_a_night_run_again_with_other_options_is_computed_again(make: Any) -> None:
+    night = make()
+    assert night.run("--dry-run", "--capacity", "500")[0] == 0
+    assert night.run("--dry-run", "--capacity", "500", "--driver-memory", "2g")[0] == 0
+    assert night.computed == [DATE]
+    assert night.run("--capacity", "400")[0] == 0
+    assert night.run("--capacity", "300")[0] == 0, "it is published: left as it is"
+    assert night.computed == [DATE, DATE]
+
+
+def test_a_gateway_without_a_log_is_let_through_where_it_is_told_or_began_today(make: Any) -> None:
+    night = make("one", "two")
+    del night.in_log["two"]
     assert (night.run("--allow-partial"))[0] == 0
     night.gateways[1].gateway.uptime_s = 60
     assert (night.run(date="2026-11-21"))[0] == 0

@@ -62,6 +62,15 @@ def test_a_quota_is_held_at_the_ratio(before: float, after: float, published: fl
     dump(found.publish)
 
 
+def test_no_rail_holds_what_a_person_pinned() -> None:
+    live = snapshot(**many(FEW), a=1000)
+    pinned = Quota("rocketmq", "a", (1, 10), (5, 50), {"status": "pinned", "bytes": {"status": "pinned"}})
+    new = Snapshot("2026-11-21T01:00:00Z", "0.1.0", quotas=(*snapshot(**many(FEW)).quotas, pinned))
+    found = plan(live, new, Rails(total_share=0.3))
+    assert (found.tripped, found.held) == ((), ())
+    assert pinned in found.publish.quotas
+
+
 def test_the_burst_is_held_with_its_rate() -> None:
     live = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (100, 500), (1000, 4096)),))
     new = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (900, 9000), (10, 64), {"reason": "launch"}),))
