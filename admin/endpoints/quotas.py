@@ -94,9 +94,11 @@ async def changed(context: Context, edit: Any, target: str, reason: str = "") ->
 
 
 def one_night_more(reference: PublishedQuotas, tried: PublishedQuotas | None) -> PublishedQuotas:
-    """The record of a snapshot to be tried after `tried`: a night counts once, however often it is published."""
+    """The record of a snapshot to be tried after `tried`: a night counts once, however often it is published, or taken back."""
     if tried is None:
         return replace(reference, nights=1, since=reference.at)
+    if reference.date and tried.date and reference.date < tried.date:  # the night of `tried` is taken back, and may come again
+        return replace(reference, nights=max(1, tried.nights - 1), since=tried.since)
     same_night = (reference.date or reference.sha256) == (tried.date or tried.sha256)
     return replace(reference, nights=tried.nights + (not same_night), since=tried.since)
 

@@ -107,6 +107,14 @@ async def test_a_trial_can_be_ended_and_its_nights_are_counted(api: Control) -> 
     assert (await api.ask("GET", "/v1/limits/rocketmq/orders")).json()["levels"][-1]["origin"] == "default"
 
 
+async def test_a_night_that_was_taken_back_counts_once(api: Control) -> None:
+    nights = []
+    for day in (19, 20, 19, 20, 20, 21):
+        tried = {**snapshot(orders=day), "date": f"2026-11-{day}"}
+        nights.append((await api.ask("PUT", "/v1/quotas/shadow?force=1", tried)).json()["published"]["nights"])
+    assert nights == [1, 2, 1, 2, 2, 3]
+
+
 # ---- the way back ---------------------------------------------------------------------------------------------------
 
 
