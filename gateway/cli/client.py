@@ -78,8 +78,12 @@ class AdminClient:
         body: object = None,
         data: bytes | None = None,
         if_match: str | None = None,
+        timeout_s: float = 0,
     ) -> Reply:
-        """Send one request (`body` as JSON, or `data` as it is); raises CommandError for anything but a 2xx."""
+        """Send one request (`body` as JSON, or `data` as it is), and wait at least `timeout_s`.
+
+        Raises CommandError for anything but a 2xx.
+        """
         import http.client  # here, because it brings ssl and email, which `sluice run` need not wait for
 
         wanted = {name: value for name, value in (query or {}).items() if value}
@@ -94,13 +98,14 @@ class AdminClient:
         if if_match is not None:
             headers["If-Match"] = if_match
         make = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        connection = make(self.host, self.port, timeout=self._timeout_s)
+        patience_s = max(self._timeout_s, timeout_s)
+        connection = make(self.host, self.port, timeout=patience_s)
         try:
             connection.request(method, full, data, headers)
             answer = connection.getresponse()
             raw = answer.read(MAX_ANSWER_BYTES + 1)
         except TimeoutError:
-            raise CommandError(UNREACHABLE, f"{self.url} did not answer within {self._timeout_s:g} s; see --timeout") from None
+            raise CommandError(UNREACHABLE, f"{self.url} did not answer within {patience_s:g} s; see --timeout") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CommandError(UNREACHABLE, f"{self.url} cannot be reached: {reason}; is the gateway running, is --admin right?") from None

@@ -209,7 +209,7 @@ class Nightly:
             print_status(f"held: {held_text(held)}")
         fault = backtest_fault(snapshot, options.max_would_refuse)
         stops = [*found.tripped, *filter(None, [fault])]
-        parts = shared(found.publish, self._pools)
+        parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
         to_publish = [(gateway, part) for group, part in zip(self._pools, parts, strict=True) for gateway in group]
         wanted = {gateway.url: part.sha256() for gateway, part in to_publish}
         nights.write_json(options.date, PLAN, {**found.to_json(), "guard_rails": stops, "promised_ppm": promised, "wanted": wanted})

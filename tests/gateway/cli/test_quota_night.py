@@ -8,17 +8,22 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from admin.endpoints.quotas import BODY_LIMIT
 from gateway.cli.client import AdminClient
+from gateway.cli.exits import UNREACHABLE, CommandError
+from gateway.cli.quota_gateways import PUBLISH_TIMEOUT_S, shared
 from gateway.cli.quota_night import Options, reaching
 from gateway.cli.quota_options import yesterday
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
+from support.models.quota_evidence import snapshot
 
 DATE = "2026-11-20"
 
@@ -259,6 +264,87 @@ def test_gateways_that_limit_alone_share_by_demand_and_those_of_a_fleet_do_not(m
     night.run()
     assert night.previous[-1].quotas[0].messages == (100, 100)
     assert [night.live(at) for at in range(3)] == [{"orders": 154}, {"orders": 154}, {"orders": 46}]
+
+
+def test_a_gateway_that_the_log_has_not_seen_gets_an_equal_share(make: Any) -> None:
+    night = make("one", "two", "new")
+    night.evidence = {"gateways": {"one": 0.75, "two": 0.25}}
+    del night.in_log["new"]
+    night.gateways[2].gateway.uptime_s = 60
+    assert night.run()[0] == 0
+    assert [round(night.live(at)["orders"]) for at in range(3)] == [48, 19, 33]
+    night.in_log["new"] = {}  # it was there, and nobody sent to it
+    assert night.run(date="2026-11-21")[0] == 0
+    assert [round(night.live(at)["orders"]) for at in range(3)] == [69, 26, 5]
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, url: str, fault: BaseException, *, arrives: bool, deaf: bool = False) -> None:
+    """From now on the first publication at `url` ends with `fault`, after it arrived or before; `deaf`: nothing is answered then."""
+    ask = AdminClient.ask
+    lost: list[str] = []
+
+    def asked(client: AdminClient, method: str, target: str, **more: Any) -> Any:
+        if client.url == url and lost and deaf:
+            raise CommandError(UNREACHABLE, "no answer")
+        if client.url != url or method != "PUT" or lost:
+            return ask(client, method, target, **more)
+        assert more["timeout_s"] == PUBLISH_TIMEOUT_S
+        lost.append(method)
+        if arrives:
+            ask(client, method, target, **more)
+        raise fault
+
+    monkeypatch.setattr(AdminClient, "ask", asked)
+    monkeypatch.setattr("gateway.cli.quota_gateways.LOOK_EVERY_S", 0)
+
+
+@pytest.mark.parametrize("words", [(), ("--shadow-nights", 1)])
+def test_a_publication_that_arrived_without_an_answer_is_done(
+    make: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
+) -> None:
+    night = make("one", "two")
+    losing(monkeypatch, "http://{}:{}".format(*night.gateways[0].address), CommandError(UNREACHABLE, "no answer"), arrives=True)
+    code, said = night.run(*words)
+    assert (code, night.revisions()) == (0, [1, 1]), said
+    assert "nothing to do" in night.run(*words)[1]
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_gateway_that_may_have_the_new_quotas_is_named(make: Any, monkeypatch: pytest.MonkeyPatch, *, deaf: bool) -> None:
+    night = make("one", "two")
+    url = "http://{}:{}".format(*night.gateways[1].address)
+    losing(monkeypatch, url, CommandError(UNREACHABLE, "no answer"), arrives=deaf, deaf=deaf)
+    code, said = night.run()
+    assert (code, night.live(0), bool(night.live(1))) == (4, {}, deaf)
+    assert "MAY HAVE THE NEW QUOTAS" in said
+    assert "it may have them all the same, and it was taken back elsewhere" in said
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_an_interrupted_publication_is_taken_back(make: Any, monkeypatch: pytest.MonkeyPatch, *, arrives: bool) -> None:
+    night = make("one", "two")
+    losing(monkeypatch, "http://{}:{}".format(*night.gateways[1].address), KeyboardInterrupt(), arrives=arrives)
+    code, said = night.run()
+    assert (code, night.live(0), night.live(1)) == (130, {}, {})
+    assert ("MAY HAVE" in said) is not arrives
+    assert night.run()[0] == 0
+    assert night.live(1) == {"orders": 50}
+
+
+def test_a_night_of_ten_thousand_topics_can_be_published(make: Any) -> None:
+    """In short form, with the record of its share beside it; what is kept of the night is whole."""
+    [sent, _] = shared(snapshot(1000), [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
+    assert len(dump(sent)) / 1000 * 10_000 < BODY_LIMIT
+    night = make()
+    night.evidence = dict(snapshot(1).quotas[0].evidence)
+    assert night.run()[0] == 0
+    evidence = night.ask(0, "GET", "/v1/quotas").json()["quotas"][0]["evidence"]
+    assert set(night.evidence) - set(evidence) == set(night.evidence["bytes"]) - set(evidence["bytes"]) == {"series", "nights28"}
+    assert load(night.kept("quotas.json").read_bytes()).quotas[0].evidence == night.evidence
+    in_force = night.ask(0, "GET", "/v1/quotas/status").json()["published"]["sha256"]
+    [applied] = json.loads(night.kept("applied.json").read_text())["gateways"].values()
+    assert [applied["sha256"], *json.loads(night.kept("plan.json").read_text())["wanted"].values()] == [in_force, in_force]
+    assert "nothing to do" in night.run()[1]
 
 
 def test_a_gateway_whose_log_is_missing_ends_the_night_with_5(make: Any) -> None:
