@@ -123,16 +123,20 @@ def _without_rates_of_tonight(spark: SparkSession, job: Job, before: Manifest | 
 
 
 def rates_of_the_day(previous: Snapshot, outcomes: pa.Table) -> Snapshot:
-    """`previous` with the quotas that were in force on the day that `outcomes` judged."""
+    """`previous` with the quotas that were in force on the day that `outcomes` judged.
+
+    Those of topics that no remembered day has seen (status `kept`) are judged by none and stay as they are.
+    """
     live: dict[tuple[str, str], dict[str, tuple[float, int]]] = {}
     for row in outcomes.to_pylist():
         if row["family"] == "published":
             live.setdefault((row["protocol"], row["topic"]), {})[row["dimension"]] = (row["rate"], row["burst"])
-    quotas = [
-        replace(each, messages=found.get("messages"), bytes=found.get("bytes"))
-        for each in previous.quotas
-        if (found := live.get((each.protocol, each.topic)))
-    ]
+    quotas = []
+    for each in previous.quotas:
+        if found := live.get((each.protocol, each.topic)):
+            quotas.append(replace(each, messages=found.get("messages"), bytes=found.get("bytes")))
+        elif each.evidence.get("status") == "kept":
+            quotas.append(each)
     return replace(previous, quotas=tuple(quotas))
 
 

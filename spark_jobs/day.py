@@ -69,7 +69,7 @@ class DayTask:
 def learn_day(spark: SparkSession, task: DayTask) -> Manifest:
     """Write the table `topics` of the day into a staged data folder and return the day's manifest, which is not published.
 
-    Raises InsufficientInputError where the log is absent, too damaged, or lacks a gateway of yesterday; then nothing but the corrupt
+    Raises InsufficientInputError where the log is absent, too damaged, or lacks a gateway of the newest day; then nothing but the corrupt
     lines was written.
     """
     with unchanged(task.log):
@@ -85,10 +85,13 @@ def _learn_day(spark: SparkSession, task: DayTask) -> Manifest:
         manifest = _manifest(task, files, counts)
         aside = _keep_corrupt(spark, task, files, counts)
         _refuse_damage(task, manifest, aside)
-        yesterday = state.manifest(day.before(1).date)
-        missing = completeness.missing(manifest.gateways, day, yesterday)
-        if not task.tolerance.allow_partial:
-            completeness.refuse_missing(missing, day.date)
+        before = state.before(day.date, completeness.LOOK_BACK_DAYS)
+        expected = completeness.missing(manifest.gateways, day, before[-1] if before else None)
+        missing = set(expected)
+        if task.tolerance.allow_partial:
+            missing |= completeness.still_missing(manifest.gateways, before)
+        else:
+            completeness.refuse_missing(expected, day.date)
         observed = completeness.observed(counts.gateways, day)
         good = once(rows.where("fault is null"), counts.repeated)
         staged = state.stage(day.date)

@@ -99,6 +99,10 @@ class Parameters:
         return asdict(self)
 
     def fingerprint(self) -> str:
-        """Names what a day's rows were made with: days of different fingerprints are not remembered together."""
+        """Names the parameters that a day's rows are made with, in the day's manifest: for people who ask why two days differ.
+
+        Nothing is decided by it. Days of another time zone are left out by their manifest's `zone`; a day that was computed with another
+        `storm_share_ppm` is remembered with the others until it is computed again.
+        """
         used = ("storm_share_ppm", "time_zone")
         return hashlib.sha256(json.dumps({name: getattr(self, name) for name in used}, sort_keys=True).encode()).hexdigest()[:16]

@@ -2,11 +2,13 @@
 
 What may not go yet stays, whatever `keep` and `keep_size` say (`access_log.keep_until`): hours that were not shipped, where the log is
 shipped from here, or not counted, where the nightly job reads it here. They are told as held, because a disk that fills is somebody's to
-know. `auto` takes what the directory shows: marks of shipping, else marks of counting, else age and size alone.
+know. What is decided is a gateway's hour as a whole, which its manifest names: all of its files go or none, but for one that is still open.
+`auto` takes what the directory shows: marks of shipping, else marks of counting, else age and size alone.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,36 +39,46 @@ class Choice(NamedTuple):
 
 
 def choose(files: list[LogFile], keep: Keep, now: float, shipments: Shipments, counted: Counted) -> Choice:
-    """`files` as `names.look` finds them. Whole hours, oldest first; never the hour that is not over, nor an open file."""
+    """`files` as `names.look` finds them. Whole hours of a gateway, oldest first; never the hour that is not over, nor an open file."""
     until = keep.until
     if until == AUTO:
         until = "shipped" if shipments.begun else "counted" if counted.begun else "age"
     total = sum(file.size for file in files)
     delete: list[LogFile] = []
     held: list[LogFile] = []
-    for file in sorted(files, key=lambda each: each.hour):
-        over = file.hour + HOUR_S
-        if over > now or file.form == OPEN or not (over + keep.seconds < now or total > keep.size):
+    for (hour, _), its in groupby(sorted(files, key=_hour_of_gateway), key=_hour_of_gateway):
+        over = hour + HOUR_S
+        closed = [file for file in its if file.form != OPEN]
+        if over > now or not (over + keep.seconds < now or total > keep.size):
             continue
-        total -= file.size
-        free = until == "age" or (shipments.has(file) if until == "shipped" else counted.covers(file.hour))
-        (delete if free else held).append(file)
+        total -= sum(file.size for file in closed)
+        free = until == "age" or (all(map(shipments.has, closed)) if until == "shipped" else counted.covers(hour))
+        (delete if free else held).extend(closed)
     return Choice(delete, held, until)
 
 
+def _hour_of_gateway(file: LogFile) -> tuple[int, str]:
+    return file.hour, file.gateway
+
+
 def carry_out(directory: Path, delete: list[LogFile], shipments: Shipments) -> None:
-    """Delete files, and what lies beside the log for them. Raises OSError."""
+    """Delete whole hours of gateways, and what lies beside the log for them. Raises OSError.
+
+    Manifests go first: what is left when this is interrupted are files without a manifest, which the nightly job reads as they are, and
+    never a manifest that names what is gone.
+    """
+    whole = {_hour_of_gateway(file) for file in delete}
+    for hour, gateway in whole:
+        durable.remove(directory / Manifest(gateway, hour).name)
     for file in delete:
         durable.remove(file.path)
         shipments.forget(file)
-    for hour, gateway in {(file.hour, file.gateway) for file in delete}:
+    for hour, gateway in whole:
         folder = folder_of(hour)
-        stems = {file.stem for file in delete if (file.hour, file.gateway) == (hour, gateway)}
+        stems = {file.stem for file in delete if _hour_of_gateway(file) == (hour, gateway)}
         for path in (directory / CORRUPT / folder).glob("*.jsonl.gz"):
             if path.name.removesuffix(".jsonl.gz") in stems:
                 durable.remove(path)
-        if not any((directory / folder).glob(f"{gateway}-*")):
-            durable.remove(directory / Manifest(gateway, hour).name)
         roots = [directory, directory / CORRUPT, *shipments.folders()]
         for root in roots:
             _remove_empty(root / folder, root)

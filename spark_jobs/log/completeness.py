@@ -1,8 +1,9 @@
 """Completeness: which gateways were there in which seconds, and which ones are missing.
 
 A gateway writes a line every second, a heartbeat at least. A second with no line of any gateway is missing, not idle: later steps count
-time in observed seconds (ticks). A gateway that wrote until the end of yesterday and wrote today in less than MIN_SHARE of as many
-seconds is missing: its part of the demand would be, too, and the quotas too small.
+time in observed seconds (ticks). A gateway that wrote until the end of the newest remembered day (of LOOK_BACK_DAYS: a refused day is not
+remembered) and wrote today in less than MIN_SHARE of as many seconds is missing: its part of the demand would be, too, and the quotas
+too small.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 from spark_jobs.errors import InsufficientInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spark_jobs.days import Day
     from spark_jobs.log.sequence import GatewayCount
     from spark_jobs.state.manifest import Manifest
 
-MIN_SHARE: Final = 0.95  # of yesterday's seconds of a gateway: a restart or an upgrade takes less than an hour (a guess)
+LOOK_BACK_DAYS: Final = 7  # for the newest remembered day; as many as the shares of `method.missing` are made of
+MIN_SHARE: Final = 0.95  # of that day's seconds of a gateway: a restart or an upgrade takes less than an hour (a guess)
 MAX_SILENCE_S: Final = 300  # before midnight: a gateway that had gone silent longer was stopped, and is not expected today (a guess)
 SHOWN: Final = 5  # missing gateways named in the error
 
@@ -52,20 +54,27 @@ def facts(gateways: Mapping[str, GatewayCount], day: Day) -> dict[str, dict[str,
     return found
 
 
-def missing(today: Mapping[str, Mapping[str, Any]], day: Day, yesterday: Manifest | None) -> dict[str, tuple[int, int]]:
+def missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest | None) -> dict[str, tuple[int, int]]:
     """Name → seconds today and seconds expected, of the gateways that are absent or wrote in too few seconds."""
-    if yesterday is None:
+    if newest is None:
         return {}
-    length = yesterday.end - yesterday.start or day.seconds
+    length = newest.end - newest.start or day.seconds
     found = {}
-    for name, known in sorted(yesterday.gateways.items()):
-        if known["last"] < yesterday.end - MAX_SILENCE_S:
+    for name, known in sorted(newest.gateways.items()):
+        if known["last"] < newest.end - MAX_SILENCE_S:
             continue
         expected = known["seconds"] * day.seconds // length
         seconds = today.get(name, {}).get("seconds", 0)
         if seconds < expected * MIN_SHARE:
             found[name] = (seconds, expected)
     return found
+
+
+def still_missing(today: Mapping[str, Mapping[str, Any]], before: Sequence[Manifest]) -> set[str]:
+    """With --allow-partial: gateways that the newest of the days `before` lacked and that are absent today; some day had them."""
+    if not before:
+        return set()
+    return {name for name in before[-1].missing_gateways if name not in today and any(each.had(name) for each in before)}
 
 
 def refuse_missing(gateways: Mapping[str, tuple[int, int]], date: str) -> None:

@@ -40,18 +40,20 @@ def calendar_back(last: str, count: int) -> list[str]:
 
 def factors(topics: pa.Table, days: Sequence[Manifest], dimension: str, keys: Sequence[tuple[str, str]]) -> Mapping[str, Floats]:
     """For each day without some gateways (--allow-partial): what each topic's demand is multiplied with, by the share that those gateways
-    had on the seven days before; NaN where that was nearly all."""
+    had on the seven days up to the newest one that had them; NaN where that was nearly all."""
     found = {}
+    shares: dict[str, list[dict[str, float]]] = {}
     for at, day in enumerate(days):
         if not day.missing_gateways or not at:
             continue
-        before = days[at - 1]
-        absent = {}
+        lost = np.zeros(len(keys))
         for name in day.missing_gateways:
-            usual = before.gateways.get(name, {}).get("seconds", 0)
-            here = day.gateways.get(name, {}).get("seconds", 0)
-            absent[name] = 1 - min(here / usual, 1.0) if usual else 1.0
-        shares = gateway_shares(topics, before.date, keys, dimension)
-        lost = np.array([sum(share.get(name, 0.0) * part for name, part in absent.items()) for share in shares])
+            before = next((each for each in reversed(days[:at]) if each.had(name)), None)
+            if before is None:  # forgotten: its share is not known any more
+                continue
+            usual, here = before.gateways[name]["seconds"], day.gateways.get(name, {}).get("seconds", 0)
+            if before.date not in shares:
+                shares[before.date] = gateway_shares(topics, before.date, keys, dimension)
+            lost += (1 - min(here / usual, 1.0)) * np.array([share.get(name, 0.0) for share in shares[before.date]])
         found[day.date] = np.where(lost > MAX_SHARE, np.nan, 1 / np.maximum(1 - lost, 1 - MAX_SHARE))
     return found

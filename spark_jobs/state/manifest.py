@@ -16,7 +16,7 @@ class Manifest:
     date: str
     data: str
     code: str
-    fingerprint: str  # of the parameters it was computed with
+    fingerprint: str  # of the parameters its rows were made with (`Parameters.fingerprint`); told, nothing is decided by it
     rows: int
     corrupt: int
     stray: int  # lines of another day
@@ -33,6 +33,10 @@ class Manifest:
     inputs: list[dict[str, Any]] = field(default_factory=list)  # path, bytes, rows, corrupt, sha256 or checksum
     fleet: dict[str, Any] = field(default_factory=dict)  # dimension -> k, realised_ppm, refused_by_k, offered
     format: int = STATE_FORMAT
+
+    def had(self, gateway: str) -> bool:
+        """Whether its log was there, and not for too few seconds."""
+        return gateway in self.gateways and gateway not in self.missing_gateways
 
     def dump(self) -> bytes:
         """Canonical JSON: equal manifests are equal bytes."""

@@ -209,6 +209,12 @@ def test_a_gateway_of_yesterday_that_is_absent_or_was_there_too_briefly_is_named
     assert not list((tmp_path / "state" / f"dt={DATE}").glob("data-*"))
     manifest = learn_day(spark, replace(asked, tolerance=Tolerance(allow_partial=True)))
     assert manifest.missing_gateways == ["b", "c"]
+    write("2026-11-21", {"a": 1000})
+    later = task(tmp_path / "log", tmp_path / "state", Day("2026-11-21"))
+    with pytest.raises(InsufficientInputError, match=r"b \(absent, 1000 expected\), c \(absent, 1000 expected\)"):
+        learn_day(spark, later)  # the day between was refused: there is no manifest of it
+    asked.state.publish(manifest)
+    assert learn_day(spark, replace(later, tolerance=Tolerance(allow_partial=True))).missing_gateways == ["b", "c"]
 
 
 def test_a_log_that_is_too_damaged_is_refused_and_says_where_its_lines_are(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from spark_jobs.compute import rates_of_the_day
 from spark_jobs.days import Day
 from spark_jobs.method.pins import Pin
 from spark_jobs.night import Result, compute_night
@@ -172,6 +173,19 @@ def test_a_topic_that_no_remembered_day_has_seen_keeps_its_quota() -> None:
     found = quota(results[-1], "gone")
     assert found is not None
     assert (found.messages, found.evidence["status"]) == ((5.0, 50), "kept")
+
+
+def test_a_night_that_is_computed_again_starts_from_what_was_in_force_and_keeps_what_was_kept() -> None:
+    live = Snapshot("2026-03-01T00:00:00Z", "t", quotas=(Quota("rocketmq", "gone", (5.0, 50), None, {"days": 3}),))
+    nights = Nights(live=live)
+    results = steady_nights(nights, 5, plain(100))
+    again = {each.topic: each for each in rates_of_the_day(results[-1].snapshot, nights.outcomes[-1]).quotas}
+    before = quota(results[-2])
+    assert before is not None
+    assert again["orders"].messages == before.messages
+    assert again["gone"].messages == (5.0, 50)
+    first = rates_of_the_day(results[2].snapshot, nights.outcomes[2])
+    assert [each.topic for each in first.quotas] == ["gone"]  # that night gave the other its first quota
 
 
 def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.log_files import durable
 from gateway.log_files.keeper import STALE_S, Order, Pace, Report, keep_files
+from gateway.log_files.manifest import Manifest
 from gateway.log_files.marks import Counted, Shipments
 from gateway.log_files.names import look
 from support.log_files import HOUR, NOON, killed_at_each_step, log_file, log_text
@@ -74,10 +75,45 @@ def test_the_oldest_go_while_all_take_too_much(tmp_path: Path) -> None:
     fill(tmp_path)
     size = sum(file.size for file in look(tmp_path).files)
     report = keep(tmp_path, size=size * 55 // 100)
-    assert days(tmp_path) == [2, 3, 4]  # of day 2 one file is left
+    assert days(tmp_path) == [3, 4]
     assert report.bytes <= size * 55 // 100
-    assert report.oldest == NOON + 2 * DAY
+    assert report.files == 4  # of day 2 one file would do, but an hour goes whole
+    assert report.oldest == NOON + 3 * DAY
     assert report.unshipped_files == -1
+
+
+def test_an_hour_of_a_gateway_goes_whole_with_its_manifest_or_not_at_all(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    log_file(tmp_path, gateway="g1-b")  # whose name begins as the other's does
+    for gateway in ("g1", "g1-b"):
+        durable.write(tmp_path / Manifest(gateway, NOON).name, b"{}")
+    shipments = Shipments(tmp_path, TARGET)
+    for file in look(tmp_path).files:
+        if file.gateway == "g1" and file.stem.endswith("-000000"):
+            shipments.add(file, {})
+    assert keep(tmp_path, size=0).held_files == 5
+    assert len(look(tmp_path).files) == 5
+    for file in look(tmp_path).files:
+        if file.gateway == "g1":
+            shipments.add(file, {})
+    assert keep(tmp_path, size=0).deleted_files == 4
+    assert [file.gateway for file in look(tmp_path).files] == ["g1-b"]
+    assert not (tmp_path / Manifest("g1", NOON).name).exists()
+    assert (tmp_path / Manifest("g1-b", NOON).name).exists()
+
+
+def test_no_manifest_names_a_file_that_is_gone_when_a_round_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write() -> None:
+        fill(tmp_path, 1)
+        durable.write(tmp_path / Manifest("g1", NOON).name, b"{}")
+
+    write()
+    deaths = 0
+    for _ in killed_at_each_step(monkeypatch, lambda: keep(tmp_path, keep_s=7 * DAY)):
+        deaths += 1
+        assert len(look(tmp_path).files) == 2 or not (tmp_path / Manifest("g1", NOON).name).exists()
+        write()
+    assert deaths >= 3
 
 
 def test_nothing_is_deleted_that_was_not_shipped_where_the_log_is_shipped(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.log.completeness import by_hour, facts, missing, observed, refuse_missing
+from spark_jobs.log.completeness import by_hour, facts, missing, observed, refuse_missing, still_missing
 from spark_jobs.log.sequence import GatewayCount
 from spark_jobs.state.manifest import Manifest
 
@@ -39,6 +41,15 @@ def test_a_gateway_that_was_stopped_yesterday_is_not_expected_and_one_started_ye
     known = manifest({"stopped": (0, 86_000), "started": (80_000, 86_400)})
     assert missing({"started": {"seconds": 6_100}}, TODAY, known) == {}
     assert missing({}, TODAY, known) == {"started": (0, 6_400)}
+
+
+def test_what_a_partial_day_lacked_stays_missing_while_it_is_absent_and_some_day_before_had_it() -> None:
+    whole = manifest({"a": (0, 86_400), "b": (0, 86_400)})
+    partial = replace(manifest({"a": (0, 86_400)}), missing_gateways=["b", "forgotten"])
+    assert still_missing({"a": {}}, [whole, partial]) == {"b"}
+    assert still_missing({"a": {}, "b": {"seconds": 1}}, [whole, partial]) == set()
+    assert still_missing({"a": {}}, [partial]) == set()  # no day that is looked back on had it
+    assert still_missing({}, []) == still_missing({}, [partial, whole]) == set()
 
 
 def test_a_day_that_lost_an_hour_to_the_clock_expects_fewer_seconds() -> None:

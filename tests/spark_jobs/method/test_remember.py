@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,25 @@ def test_a_missing_gateway_s_share_is_that_of_the_days_before() -> None:
     found = factors(topics, [*nights.manifests, facts], "messages", keys)
     assert list(found) == [DATES[2]]
     assert found[DATES[2]][0] == pytest.approx(4)
+
+
+def test_the_share_of_a_gateway_that_is_missing_again_is_that_of_the_days_that_had_it() -> None:
+    nights = Nights()
+    even, seconds = [("x", 0.75), ("y", 0.25)], {"x": {"seconds": 86_400}, "y": {"seconds": 86_400}}
+    for date in DATES[:2]:
+        day = Day(date)
+        nights.night(Week(day, 86_400, [topic_seconds("a", day, np.full(100, 10), gateways=even)]), gateways=seconds)
+    partial: dict[str, Any] = {"gateways": {"y": {"seconds": 86_400}}, "missing_gateways": ["x"]}
+    days, tables = list(nights.manifests), list(nights.topics)
+    for date in DATES[2:4]:
+        day = Day(date)
+        facts, rows_ = nights.day(Week(day, 86_400, [topic_seconds("a", day, np.full(100, 10), gateways=[("y", 1.0)])]), **partial)
+        days.append(facts)
+        tables.append(rows_)
+    topics = pa.concat_tables(tables)
+    found = factors(topics, days, "messages", keys_of(topics))
+    assert [found[date][0] for date in DATES[2:4]] == pytest.approx([4, 4])
+    assert list(factors(topics, days[2:], "messages", keys_of(topics))[DATES[3]]) == [1]  # every day that had it is forgotten
 
 
 def test_history_adds_up_the_nights_with_a_published_quota() -> None:
