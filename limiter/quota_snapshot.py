@@ -116,15 +116,39 @@ def dump(snapshot: Snapshot) -> bytes:
 
 def normal(value: JSON, path: str) -> JSON:
     """`value` with every whole float as an integer; raises SnapshotError for numbers JSON does not have."""
+    try:
+        return _normal(value)
+    except ArithmeticError:
+        raise SnapshotError(*_no_number(value, path)) from None
+
+
+def _normal(value: JSON) -> JSON:
+    """As `normal`, without the paths, which cost more than all the rest; ArithmeticError for numbers that JSON does not have."""
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise SnapshotError(path, f"{value} is no number that JSON can write")
+            raise ArithmeticError
         return whole(value)
     if isinstance(value, dict):
-        return {name: normal(inner, f"{path}.{name}" if path else name) for name, inner in value.items()}
+        return {name: inner if isinstance(inner, str) else _normal(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [normal(inner, f"{path}[{at}]") for at, inner in enumerate(value)]
+        return [inner if isinstance(inner, str) else _normal(inner) for inner in value]
     return value
+
+
+def _no_number(value: JSON, path: str) -> tuple[str, str]:
+    """The path of the first number that JSON does not have, and what is said of it; ("", "") where all can be written."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return path, f"{value} is no number that JSON can write"
+    inner: list[tuple[JSON, str]] = []
+    if isinstance(value, dict):
+        inner = [(each, f"{path}.{name}" if path else name) for name, each in value.items()]
+    if isinstance(value, list):
+        inner = [(each, f"{path}[{at}]") for at, each in enumerate(value)]
+    for each, place in inner:
+        found = _no_number(each, place)
+        if found[1]:
+            return found
+    return "", ""
 
 
 def load(data: bytes) -> Snapshot:

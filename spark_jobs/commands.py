@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def compute(
         return USAGE
     try:
         asked = Asked(date, _moment(now), Parameters.of(parameters), incidents, allow_partial, heap, settings)
-        snapshot, summary = _compute(places, asked, master)
+        summary = _compute(places, asked, master)
     except InsufficientInputError as error:
         print(f"sluice: {error}", file=sys.stderr)
         return INSUFFICIENT
@@ -77,7 +78,7 @@ def compute(
     except KeyboardInterrupt:
         print("sluice: interrupted; no quotas were written", file=sys.stderr)
         return INTERRUPTED
-    print(f"{summary}; wrote {places.output.shown} (sha256 {snapshot.sha256()})", file=sys.stderr)
+    print(summary, file=sys.stderr)
     return OK
 
 
@@ -116,7 +117,7 @@ class Asked(NamedTuple):
     conf: dict[str, str]
 
 
-def _compute(places: Places, asked: Asked, master: str | None) -> tuple[Snapshot, str]:
+def _compute(places: Places, asked: Asked, master: str | None) -> str:
     date = asked.date
     before = _load(places.previous, storage_for(places.previous)) if places.previous is not None and places.previous.is_local else None
     pins = read_pins(storage_for(places.pins).read(places.pins)) if places.pins is not None and places.pins.is_local else None
@@ -144,16 +145,17 @@ def _compute(places: Places, asked: Asked, master: str | None) -> tuple[Snapshot
                 asked.allow_partial, asked.exclusions, pins or (),
             )  # fmt: skip
             snapshot, day = compute_quotas(spark, job)
-            storage_for(places.output, spark).write(places.output, dump(snapshot))
+            data = dump(snapshot)
+            storage_for(places.output, spark).write(places.output, data)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise
             raise of_spark(error, (places.log, places.state, places.output)) from error
-    summary = (
+    return (
         f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.duplicates} twice, {day.missing_lines} missing, "
-        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}"
+        f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}; "
+        f"wrote {places.output.shown} (sha256 {hashlib.sha256(data).hexdigest()})"
     )
-    return snapshot, summary
 
 
 def _lists(snapshot: Snapshot) -> str:

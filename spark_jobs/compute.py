@@ -29,7 +29,8 @@ from spark_jobs.parameters import Parameters
 from spark_jobs.schemas import OUTCOMES as OUTCOMES_SCHEMA
 from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.state import State, read_table, write_table
+from spark_jobs.state.state import State
+from spark_jobs.state.tables import read_arrow, write_arrow
 from spark_jobs.state.topic_day import TOPICS
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Storage
@@ -77,13 +78,14 @@ def compute_quotas(spark: SparkSession, job: Job) -> tuple[Snapshot, Manifest]:
     previous = job.previous
     if previous is not None and previous.date is not None and previous.date >= day.date:
         previous = _without_rates_of_tonight(spark, job, before)
+    today = read_arrow(spark, "topics", TOPICS, TOPICS_SCHEMA, [state.data(manifest)])
     result = compute_night(
         Night(
-            day, days, topics, _today(spark, state.data(manifest)), outcomes, parameters, previous, job.computed_at, job.code, job.pins,
+            day, days, topics, today, outcomes, parameters, previous, job.computed_at, job.code, job.pins,
             left_out(topics, days, job.exclusions), job.previous.sha256() if job.previous is not None else None,
         )
     )  # fmt: skip
-    write_table(spark.createDataFrame(result.outcomes, OUTCOMES_SCHEMA), "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
+    write_arrow(spark, result.outcomes, "outcomes", OUTCOMES_SCHEMA, state.data(manifest))
     published = replace(manifest, fleet=result.fleet)
     state.publish(published)
     warning = mark_counted(job.log, day.date, published.start, published.end)
@@ -94,20 +96,15 @@ def compute_quotas(spark: SparkSession, job: Job) -> tuple[Snapshot, Manifest]:
 
 def _topics(spark: SparkSession, folders: list[Location]) -> pa.Table:
     """The rows of the remembered days without their loss surfaces, which are nine tenths of the bytes."""
-    names = [name for name in TOPICS.names if name not in {"losses", "first_step"}]
-    rows = read_table(spark, "topics", TOPICS_SCHEMA, folders).select(*names).toArrow()
-    return rows.cast(pa.schema([TOPICS.field(name) for name in names])).sort_by(_ORDER)
+    schema = pa.schema([each for each in TOPICS if each.name not in {"losses", "first_step"}])
+    return read_arrow(spark, "topics", schema, TOPICS_SCHEMA, folders).sort_by(_ORDER)
 
 
 _ORDER = [("day", "ascending"), ("protocol", "ascending"), ("topic", "ascending"), ("dimension", "ascending")]
 
 
-def _today(spark: SparkSession, folder: Location) -> pa.Table:
-    return read_table(spark, "topics", TOPICS_SCHEMA, [folder]).toArrow().cast(TOPICS)
-
-
 def _outcomes(spark: SparkSession, folders: list[Location]) -> pa.Table:
-    return read_table(spark, "outcomes", OUTCOMES_SCHEMA, folders).toArrow().cast(OUTCOMES)
+    return read_arrow(spark, "outcomes", OUTCOMES, OUTCOMES_SCHEMA, folders)
 
 
 def _without_rates_of_tonight(spark: SparkSession, job: Job, before: Manifest | None) -> Snapshot | None:

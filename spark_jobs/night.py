@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +33,6 @@ from spark_jobs.method.remember import keys_of, remember
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.manifest import Manifest
-from spark_jobs.state.topic_day import surface_of
 
 DIMENSIONS: Final = ("messages", "bytes")
 NOTHING: Final = Surface(0, np.zeros((0, len(BURSTS_S)), np.float32), 0.0)
@@ -125,6 +125,7 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
     facts = {
         "refused_by_k": [round(each, 3) for each in judged.refused],
         "offered": judged.offered,
+        "topics": round(judged.topics, 3),
         "rules": {name: round(each, 3) for name, each in rules.items()},
         "realised_ppm": None if realised is None else round(realised, 1),
         "published_offered": offered,
@@ -134,8 +135,14 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
 
 def surfaces_of(today: pa.Table, dimension: str, keys: Sequence[tuple[str, str]]) -> Surfaces:
     """The loss surfaces of the day, in the order of `keys`; a topic without demand loses nothing."""
-    rows = today.filter(pc.equal(today["dimension"], dimension)).to_pylist()
-    found = {(row["protocol"], row["topic"]): surface_of(row) for row in rows}
+    rows = today.filter(pc.equal(today["dimension"], dimension))
+    lists = rows["losses"].combine_chunks()
+    bounds, losses = lists.offsets.to_numpy(), lists.values.to_numpy(zero_copy_only=False)
+    columns = [rows[name].to_pylist() for name in ("protocol", "topic", "first_step", "total")]
+    found = {
+        (protocol, topic): Surface(first, losses[start:end].reshape(-1, len(BURSTS_S)), float(total))
+        for protocol, topic, first, total, (start, end) in zip(*columns, pairwise(bounds), strict=True)
+    }
     return Surfaces([found.get(key, NOTHING) for key in keys])
 
 
@@ -153,7 +160,7 @@ def in_force(previous: Snapshot | None, dimension: str, keys: Sequence[tuple[str
 
 
 def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
-    return scale.Judged(facts["refused_by_k"], facts["offered"]) if facts.get("offered") else None
+    return scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0)) if facts.get("offered") else None
 
 
 def _about(night: Night, fleet: Mapping[str, Any], lists: Mapping[str, JSON]) -> dict[str, JSON]:

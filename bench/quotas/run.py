@@ -29,6 +29,8 @@ from quotas.tree import Took, run
 BOUND: Final = 6.0  # times DuckDB's processor time, at most, on the largest size
 DATE: Final = "2026-11-20"
 LINES: Final = (1_250_000, 5_000_000, 20_000_000)  # 1, 4 and 16 times
+GOAL_LINES: Final = 1_250_000  # of these the whole of `sluice quotas compute` is to take less than
+GOAL_CPU_S: Final = 60.0
 ENGINES: Final = ("duckdb", "spark")
 RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
 
@@ -48,10 +50,19 @@ def measured(lines: int, topics: int, heap: str, folder: Path, *, packed: bool) 
         row[engine] = _figures(took, written)
         shutil.rmtree(output)
         print(f"  {engine:7} {took.cpu_s:8.1f} CPU-s  {took.wall_s:7.1f} s  {took.peak_bytes / 1e9:5.2f} GB", file=sys.stderr)
+    if lines <= GOAL_LINES:
+        row["compute"] = _figures(whole(log, folder), written)
+        print(f"  compute {row['compute']['cpu_s']:8.1f} CPU-s for the whole command; the goal is under {GOAL_CPU_S:g}", file=sys.stderr)
     shutil.rmtree(log)
     assert said["spark"] == said["duckdb"], f"they do not agree: {said}"
     row["ratio"] = round(row["spark"]["cpu_s"] / row["duckdb"]["cpu_s"], 2)
     return row
+
+
+def whole(log: Path, folder: Path) -> Took:
+    """A first night by the command itself, which gives every topic a quota."""
+    words = ["--log", str(log), "--date", DATE, "--state", str(folder / "state"), "-o", str(folder / "quotas.json")]
+    return run([sys.executable, "-m", "gateway.cli.main", "quotas", "compute", *words, "--set", "min_active_days=1"])
 
 
 def _figures(took: Took, lines: int) -> dict[str, float]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.cli.exits import CONFLICT, FAILED, NOT_AUTHORISED, UNREACHABLE, CommandError
+from gateway.cli.exits import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, CommandError
 from gateway.cli.output import counted, print_status
 from gateway.cli.quota_gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
 from gateway.cli.quota_nights import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
@@ -37,6 +37,7 @@ INSUFFICIENT: Final = 5  # input
 MILLION: Final = 1_000_000
 COMPUTED_WITH: Final = "computed_with"  # of begun.json, beside the gateways' addresses
 MIN_OFFERED: Final = 1000  # messages; of fewer a share of refusals says little; as admin.quota_watch
+GO_ON: Final = "run it again, and it goes on where it stopped; `sluice quotas status` says what is in force"
 WORSE_THAN_SIMPLE: Final = 2.0  # times yesterday's maximum's refusals; below that it is the days that were hard, not the method (guess)
 
 Compute = Callable[..., int]
@@ -53,6 +54,7 @@ class Options:
     remember_days: int = 60
     master: str = "local[*]"
     shadow_nights: int = 0
+    shadow_again: bool = False  # a trial that was finished before does not count
     return_margin: float | None = 0.05  # over what the backtest promises; None: quotas are never returned
     max_would_refuse: float = 0.05
     rails: Rails = field(default_factory=Rails)
@@ -121,6 +123,8 @@ class Nightly:
         snapshot = nights.snapshot(date, QUOTAS)
         if snapshot is None:
             code = self._computed()
+            if code == INTERRUPTED:
+                return Result(code, f"interrupted: nothing was published; {GO_ON}")
             if code:
                 return Result(code, f"nothing was published: the computation of {date} ended with {code}")
             snapshot = nights.snapshot(date, QUOTAS)
@@ -207,6 +211,8 @@ class Nightly:
         found = plan(self._before, snapshot, options.rails)
         for held in found.held:
             print_status(f"held: {held_text(held)}")
+        for sentence in found.lowered:
+            print_status(sentence)
         fault = backtest_fault(snapshot, options.max_would_refuse)
         stops = [*found.tripped, *filter(None, [fault])]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
@@ -221,6 +227,8 @@ class Nightly:
         if options.dry_run:
             return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
         nights.keep(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
+        if publication.mode == ENFORCE and options.shadow_nights and not any(gateway.record(ENFORCE) for gateway in self._gateways):
+            nights.keep_trial([gateway.url for gateway in self._gateways], options.shadow_nights)  # also where it is taken back
         publication.publish(to_publish)
         nights.write_json(options.date, APPLIED, self._record(publication, said))
         changes = (
@@ -238,7 +246,8 @@ class Nightly:
             record = gateway.record(SHADOW)
             if record is not None:
                 night = max(night, int(record.get("nights") or 1) + (record.get("date") != options.date))
-        if night <= options.shadow_nights:
+        passed = 0 if options.shadow_again else self._nights.passed_trial(gateway.url for gateway in self._gateways)
+        if night <= options.shadow_nights and passed < options.shadow_nights:
             return SHADOW, f"tried in shadow mode, night {night} of {options.shadow_nights},"
         would = [gateway.status.get("would_refuse") or {} for gateway in self._gateways]
         offered, refused = (sum(int(each.get(name) or 0) for each in would) for name in ("offered", "refused"))

@@ -10,10 +10,11 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import AdminClient, token_for
-from gateway.cli.exits import FAILED, USAGE, CommandError
+from gateway.cli.exits import FAILED, INTERRUPTED, USAGE, CommandError
+from gateway.cli.interrupts import sigterm_as_interrupt
 from gateway.cli.output import emit, print_status
 from gateway.cli.quota_gateways import Gateway, read_gateway
-from gateway.cli.quota_night import Nightly, Options, Result, as_night_code, reaching
+from gateway.cli.quota_night import GO_ON, Nightly, Options, Result, as_night_code, reaching
 from gateway.cli.quota_options import parameter_options, rail_options, yesterday
 from gateway.cli.quota_rails import Rails
 from gateway.cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
@@ -40,6 +41,7 @@ EXAMPLE: Final = (
 @timeout_option
 @click.option("--shadow-nights", type=click.IntRange(0), default=0, show_default=True, metavar="N",
               help="Try the first N nights' quotas without enforcing them.")  # fmt: skip
+@click.option("--shadow-again", is_flag=True, help="Try the quotas first although a trial was finished, and its quotas taken back since.")
 @click.option(
     "--return-margin", type=click.FloatRange(0, 100), default=5.0, show_default=True, metavar="PERCENT",
     help="Published quotas go back to those before where they refuse this much more than the backtest promises, in percent of messages.",
@@ -102,8 +104,11 @@ def nightly(
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
     try:
-        reached = [read(place, token_file, timeout) for place in gateways or (os.environ.get("SLUICE_ADMIN") or DEFAULT_ADMIN,)]
-        result = night(replace(options, **more), reached, compute)
+        with sigterm_as_interrupt():
+            reached = [read(place, token_file, timeout) for place in gateways or (os.environ.get("SLUICE_ADMIN") or DEFAULT_ADMIN,)]
+            result = night(replace(options, **more), reached, compute)
+    except KeyboardInterrupt:
+        raise CommandError(INTERRUPTED, f"interrupted; {GO_ON}") from None
     except CommandError as error:
         raise as_night_code(error) from None
     except (OSError, EnvironmentFaultError) as error:

@@ -8,6 +8,9 @@
 | `applied.json` | after publishing | which gateway has which snapshot |
 | `report.html`, `.md`, `.json` | at the end | for people |
 
+Beside the nights, `trials.json` says how many shadow nights each gateway's quotas have passed. A gateway itself forgets a trial when the
+quotas that came of it are taken back.
+
 Without `previous.json` a second run would take the night's own result for the night before, and let each quota take its step again.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cli.exits import FAILED, CommandError
@@ -31,6 +35,7 @@ QUOTAS: Final = "quotas.json"
 PLAN: Final = "plan.json"
 APPLIED: Final = "applied.json"
 REPORT: Final = "report.html"
+TRIALS: Final = "trials.json"
 
 
 class Nights:
@@ -85,6 +90,26 @@ class Nights:
         """Let the night be computed and published anew; what was live before it stays known."""
         for name in (QUOTAS, PLAN, APPLIED):
             self._storage.remove(self.file(date, name))
+
+    def passed_trial(self, urls: Iterable[str]) -> int:
+        """The shadow nights that the quotas of all these gateways have passed; 0 where one of them has finished no trial."""
+        found = self._trials()
+        return min((each if isinstance(each := found.get(url), int) else 0 for url in urls), default=0)
+
+    def keep_trial(self, urls: Iterable[str], nights: int) -> None:
+        """The quotas of these gateways have passed so many shadow nights, or more before."""
+        found = self._trials()
+        for url in urls:
+            found[url] = max(nights, self.passed_trial([url]))
+        place = self._state.child(FOLDER, TRIALS)
+        self._storage.write(place, json.dumps(found, sort_keys=True, indent=1).encode() + b"\n")
+
+    def _trials(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._storage.read(self._state.child(FOLDER, TRIALS)))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def days_with_state(self) -> set[str]:
         """The days that were computed: those with a manifest, which is written last."""

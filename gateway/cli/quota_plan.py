@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from gateway.cli.quota_rails import DIMENSIONS, Held, Pair, Rails, factor, faults, hold, pair_of
+from gateway.cli.quota_rails import DIMENSIONS, Held, Pair, Rails, factor, faults, hold, lowered, pair_of
 from limiter.limits import SECOND, Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
@@ -53,12 +53,14 @@ class QuotaPlan:
     tripped: tuple[str, ...]
     live: int  # quotas in force
     new: int  # quotas in the snapshot
+    lowered: tuple[str, ...] = ()  # sentences about sums that a capacity or a ceiling lowers further than the rails let them fall at once
 
     def to_json(self) -> dict[str, Any]:
         return {
             "changes": [each.to_json() for each in self.differences],
             "held": [each.to_json() for each in self.held],
             "guard_rails": list(self.tripped),
+            "lowered": list(self.lowered),
             "live": self.live,
             "new": self.new,
         }
@@ -71,7 +73,8 @@ def plan(live: Snapshot, new: Snapshot, rails: Rails | None) -> QuotaPlan:
     touched = [each for each in found if each.before is not None]
     removed = sum(1 for each in touched if each.after is None)
     tripped = () if rails is None else tuple(faults(live, new, rails, len(touched), removed))
-    return QuotaPlan(publish, found, held, tripped, len(live.quotas), len(new.quotas))
+    falls = () if rails is None else tuple(lowered(live, new, publish, rails))
+    return QuotaPlan(publish, found, held, tripped, len(live.quotas), len(new.quotas), falls)
 
 
 def differences(live: Snapshot, new: Snapshot) -> tuple[Difference, ...]:

@@ -2,8 +2,9 @@
 
 A topic beyond its rail is **held** at it and listed; all others are published as computed. One topic that moves far is an ordinary night,
 and a rail that stops everything because of it would stop most nights. **Faults** are of the whole input, and stop everything: all or most
-quotas would vanish, or the sum of the rates collapses. Those are the marks of a log that was not there. Shares mean little for a few
-topics, so below FEW only the loss of all of them is a fault. The first publication has nothing to be compared with.
+quotas would vanish, or the sum of the rates collapses. Those are the marks of a log that was not there. A sum that falls because somebody
+has lowered the capacity or the ceiling is none: it is compared with what these leave. Shares mean little for a few topics, so below FEW
+only the loss of all of them is a fault. The first publication has nothing to be compared with.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from limiter.quota_snapshot import Quota, Snapshot
 
@@ -73,13 +74,58 @@ def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: i
     if changed > rails.changed_share * count:
         yield f"{changed} of {count} quotas would change, more than {rails.changed_share:.0%}"
     for dimension in DIMENSIONS:
-        by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if pinned(quota, dimension)}
-        old, now = (
-            sum((pair_of(quota, dimension) or (0.0, 0))[0] for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand)
-            for each in (live, new)
-        )
-        if old and now < (1 - rails.total_share) * old:
-            yield f"the sum of all {dimension} rates would fall from {old:g} to {now:g} per second, by more than {rails.total_share:.0%}"
+        found = sums(live, new, dimension)
+        if found.new < (1 - rails.total_share) * found.expected:
+            above = "" if found.expected == found.live else f", and to {found.expected:g} by capacity and ceiling"
+            yield (
+                f"the sum of all {dimension} rates would fall from {found.live:g} to {found.new:g} per second{above}, "
+                f"by more than {rails.total_share:.0%}"
+            )
+
+
+class Sums(NamedTuple):
+    """Rates per second of all topics together, but for those that a person has pinned."""
+
+    live: float
+    new: float
+    expected: float  # of `live`, what the capacity and the ceiling that `new` was computed with leave of it
+
+
+def sums(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
+    """Of one dimension. A capacity holds for pinned topics too; the others get their part of it by the live rates."""
+    by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if pinned(quota, dimension)}
+    before, after = (
+        [_rate(quota, dimension) for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand] for each in (live, new)
+    )
+    ceiling, capacity = (_parameter(new, f"{name}_{dimension}") for name in ("ceiling", "capacity"))
+    old = sum(before)
+    expected = sum(min(rate, ceiling) for rate in before) if ceiling else old
+    if capacity:
+        whole = sum(_rate(quota, dimension) for quota in live.quotas)
+        expected = min(expected, capacity * old / whole if whole else 0.0)
+    return Sums(old, sum(after), expected)
+
+
+def lowered(live: Snapshot, new: Snapshot, publish: Snapshot, rails: Rails) -> Iterator[str]:
+    """Sentences about sums that a capacity or a ceiling lowers so far that the rails take more than one publication for it."""
+    for dimension in DIMENSIONS:
+        found = sums(live, new, dimension)
+        if (1 - rails.total_share) * found.expected <= found.new < (1 - rails.total_share) * found.live:
+            now = sums(live, publish, dimension).new
+            yield (
+                f"capacity or ceiling lowers the sum of all {dimension} rates from {found.live:g} to {found.new:g} per second; "
+                f"no topic falls below 1/{rails.ratio:g} at once, so it is {now:g} this time, and less with the next"
+            )
+
+
+def _rate(quota: Quota, dimension: str) -> float:
+    return (pair_of(quota, dimension) or (0.0, 0))[0]
+
+
+def _parameter(snapshot: Snapshot, name: str) -> float:
+    """A parameter that `snapshot` was computed with; 0 where it is not known."""
+    found = snapshot.parameters.get(name)
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else 0.0
 
 
 def pair_of(quota: Quota | None, dimension: str) -> Pair:

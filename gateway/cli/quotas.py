@@ -27,7 +27,9 @@ from gateway.cli.exits import (
     USAGE,
     CommandError,
 )
+from gateway.cli.interrupts import sigterm_as_interrupt
 from gateway.cli.output import Column, column, columns, counted, print_status
+from gateway.cli.quota_gateways import PUBLISH_TIMEOUT_S, short_form
 from gateway.cli.quota_options import parameter_options, rail_options, yesterday
 from gateway.cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from gateway.cli.quota_rails import Rails
@@ -119,6 +121,8 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
         )
         for each in found.held:
             print_status(f"held: {held_text(each)}")
+        for sentence in found.lowered:
+            print_status(sentence)
         for sentence in found.tripped:
             print_status(f"guard rail: {sentence}")
         return
@@ -167,7 +171,9 @@ def compute(
     except ValueError as error:
         raise CommandError(USAGE, str(error)) from None
     log, state, output, master = (paths.pop(name) for name in ("log", "state", "output", "master"))
-    ctx.exit(compute_quotas(log, day, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given))
+    with sigterm_as_interrupt():
+        code = compute_quotas(log, day, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given)
+    ctx.exit(code)
 
 
 @quotas.command("plan", cls=PlanVerb, example="sluice quotas plan quotas.json")
@@ -200,6 +206,7 @@ def plan_(ctx: click.Context, remote: Remote, rails: Rails, file: Path) -> None:
 def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file: Path, ignore_guard_rails: bool) -> None:  # noqa: FBT001
     """Publish FILE: all quotas at once, unless they were changed meanwhile. A topic beyond its rail is held there.
 
+    The gateway gets the evidence in short form, without the series of 28 days; FILE keeps it for `show --file` and `report`.
     Exit 0 done or nothing to do, 3 FILE is no snapshot, 6 quotas changed meanwhile, 8 a guard rail is tripped.
     """
     new = snapshot_in(file)
@@ -221,7 +228,8 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new)
     change.confirm(f"Publish {counted(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
-    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=dump(found.publish), if_match=wanted)
+    data = dump(short_form(found.publish))
+    reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=data, if_match=wanted, timeout_s=PUBLISH_TIMEOUT_S)
     if remote.form != "table":
         remote.emit(reply.body)
     report_change(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")

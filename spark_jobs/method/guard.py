@@ -3,6 +3,7 @@ per topic and never on one day (docs/design/quotas.md 5)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ DAYS: Final = 28
 MIN_DAYS: Final = 7
 BETTER_BY: Final = 0.10  # of what the method refuses; less is noise
 DOUBT_DAYS: Final = 10  # n days of evidence count n / (n + 10)
+ERRORS: Final = 2.0  # standard errors that the gain must be away from nothing: one bad day of the method is no reason
 
 
 def at_reserve_of(rates: Floats, like: Floats) -> Floats:
@@ -48,8 +50,10 @@ def choose(days: Sequence[Mapping[str, float]]) -> str:
         judged = [day for day in recent if name in day]
         if len(judged) < MIN_DAYS or own <= 0:
             continue
-        trust = len(judged) / (len(judged) + DOUBT_DAYS)
-        gain = trust * (sum(day[OWN] for day in judged) - sum(day[name] for day in judged)) / own
+        gains = [day[OWN] - day[name] for day in judged]
+        if sum(gains) < ERRORS * math.hypot(*gains):
+            continue
+        gain = len(judged) / (len(judged) + DOUBT_DAYS) * sum(gains) / own
         if gain > most:
             best, most = name, gain
     return best

@@ -13,6 +13,8 @@ SAME_WEEKDAY: Final = 4.0  # weight of a day with the same name
 TREND_DAYS: Final = 3  # days whose mean is compared with the same days a week before
 TREND_BOUND: Final = 2.0  # a week's growth counts up to so much
 TREND_POWER: Final = 0.5  # and by its square root: half of a week's growth is noise
+CARRIED_DAYS: Final = 2  # days of the other kind that must both have grown over a week, before their growth counts for this kind
+CARRIED_BOUND: Final = 4.0  # and at most so many times the forecast: as far as rails let a quota go in two nights
 REMEMBERED_PEAK: Final = 200.0  # a topic keeps a two-hundredth of its busiest day of four weeks
 PEAK_DAYS: Final = 28
 
@@ -46,6 +48,8 @@ def forecast(values: Floats, weekdays: Ints, day: int, half_life_days: float = 7
     found = found * trend(past)
     if (weekdays[day - 1] >= 5) == (weekdays[day] >= 5):
         found = np.fmax(found, np.where(np.isnan(found), np.nan, past[:, -1]))
+    else:
+        found = np.fmax(found, np.minimum(carried(past), CARRIED_BOUND * found))
     return np.fmax(found, np.where(np.isnan(found), np.nan, greatest(past[:, -PEAK_DAYS:]) / REMEMBERED_PEAK))
 
 
@@ -56,6 +60,20 @@ def trend(past: Floats) -> Floats:
     now, before = mean_of(past[:, -TREND_DAYS:]), mean_of(past[:, -TREND_DAYS - 7 : -7])
     ratio = np.divide(now, before, out=np.ones(len(past)), where=(before > 0) & ~np.isnan(now))
     return np.asarray(np.clip(ratio, 1 / TREND_BOUND, TREND_BOUND) ** TREND_POWER)
+
+
+def carried(past: Floats) -> Floats:
+    """The same day of last week times the growth since, as the last days show it, which are of the other kind; NaN where that is not
+    known.
+
+    A topic that moved on a Saturday is not what it was on Monday, though no working day has shown it. The lesser growth of two days
+    counts: one event is not a move.
+    """
+    if past.shape[1] < 7 + CARRIED_DAYS:
+        return np.full(len(past), np.nan)
+    now, before = past[:, -CARRIED_DAYS:], past[:, -CARRIED_DAYS - 7 : -7]
+    growth = np.divide(now, before, out=np.full(now.shape, np.nan), where=before > 0).min(axis=1)
+    return np.asarray(past[:, -7] * growth)
 
 
 def forecasts(values: Floats, weekdays: Ints, half_life_days: float = 7.0) -> Floats:

@@ -22,6 +22,7 @@ STEP: Final = 1.1
 GRID: Final = tuple(LEAST * STEP**i for i in range(40))  # 0.7 to 28.8
 PRIOR: Final = 2.0  # until there are MIN_DAYS days to learn from
 MIN_DAYS: Final = 7
+DOUBT_NIGHTS: Final = 25  # nights of a topic that are held against k until more have been seen; of 15, 25, 30, 40 (docs/design/quotas.md 4)
 HALF_LIFE_DAYS: Final = 60.0
 MAX_CHANGE: Final = 1.1  # times; in one night
 
@@ -31,6 +32,7 @@ class Judged(NamedTuple):
 
     refused: Sequence[float]
     offered: float
+    topics: float = 1.0  # how many topics of equal size the day's messages are worth: a day of one big topic is one night of evidence
 
 
 def rates_at(base: Floats, k: float, floor: Floats | float) -> Floats:
@@ -49,19 +51,33 @@ def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | flo
     for k in GRID:
         rates = rates_at(base, k, floor)
         refused.append(float(np.nansum(surfaces.lost(rates, bursts_at(rates, largest, seconds)))))
-    return Judged(refused, float(surfaces.total[~np.isnan(base)].sum()))
+    offered = surfaces.total[~np.isnan(base)]
+    return Judged(refused, float(offered.sum()), topics_worth(offered))
+
+
+def topics_worth(offered: Floats) -> float:
+    """How many topics of equal size these are worth: (Σ o)² / Σ o², at least 1."""
+    squares = float((offered**2).sum())
+    return max(float(offered.sum()) ** 2 / squares, 1.0) if squares > 0 else 1.0
 
 
 def least_sufficient(days: Sequence[Judged | None], target: float) -> float | None:
-    """The least k of the grid at which the days, newest last, refuse at most `target` of what was offered; None: nothing was offered."""
-    refused, offered = np.zeros(len(GRID)), 0.0
+    """The least k at which the days, newest last, refuse at most `target` of what was offered, doubt included; None: nothing was offered.
+
+    Doubt: events that have not been seen yet. As if DOUBT_NIGHTS nights of one topic (or as many as have been seen, if fewer) had refused
+    exactly the target at the prior k, and elsewhere in inverse proportion to k. A fleet of a hundred topics overcomes that in a night, one
+    of a single topic in months.
+    """
+    refused, offered, seen = np.zeros(len(GRID)), 0.0, 0.0
     for age, day in enumerate(reversed(days)):
         if day is not None:
             weight = 0.5 ** (age / HALF_LIFE_DAYS)
             refused += weight * np.asarray(day.refused)
             offered += weight * day.offered
+            seen += weight * day.topics
     if offered <= 0:
         return None
+    refused += target * offered * min(DOUBT_NIGHTS / seen, 1.0) * PRIOR / np.asarray(GRID)
     enough = np.flatnonzero(refused <= target * offered)
     if not enough.size:
         return MOST

@@ -31,7 +31,7 @@ class Manifest:
     missing_gateways: list[str] = field(default_factory=list)  # --allow-partial: expected and not there
     exclusions: list[Any] = field(default_factory=list)
     inputs: list[dict[str, Any]] = field(default_factory=list)  # path, bytes, rows, corrupt, sha256 or checksum
-    fleet: dict[str, Any] = field(default_factory=dict)  # dimension -> k, realised_ppm, refused_by_k, offered
+    fleet: dict[str, Any] = field(default_factory=dict)  # dimension -> k, realised_ppm, refused_by_k, offered, topics
     format: int = STATE_FORMAT
 
     def had(self, gateway: str) -> bool:

@@ -127,9 +127,12 @@ def read_table(spark: SparkSession, table: str, schema: StructType, folders: lis
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         path = (error.getMessageParameters() or {}).get("path", table)
-        raise InsufficientInputError(
-            f"{path}: its day's manifest names it and it is gone; compute the day again, or remove its folder to forget it"
-        ) from None
+        raise InsufficientInputError(gone(path)) from None
+
+
+def gone(path: str) -> str:
+    """What is said of a table that is not there."""
+    return f"{path}: its day's manifest names it and it is gone; compute the day again, or remove its folder to forget it"
 
 
 def write_table(rows: DataFrame, table: str, schema: StructType, staged: Location) -> DataFrame:

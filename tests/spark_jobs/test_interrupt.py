@@ -1,4 +1,4 @@
-"""Ctrl-C while quotas are computed: one line, exit 130, and nothing left behind."""
+"""Ctrl-C, or SIGTERM, while quotas are computed: one line, exit 130, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("reached", ["log4j2.properties", "connection", "local/blockmgr-*"], ids=["java starts", "java answers", "session"])
-def test_an_interrupt_ends_java_and_says_one_line(tmp_path: Path, reached: str) -> None:
+@pytest.mark.parametrize(
+    ("reached", "number"),
+    [
+        ("log4j2.properties", signal.SIGINT), ("connection", signal.SIGINT), ("local/blockmgr-*", signal.SIGINT),
+        ("local/blockmgr-*", signal.SIGTERM),
+    ],
+    ids=["java starts", "java answers", "session", "session, SIGTERM"],
+)  # fmt: skip
+def test_an_interrupt_ends_java_and_says_one_line(tmp_path: Path, reached: str, number: signal.Signals) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     log = SyntheticLog(tmp_path / "log", DAY)
@@ -54,7 +61,7 @@ def test_an_interrupt_ends_java_and_says_one_line(tmp_path: Path, reached: str) 
             assert time.monotonic() < end, f"{reached} never came"
             assert started.poll() is None, "it ended before it could be interrupted"
             time.sleep(0.02)
-        started.send_signal(signal.SIGINT)
+        started.send_signal(number)
         _, said = started.communicate(timeout=PATIENCE_S)
     begun, *last = said.splitlines()
     assert (started.returncode, last) == (130, ["sluice: interrupted; no quotas were written"])

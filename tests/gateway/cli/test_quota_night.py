@@ -5,6 +5,7 @@ the test's; with the real one: `tests/spark_jobs/test_thirty_nights.py`.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ class Night:
         self.ask = served.ask
         self.rates: dict[str, float] = {"orders": 100.0}
         self.evidence: dict[str, Any] = {}
+        self.parameters: dict[str, Any] = {}
         self.computed: list[str] = []
         self.previous: list[Snapshot | None] = []
         self.codes: dict[str, int] = {}
@@ -57,7 +59,7 @@ class Night:
             Quota("rocketmq", topic, (rate, int(rate) or 1), (rate * 1000, 5000), self.evidence) for topic, rate in self.rates.items()
         )
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        Path(output).write_bytes(dump(Snapshot(f"{date}T23:59:00Z", "1", quotas=found)))
+        Path(output).write_bytes(dump(Snapshot(f"{date}T23:59:00Z", "1", parameters=self.parameters, quotas=found)))
         if self.after_computing:
             self.after_computing()
         return 0
@@ -331,6 +333,62 @@ def test_an_interrupted_publication_is_taken_back(make: Any, monkeypatch: pytest
     assert night.live(1) == {"orders": 50}
 
 
+@pytest.fixture
+def _pythons_own_interrupt() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt: a Spark session that other tests of this process share has a handler that would end it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_pythons_own_interrupt")
+@pytest.mark.parametrize("ignoring", [False, True])
+def test_sigterm_while_computing_leaves_a_night_that_goes_on(make: Any, *, ignoring: bool) -> None:
+    """As systemd ends a unit; a shell's background ignores SIGINT."""
+    night = make()
+    night.after_computing = lambda: signal.raise_signal(signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    if ignoring:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code, said = night.run()
+    finally:
+        signal.signal(signal.SIGINT, before[1])
+    assert (code, night.live()) == (130, {})
+    assert "run it again, and it goes on where it stopped" in said
+    assert (signal.getsignal(signal.SIGTERM), night.kept("applied.json").exists()) == (before[0], False)
+    night.after_computing = None
+    assert night.run()[0] == 0
+    assert (night.computed, night.live()) == ([DATE], {"orders": 100})
+
+
+@pytest.mark.usefixtures("_pythons_own_interrupt")
+@pytest.mark.parametrize("arrives", [False, True])
+def test_sigterm_while_publishing_takes_back_what_was_published(make: Any, monkeypatch: pytest.MonkeyPatch, *, arrives: bool) -> None:
+    night = make("one", "two")
+    ask = AdminClient.ask
+    url = "http://{}:{}".format(*night.gateways[1].address)
+    ended: list[str] = []
+
+    def asked(client: AdminClient, method: str, target: str, **more: Any) -> Any:
+        mine = (client.url, method, ended) == (url, "PUT", [])
+        if mine and not arrives:
+            ended.append(target)
+            signal.raise_signal(signal.SIGTERM)
+        answer = ask(client, method, target, **more)
+        if mine:
+            ended.append(target)
+            signal.raise_signal(signal.SIGTERM)
+        return answer
+
+    monkeypatch.setattr(AdminClient, "ask", asked)
+    code, said = night.run()
+    assert (code, night.live(0), night.live(1)) == (130, {}, {})
+    assert "run it again, and it goes on where it stopped" in said
+    assert night.run()[0] == 0
+    assert (night.live(0), night.live(1)) == ({"orders": 50}, {"orders": 50})
+
+
 def test_a_night_of_ten_thousand_topics_can_be_published(make: Any) -> None:
     """In short form, with the record of its share beside it; what is kept of the night is whole."""
     [sent, _] = shared(snapshot(1000), [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
@@ -389,6 +447,23 @@ def test_faults_of_the_whole_input_stop_the_night_with_3(make: Any) -> None:
     assert b"all 1 quotas would be removed" in night.kept("report.html").read_bytes()
 
 
+def test_a_capacity_far_below_what_is_live_is_reached_night_by_night(make: Any) -> None:
+    """Once --max-total stopped the first night, and all after it."""
+    night = make()
+    night.rates = {f"orders-{number}": 100.0 for number in range(30)}
+    night.run(date="2026-11-19")
+    night.rates = dict.fromkeys(night.rates, 10.0)
+    night.parameters = {"capacity_messages": 300, "capacity_bytes": 300_000}
+    code, said = night.run()
+    assert (code, set(night.live().values())) == (0, {50}), said
+    assert "held: rocketmq orders-0: messages would go from 100/s to 10/s, held at 50/s" in said
+    assert "lowers the sum of all messages rates from 3000 to 300 per second" in said
+    assert "so it is 1500 this time" in said
+    night.parameters = {}
+    code, said = night.run(date="2026-11-21")
+    assert (code, set(night.live().values())) == (3, {50}), "without a capacity it is a log that was not there"
+
+
 @pytest.mark.parametrize(("refused", "simple", "code"), [(900, 100, 3), (900, 500, 0), (400, 0, 0)])
 def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refused: int, simple: int, code: int) -> None:
     night = make()
@@ -411,6 +486,45 @@ def test_the_first_nights_are_only_tried(make: Any) -> None:
     assert (code, night.live(), night.live(0, "/v1/quotas/shadow")) == (0, {"orders": 102}, {})
     assert (night.run("--shadow-nights", 2, date="2026-11-21"))[0] == 0
     assert night.live() == {"orders": 102}
+
+
+def test_a_finished_trial_is_not_asked_again_where_its_quotas_are_taken_back(make: Any) -> None:
+    night = make()
+    night.run("--shadow-nights", 1, date="2026-11-18")
+    assert night.run("--shadow-nights", 1, date="2026-11-19")[0] == 0
+    assert night.live() == {"orders": 100}
+    night.ask(0, "POST", "/v1/quotas:rollback?force=1")
+    assert night.live() == {}
+    for words, live in (
+        (("--shadow-nights", 1, "--dry-run"), "would be published"),
+        (("--shadow-nights", 1, "--shadow-again", "--dry-run"), "would be tried in shadow mode, night 1 of 1"),
+        (("--shadow-nights", 2, "--dry-run"), "would be tried in shadow mode, night 1 of 2"),
+        (("--shadow-nights", 1), "published at 1 gateway"),
+    ):
+        code, said = night.run(*words)
+        assert (code, live in said) == (0, True), said
+    assert night.live() == {"orders": 100}
+
+
+def test_a_dry_run_finishes_no_trial(make: Any) -> None:
+    night = make()
+    night.run("--shadow-nights", 1, date="2026-11-19")
+    assert "would be published" in night.run("--shadow-nights", 1, "--dry-run")[1]
+    night.ask(0, "DELETE", "/v1/quotas/shadow?force=1")
+    assert "night 1 of 1" in night.run("--shadow-nights", 1)[1]
+
+
+def test_a_trial_is_over_where_another_gateway_did_not_take_its_quotas(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trial goes on with what was tried, from its first night as the gateway counts; the next night publishes all the same."""
+    night = make("one", "two")
+    for day in ("17", "18"):
+        night.run("--shadow-nights", 2, date=f"2026-11-{day}")
+    losing(monkeypatch, "http://{}:{}".format(*night.gateways[1].address), KeyboardInterrupt(), arrives=False)
+    assert night.run("--shadow-nights", 2, date="2026-11-19")[0] == 130
+    assert (night.live(0), night.live(1)) == ({}, {})
+    night.ask(1, "DELETE", "/v1/quotas/shadow?force=1")
+    code, said = night.run("--shadow-nights", 2)
+    assert (code, night.live(0), night.live(1)) == (0, {"orders": 50}, {"orders": 50}), said
 
 
 def test_a_trial_that_went_badly_goes_on(make: Any) -> None:

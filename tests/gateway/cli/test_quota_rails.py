@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -114,3 +116,47 @@ def test_shares_say_little_of_few_topics() -> None:
 
 def test_a_snapshot_without_quotas_never_empties_the_gateway_unseen() -> None:
     assert plan(snapshot(a=1), snapshot(), RAILS).tripped == ("all 1 quotas would be removed",)
+
+
+def asked(rates: dict[str, float], pins: dict[str, float] | None = None, **parameters: Any) -> Snapshot:
+    """A snapshot that was computed with these parameters; `pins` by a person."""
+    found = snapshot(**rates)
+    pinned = tuple(Quota("rocketmq", topic, (rate, 1), None, {"status": "pinned"}) for topic, rate in (pins or {}).items())
+    return replace(found, parameters={**parameters}, quotas=(*found.quotas, *pinned))
+
+
+@pytest.mark.parametrize("parameters", [{"capacity_messages": 100}, {"ceiling_messages": 5}])
+def test_a_sum_that_the_capacity_or_the_ceiling_lowers_is_held_and_stops_nothing(parameters: dict[str, Any]) -> None:
+    """Night by night to a twentieth; each time all that is published is within the rail of each topic."""
+    live, nights = snapshot(**many(FEW)), list[tuple[float, int, int]]()
+    for _night in range(6):
+        found = plan(live, asked(many(FEW, 5), **parameters), Rails())
+        assert found.tripped == ()
+        nights.append((sum(quota.messages[0] for quota in found.publish.quotas if quota.messages), len(found.held), len(found.lowered)))
+        live = found.publish
+    assert nights == [(1000, 20, 1), (500, 20, 1), (250, 20, 1), (125, 20, 1), (100, 0, 0), (100, 0, 0)]
+
+
+def test_a_lowered_sum_is_told() -> None:
+    [said] = plan(snapshot(**many(FEW)), asked(many(FEW, 5), capacity_messages=100), Rails()).lowered
+    assert said == (
+        "capacity or ceiling lowers the sum of all messages rates from 2000 to 100 per second; "
+        "no topic falls below 1/2 at once, so it is 1000 this time, and less with the next"
+    )
+
+
+@pytest.mark.parametrize("parameters", [{"capacity_messages": 1000}, {"ceiling_messages": 50}, {"capacity_messages": 5000}])
+def test_a_log_that_was_not_there_is_not_excused_by_a_capacity(parameters: dict[str, Any]) -> None:
+    found = plan(snapshot(**many(FEW)), asked(many(FEW, 5), **parameters), Rails())
+    assert len(found.tripped) == 1
+    assert found.tripped[0].startswith("the sum of all messages rates would fall from 2000 to 100 per second")
+    assert found.lowered == ()
+
+
+def test_pinned_topics_have_their_part_of_the_capacity() -> None:
+    """Half of the live rates is pinned from now on, so the others have half of the capacity."""
+    rates = many(FEW, 5)
+    live = snapshot(**many(2 * FEW))
+    pins = {f"t{number}": 100.0 for number in range(FEW, 2 * FEW)}
+    assert plan(live, asked(rates, pins, capacity_messages=200), Rails()).tripped == ()
+    assert len(plan(live, asked(rates, pins, capacity_messages=2000), Rails()).tripped) == 1

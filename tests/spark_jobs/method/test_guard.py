@@ -22,6 +22,8 @@ from support.quota_weeks.memories import memory_of
         ([{OWN: 100.0, "max_7": 95.0}] * 28, OWN),
         ([{OWN: 100.0, "max_7": 1.0}] * 20 + [{OWN: 1000.0, "max_7": 5000.0}] * 28, OWN),  # only the last 28 count
         ([{OWN: 0.0, "max_7": 0.0}] * 28, OWN),
+        ([{OWN: 1.0, "max_7": 1.0}] * 25 + [{OWN: 900.0, "max_7": 1.0}] * 3, OWN),  # three bad days of 28
+        ([{OWN: 1.0, "max_7": 1.0}] * 22 + [{OWN: 900.0, "max_7": 1.0}] * 6, "max_7"),
         ([{OWN: 100.0, "max_7": 70.0, "p99": 60.0}] * 28, "p99"),
     ],
 )

@@ -49,6 +49,19 @@ def test_the_forecast_is_at_least_yesterday_of_the_same_kind_and_a_part_of_the_b
     assert forecast(values, MONDAY_ON, 25)[0] >= 5
 
 
+def test_a_move_on_the_week_end_is_carried_into_monday_and_a_single_event_is_not() -> None:
+    values = np.where(MONDAY_ON[:14] >= 5, 10.0, 20.0)[None, :]
+    still = forecast(values, MONDAY_ON, 14)[0]
+    event = values.copy()
+    event[0, 13] = 40
+    assert forecast(event, MONDAY_ON, 14)[0] < 1.5 * still
+    moved = values.copy()
+    moved[0, 12:] = 30  # three times the Saturday and the Sunday before
+    assert forecast(moved, MONDAY_ON, 14)[0] == pytest.approx(60)
+    moved[0, 12:] = 1000
+    assert forecast(moved, MONDAY_ON, 14)[0] < 10 * still, "a hundred times is not believed at once"
+
+
 def test_no_forecast_knows_its_own_day_or_a_later_one() -> None:
     values = np.random.default_rng(1).gamma(1, 10, (4, 30))
     whole = forecasts(values, MONDAY_ON)

@@ -5,13 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.scale import GRID, LEAST, MAX_CHANGE, MIN_DAYS, MOST, PRIOR, Judged, bursts_at, judge, k_of_night, least_sufficient
+from spark_jobs.method.scale import (
+    GRID,
+    LEAST,
+    MAX_CHANGE,
+    MIN_DAYS,
+    MOST,
+    PRIOR,
+    Judged,
+    bursts_at,
+    judge,
+    k_of_night,
+    least_sufficient,
+    topics_worth,
+)
 from spark_jobs.state.loss_surface import Surfaces, surfaces
 
 
-def day(enough: float, offered: float = 1e6) -> Judged:
-    """A day that refuses 1 % below k = `enough` and nothing from there on."""
-    return Judged([0.01 * offered if k < enough else 0.0 for k in GRID], offered)
+def day(enough: float, offered: float = 1e6, topics: float = 1e6) -> Judged:
+    """A day of so many topics that refuses 1 % below k = `enough` and nothing from there on."""
+    return Judged([0.01 * offered if k < enough else 0.0 for k in GRID], offered, topics)
 
 
 def test_the_prior_stands_until_seven_days_are_judged() -> None:
@@ -37,7 +50,7 @@ def test_it_stays_within_its_bounds() -> None:
 
 def test_the_least_sufficient_k_is_found_between_the_grid_points_and_recent_days_count_more() -> None:
     offered = 1e6
-    graded = Judged([offered * 0.01 / k for k in GRID], offered)
+    graded = Judged([offered * 0.01 / k for k in GRID], offered, 1e6)
     assert least_sufficient([graded], 0.001) == pytest.approx(10, rel=0.05)
     assert least_sufficient([], 0.001) is None
     late, early = least_sufficient([day(2), day(8)], 0.0051), least_sufficient([day(8), day(2)], 0.0049)
@@ -45,6 +58,32 @@ def test_the_least_sufficient_k_is_found_between_the_grid_points_and_recent_days
     assert early is not None
     assert late >= 2
     assert early <= 8
+
+
+def test_nights_without_refusals_lower_k_only_as_far_as_they_are_evidence() -> None:
+    def after(nights: int, topics: float) -> float:
+        found = least_sufficient([day(0.1, topics=topics)] * nights, 0.001)
+        assert found is not None
+        return found
+
+    assert after(7, 1) == pytest.approx(PRIOR, rel=0.02), "a week of one topic says nothing of events that come once a month"
+    assert PRIOR > after(40, 1) > after(60, 1) > 1
+    assert after(60, 2) < after(60, 1)
+    assert after(7, 10) < 1
+    assert after(1, 100) == LEAST
+
+
+def test_doubt_does_not_hide_what_was_refused() -> None:
+    few, many = (least_sufficient([day(6.0, topics=topics)] * 60, 0.001) for topics in (1, 1000))
+    assert few is not None
+    assert many is not None
+    assert 5.4 < many <= few < 6.6
+
+
+def test_a_day_says_how_many_topics_it_is_worth() -> None:
+    assert topics_worth(np.array([5.0] * 8)) == pytest.approx(8)
+    assert topics_worth(np.array([1e6, 1.0, 1.0])) == pytest.approx(1, abs=0.01)
+    assert topics_worth(np.zeros(3)) == topics_worth(np.zeros(0)) == 1
 
 
 def test_a_day_is_judged_as_its_surfaces_say() -> None:
