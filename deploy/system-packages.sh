@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the named parts need from Debian, and only what is missing.
 #
-#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd
+#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -27,6 +27,8 @@ for part in "$@"; do
     chromium) command -v chromium >/dev/null || missing="$missing chromium" ;;
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
+    iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;
+    prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus" ;;
     systemd)  command -v systemd-analyze >/dev/null || missing="$missing systemd" ;;
     *)        echo "system-packages.sh: unknown part: $part" >&2; exit 2 ;;
     esac
