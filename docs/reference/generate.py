@@ -24,6 +24,7 @@ import click  # noqa: E402  -- run as a script, the repository is not on the pat
 from admin import openapi  # noqa: E402
 from admin.endpoints import ROUTES  # noqa: E402
 from admin.problems import PROBLEMS, TYPE  # noqa: E402
+from gateway.cli import client_advice  # noqa: E402
 from gateway.cli.main import sluice  # noqa: E402
 from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
@@ -74,7 +75,7 @@ def codes(words: Iterable[str]) -> str:
 
 # ---- metrics, log events, causes, problems ---------------------------------------------------------------------------
 
-OF_WORKERS: Final = {metrics.SUM: "sum", metrics.SAME: "the parent's", metrics.EACH: "label `worker`"}
+OF_WORKERS: Final = {metrics.SUM: "sum", metrics.SAME: "the parent's", metrics.ONE: "told once", metrics.EACH: "label `worker`"}
 
 
 def metrics_page() -> str:
@@ -133,6 +134,37 @@ def close_causes_page() -> str:
             "Every client connection ends for one cause: the label `cause` of `sluice_connections_closed_total`, and the field `cause` of "
             "the log events `connection_closed` and `connections_refused`. Every cause of a listener's protocol has its series from the "
             "start, at 0, so that `rate()` sees the first event."
+        ),
+        *parts,
+    )
+
+
+SITUATIONS: Final = {
+    client_advice.REFUSED: "refused",
+    client_advice.SYSTEM_BUSY: "refused, `reply: system_busy`",
+    client_advice.HELD: "held (`delay`)",
+    client_advice.BLOCKED: "not read (`block`)",
+    client_advice.DROPPED: "dropped (`drop`)",
+    client_advice.CLOSED: "closed (`close`)",
+    client_advice.CONSUMING: "limit on consuming",
+}
+
+
+def client_libraries_page() -> str:
+    parts: list[str] = []
+    for heading, libraries in (("RabbitMQ", client_advice.AMQP_CLIENTS), ("RocketMQ", client_advice.ROCKETMQ_CLIENTS)):
+        parts.append(f"## {heading}")
+        for library in libraries:
+            rows = [(words, library.shows[situation]) for situation, words in SITUATIONS.items() if situation in library.shows]
+            parts += [f"### {library.name}", table(("the message is", "your application sees"), rows), prose(f"To do: {library.to_do}.")]
+    return page(
+        "What each client library shows",
+        "`gateway/cli/client_advice.py`",
+        prose(
+            "What an application sees when a limit of the gateway bites, by client library. `sluice why` shows the rows of the libraries "
+            "that are being limited. What to do about it, and how to ask for more: "
+            "[my-messages-are-refused.md](../my-messages-are-refused.md). "
+            "How it was measured, and the versions: [compatibility.md](../compatibility.md)."
         ),
         *parts,
     )
@@ -332,6 +364,7 @@ def cli_page() -> str:
 
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it
     "docs/reference/cli.md": cli_page,
+    "docs/reference/client-libraries.md": client_libraries_page,
     "docs/reference/close-causes.md": close_causes_page,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/log-events.md": log_events_page,
