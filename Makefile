@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs demo demo-incident test test-airflow test-clients test-storage fuzz bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help docs site demo demo-incident test test-airflow test-clients test-storage fuzz bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -82,7 +82,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # nothing is compiled (tests/test_imports.py), against what users install: the compiled wheel. Two processes share the tests each time
 # (tests/support/xdist_split.py).
 test: ## Everything: lint, source, e2e; half an hour.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install source
@@ -92,10 +92,11 @@ COMPILED := -o pythonpath=tests
 APART    := not airflow and not storage# tests with targets of their own: what they need is large
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and $(APART))
+	@$(SYSTEM) redis-server systemd prometheus
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
 source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
-	@$(SYSTEM) java chromium systemd
+	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
@@ -104,8 +105,9 @@ endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
+	@$(SYSTEM) redis-server systemd prometheus
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
-	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
+	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
@@ -157,8 +159,8 @@ BENCH_bench         := --chart docs/images/cpu-per-message.svg
 BENCH_bench-quick   := --quick
 BENCH_bench-brokers := --group brokers
 
-score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; ten minutes.
-	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score
+score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; ten minutes a seed.
+	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score $(if $(SEEDS),--seed $(SEEDS))
 
 # DuckDB is the yardstick, needed here only.
 bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
@@ -171,10 +173,15 @@ bench-limiter: ## What one decision of the limiter costs, beside Guava's and the
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
 
-docs: .venv/.dependencies ## What is generated from the code: docs/reference/, docs/openapi.json, schemas, pictures of the algorithms.
+site: .venv/.dependencies ## The documentation as a site, in build/site; any warning ends it.
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site . build/site
+	@echo "build/site/index.html"
+
+docs: .venv/.dependencies ## What is generated from the code (docs/reference/, docs/openapi.json, schemas, pictures), then the site.
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/plots/algorithms.py
 	@$(BIN)/python docs/plots/protecting.py
+	@$(MAKE) --no-print-directory site
 
 clean: ## Remove what was built, installed or run here.
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage bench/bin state access-log quota-state quotas.json \

@@ -8,49 +8,53 @@ Every answer has a request id; every attempt to change something leaves a line i
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import trio
 import trio.abc
 
 from admin import log
-from admin.auth import Actor, FailureBrake, Role, TokenFile, Tokens, bearer, first_token
+from admin.access import Access, addresses_of, bound, text_of, token_files
+from admin.auth import Actor, FailureBrake, Role, Tokens, bearer
 from admin.boundary import READS, Boundary
 from admin.changes import Author, WriteFailedError
 from admin.context import Context
 from admin.endpoints import ROUTES
 from admin.exchange import Deadlines
 from admin.http import Head, RefusedError
+from admin.idempotency import HEADER, REPLAYED, IdempotencyKeys
+from admin.log_level import LiveLogLevel
 from admin.preconditions import etag, require_stated
-from admin.problems import CONTENT_TYPE, ProblemError
+from admin.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.quota_watch import QuotaWatch
 from admin.routing import JSON, ON, Answer, Request, Route, Router, parse_query
 from admin.server import ReceiveBody, Server
+from admin.stream_hub import StreamHub
+from admin.tls import Handshakes
+from admin.token_store import TokenStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from admin.access import Bind
+    from admin.peer import Peer
     from admin.ports import Gateway, Sample
     from admin.store import Store
 
+SECOND: Final = 1_000_000_000  # ns
 GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
-AUDIT_FAILURES_EVERY_NS: Final = 1_000_000_000  # ns; between two journal lines of failed log-ins; the others are counted
+FAILURES_PER_SECOND: Final = 1  # journal lines of requests without a good token; the others are counted
+REFUSALS_PER_SECOND: Final = 10  # journal lines of refused requests with one; each is an fsync for which changes wait; a guess
+MAX_PROBES: Final = 32  # connections of the probes' listener at once; they take no place of the admin API's (a guess)
+PROBES: Final = ("/livez", "/readyz", "/startupz", "/metrics")  # all there is on the probes' listener
+TOKEN_PARAMETERS: Final = re.compile(
+    r"(?:^|&)(?:access[_-]?|api[_-]?|bearer[_-]?|id[_-]?)?(?:token|key|bearer|authorization|password)=", re.I
+)
 REFUSAL_NAMES: Final = {400: "malformed", 408: "timeout", 413: "too-large", 431: "head-too-large"}
-
-
-class ConfiguredToken(Protocol):
-    """A token of the configuration (`admin.tokens`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def file(self) -> Path: ...
 
 
 class Admin:
@@ -61,43 +65,81 @@ class Admin:
         gateway: Gateway,
         store: Store,
         tokens: Tokens,
-        boundary: Boundary,
+        tokens_made: TokenStore,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._gateway = gateway
         self._store = store
         self._tokens = tokens
-        self._boundary = boundary
+        self.tokens_made = tokens_made
+        self._boundary = Boundary()
         self._wall_clock = wall_clock
         self._clock = clock
         self._router = Router(ROUTES)
         self._brake = FailureBrake()
         self._requests: dict[tuple[str, str, int], int] = {}  # (template, method, status); bounded by the routes
         self._auth_failures = 0
-        self._unaudited = 0
-        self._audited_at = clock() - AUDIT_FAILURES_EVERY_NS
+        self._failures_audited = LineBrake(FAILURES_PER_SECOND)
+        self._refusals_audited = LineBrake(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
+        self.hub = StreamHub(gateway)
+        self.log_level = LiveLogLevel(gateway, wall_clock)
+        self._idempotency = IdempotencyKeys()
         self.server = Server(self.respond)
+        self.probes = Server(self.respond_to_probe, most=MAX_PROBES)
+        self._access = Access()
 
-    async def respond(self, head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
+    def prepare(self, access: Access) -> Callable[[], None]:
+        """Read the token files of `access`; what is returned puts all of it in force, for the next request and the next connection.
+
+        Raises TokenError.
+        """
+        known = self._tokens.read(token_files(self._store.folder, access.tokens))
+
+        def commit() -> None:
+            self._tokens.take(known)
+            self.put_in_force(access)
+
+        return commit
+
+    def put_in_force(self, access: Access) -> None:
+        """Names, TLS and the openness of metrics. Connections that are open keep their TLS."""
+        self._access = access
+        self._boundary = Boundary(access.names)
+        if access.tls is None:
+            self.server.tls = None
+        elif self.server.tls is None:
+            self.server.tls = Handshakes(access.tls, access.explain)
+        else:
+            self.server.tls.context = access.tls
+
+    async def respond_to_probe(self, head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+        """The answer to a request on the probes' listener."""
+        return await self.respond(head, receive, peer, probes_only=True)
+
+    async def respond(self, head: Head | RefusedError, receive: ReceiveBody, peer: Peer, *, probes_only: bool = False) -> Answer:
         """The answer to a request. Only trio's cancellation is raised."""
         request_id = secrets.token_hex(8)
         route: Route | None = None
-        actor = Actor("nobody", Role.NOBODY, address)
+        actor = Actor("nobody", Role.NOBODY, peer.address)
         method = "?"
         try:
             if isinstance(head, RefusedError):
                 raise head
             method = head.method
-            self._boundary.check(head)
+            if not probes_only:
+                self._boundary.check(head)
+            refuse_token_in_query(head)
             missing: ProblemError | None = None
             names: dict[str, bytes] = {}
             try:
-                route, names = self._router.find(head.method, head.path)
+                route, names = self._find_probe(head) if probes_only else self._router.find(head.method, head.path)
             except ProblemError as error:
+                if probes_only:
+                    raise
                 missing = error
-            actor = await self._authenticate(head, address, route, request_id)
+            actor = await self._authenticate(head, peer, route, request_id)
             if route is None:
                 assert missing is not None
                 raise missing
@@ -116,10 +158,19 @@ class Admin:
         self._count(route, method, answer.status)
         return replace(answer, headers={**answer.headers, "X-Request-Id": request_id})
 
-    async def _authenticate(self, head: Head, address: str, route: Route | None, request_id: str) -> Actor:
+    def _find_probe(self, head: Head) -> tuple[Route, dict[str, bytes]]:
+        """The route of a request on the probes' listener; raises ProblemError 404 or 405."""
+        if head.path not in PROBES:
+            raise not_found(f"this port has {', '.join(PROBES)} and nothing else; the admin API listens at admin.bind")
+        route, names = self._router.find(head.method, head.path)
+        return (replace(route, role=Role.NOBODY) if self._access.metrics_open else route), names
+
+    async def _authenticate(self, head: Head, peer: Peer, route: Route | None, request_id: str) -> Actor:
         """The actor behind a request; raises ProblemError 401, or 429 after too many failures."""
+        address = peer.address
         presented = bearer(head.headers.get("authorization"))
         found = None if presented is None else self._tokens.find(presented)
+        peer.authenticated = found is not None
         if found is not None:
             return Actor(found[0], found[1], address)
         if route is not None and route.role is Role.NOBODY:
@@ -135,6 +186,12 @@ class Admin:
             headers={"WWW-Authenticate": 'Bearer realm="sluice"'},
         )  # fmt: skip
 
+    def _still_allowed(self, request: Request, route: Route) -> bool:
+        """Whether the token of a request that is being answered is still good for it."""
+        presented = bearer(request.head.headers.get("authorization"))
+        found = None if presented is None else self._tokens.find(presented)
+        return found is not None and found[0] == request.actor.name and found[1] >= route.role
+
     async def _handle(self, request: Request, route: Route, receive: ReceiveBody) -> Answer:
         if request.actor.role < route.role:
             raise ProblemError(
@@ -144,7 +201,29 @@ class Admin:
         if route.conditional:
             require_stated(request)
         request = replace(request, body=await self._body(request, route, receive))
-        context = Context(request, self._gateway, self._store, self._tokens, self._wall_clock, self.quota_watch, self.own_metrics, ROUTES)
+        context = Context(
+            request, self._gateway, self._store, self._tokens, self.tokens_made, self._wall_clock, self.quota_watch, self.own_metrics,
+            self.hub, self.log_level, partial(self._still_allowed, request, route), ROUTES,
+        )  # fmt: skip
+        if HEADER in request.head.headers and route.method not in READS and not route.answers_secret and not request.flag("dry_run"):
+            return await self._once(context, route)
+        return await self._worked_on(context, route)
+
+    async def _once(self, context: Context, route: Route) -> Answer:
+        """The answer to a request with an Idempotency-Key: worked on once, and remembered."""
+        request, token = context.request, context.request.actor.name
+        before = self._idempotency.begin(token, request.head, request.body, time.monotonic())
+        if before is not None:
+            return before
+        answer: Answer | None = None
+        try:
+            answer = await self._worked_on(context, route)
+        finally:
+            kept = self._idempotency.end(token, request.head, answer)
+        assert kept is not None
+        return kept
+
+    async def _worked_on(self, context: Context, route: Route) -> Answer:
         await self._gateway.gather(route.template)
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.role > Role.NOBODY:
@@ -170,7 +249,7 @@ class Admin:
     async def _audit_done(self, head: Head, route: Route, actor: Actor, request_id: str, answer: Answer) -> None:
         """Write a line for an action that changed no state; a change of the state has its line already."""
         query = parse_query(route, head.query)
-        if head.method in READS or route.conditional or answer.status >= 300 or query.get("dry_run") in ON:
+        if head.method in READS or route.conditional or answer.status >= 300 or query.get("dry_run") in ON or REPLAYED in answer.headers:
             return
         reason = answer.reason or query.get("reason", "")
         await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done", reason=reason)
@@ -178,16 +257,18 @@ class Admin:
     async def _audit_refused(self, head: Head, actor: Actor, request_id: str, problem: ProblemError) -> None:
         if head.method in READS or actor.role is Role.NOBODY or isinstance(problem.__cause__, WriteFailedError):
             return
+        unaudited = self._refusals_audited.admit(self._clock())
+        if unaudited < 0:
+            return
         outcome = "refused" if problem.status < 500 else "failed"
+        more = f"; {unaudited} more since the line before" if unaudited else ""
         author = Author(actor.name, actor.role.word, actor.address, request_id)
-        await self._store.note(author, _action(head), outcome, f"{problem.status} {problem.detail}")
+        await self._store.note(author, _action(head), outcome, f"{problem.status} {problem.detail}{more}")
 
     async def _audit_failure(self, head: Head, address: str, request_id: str) -> None:
-        now = self._clock()
-        if now - self._audited_at < AUDIT_FAILURES_EVERY_NS:
-            self._unaudited += 1
+        unaudited = self._failures_audited.admit(self._clock())
+        if unaudited < 0:
             return
-        self._audited_at, unaudited, self._unaudited = now, self._unaudited, 0
         detail = f"401 no good token; {unaudited} more since the line before" if unaudited else "401 no good token"
         log.event(logging.WARNING, "admin_unauthorised", client=address, request_id=request_id, suppressed=unaudited)
         await self._store.note(Author("nobody", "", address, request_id), _action(head), "refused", detail)
@@ -200,11 +281,18 @@ class Admin:
         """The admin's part of `/metrics`, by name."""
         counts = self.server.counts
         single = {
+            "sluice_ready": int(not self._gateway.ready()),
             "sluice_admin_auth_failures_total": self._auth_failures,
             "sluice_admin_connections_active": len(self.server.open),
             "sluice_admin_connections_opened_total": counts.opened,
             "sluice_admin_connections_refused_total": counts.turned_away,
+            "sluice_admin_connections_gave_way_total": counts.gave_way,
             "sluice_admin_slow_readers_total": counts.too_slow,
+            "sluice_admin_tls_failures_total": 0 if self.server.tls is None else self.server.tls.failed,
+            "sluice_probe_connections_active": len(self.probes.open),
+            "sluice_probe_connections_opened_total": self.probes.counts.opened,
+            "sluice_probe_connections_refused_total": self.probes.counts.turned_away + self.probes.counts.gave_way,
+            "sluice_admin_streams": self.hub.streams,
             "sluice_state_write_failures_total": self._store.write_failures,
             "sluice_state_revision": self._store.revision,
             "sluice_state_keys": len(self._store.state.keys),
@@ -221,66 +309,91 @@ class Admin:
         }
 
 
+class LineBrake:
+    """At most so many journal lines a second; the others are counted."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._began = 0
+        self._lines = 0
+        self._left_out = 0
+
+    def admit(self, now: int) -> int:
+        """How many lines were left out before this one; -1 to leave this one out too. `now` is monotonic ns."""
+        if not self._began or now - self._began >= SECOND:
+            self._began, self._lines = now, 0
+        self._lines += 1
+        if self._lines > self._per_second:
+            self._left_out += 1
+            return -1
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
 def _action(head: Head) -> str:
     return f"{head.method} {head.path[:512]}"  # never the query: a token may stand there by mistake
+
+
+def refuse_token_in_query(head: Head) -> None:
+    """Raises ProblemError 400 where a query parameter looks like a token: proxies log URLs, and browsers keep them."""
+    if TOKEN_PARAMETERS.search(head.query):
+        raise ProblemError(
+            400,
+            "malformed",
+            "a token does not belong in a URL, where proxies log it: send it as `Authorization: Bearer TOKEN`, and rotate this one if it "
+            "was real",
+        )
 
 
 def problem_answer(problem: ProblemError, request_id: str) -> Answer:
     return Answer(problem.body(request_id), problem.status, content_type=CONTENT_TYPE, headers=problem.headers)
 
 
-def _token_files(store: Store, configured: Iterable[ConfiguredToken]) -> Iterator[TokenFile]:
-    yield TokenFile("admin", Role.ADMIN, first_token(store.folder))
-    for token in configured:
-        yield TokenFile(token.name, Role[token.role.upper()], token.file)
-
-
 async def serve(
-    bind: tuple[str, int] | Sequence[trio.abc.Listener[trio.abc.Stream]],
+    bind: Bind,
     gateway: Gateway,
     store: Store,
     *,
-    tokens: Iterable[ConfiguredToken] = (),
-    names: Iterable[str] = (),
+    access: Access | None = None,
+    probes: Bind | None = None,
+    more: Iterable[trio.abc.Listener[trio.abc.Stream]] = (),
+    began: Callable[[Admin], None] | None = None,
     deadlines: Deadlines | None = None,
     grace: float = GRACE_S,
     wall_clock: Callable[[], float] = time.time,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the admin API until cancelled, then finish what is under way within `grace` seconds.
+    """Serve the admin API at `bind` and on the listeners `more`, and the probes at `probes`, until cancelled; then finish what is under
+    way within `grace` seconds.
 
     Makes `admin.token` where there is none. Starts with the bound addresses, once requests are accepted. From here on the store puts its
-    changes in force through `gateway.enforce`. Raises OSError when the address cannot be bound, TokenError for a bad token file.
+    changes in force through `gateway.enforce`. `began` gets what a reload changes. Raises OSError when an address cannot be bound,
+    TokenError for a bad token file.
     """
-    known = Tokens(_token_files(store, tokens))
-    admin = Admin(gateway, store, known, Boundary(names), wall_clock)
+    access = access or Access()
+    tokens_made = TokenStore(store.folder)
+    known = Tokens(token_files(store.folder, access.tokens), tokens_made, wall_clock)
+    admin = Admin(gateway, store, known, tokens_made, wall_clock)
+    admin.put_in_force(access)
     if deadlines is not None:
-        admin.server.deadlines = deadlines
-    listeners: Sequence[trio.abc.Listener[trio.abc.Stream]]
-    listeners = await _bound(*bind) if isinstance(bind[0], str) else bind  # type: ignore[assignment]  # told apart by their first
+        admin.server.deadlines = admin.probes.deadlines = deadlines
+    listeners = [*await bound(bind, "the admin API", "admin.bind"), *more]
+    probing = [] if probes is None else await bound(probes, "the listener for probes", "probes.bind")
     store.enforce = gateway.enforce
     for warning in (*store.warnings, *known.warnings):
         log.event(logging.WARNING, "state_warning", detail=warning)
-    addresses = [_address(listener) for listener in listeners]
-    log.event(logging.INFO, "admin_listening", bind=", ".join(f"{host}:{port}" for host, port in addresses))
-    task_status.started(addresses)
+    addresses = addresses_of(listeners)
+    probed = text_of(addresses_of(probing)) or None
+    log.event(logging.INFO, "admin_listening", bind=text_of(addresses), probes=probed, tls=access.tls is not None or None)
+    if began is not None:
+        began(admin)
+    task_status.started([*addresses, *addresses_of(probing)])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(admin.quota_watch.run)
+        nursery.start_soon(admin.hub.run)
+        nursery.start_soon(admin.log_level.run)
+        nursery.start_soon(tokens_made.keep_last_used)
+        if probing:
+            nursery.start_soon(admin.probes.serve, probing, grace)
         await admin.server.serve(listeners, grace)
         nursery.cancel_scope.cancel()
-
-
-async def _bound(host: str, port: int) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:
-    try:
-        return await trio.open_tcp_listeners(port, host=host, backlog=128)
-    except OSError as error:
-        raise OSError(
-            error.errno, f"the admin API cannot listen on {host} port {port}: {error.strerror or error}; see admin.bind"
-        ) from error
-
-
-def _address(listener: Any) -> tuple[str, int]:
-    if not isinstance(listener, trio.SocketListener):
-        return ("local", 0)
-    name = listener.socket.getsockname()
-    return (str(name[0]), int(name[1]))

@@ -1,7 +1,7 @@
 """Authentication and authorisation: bearer tokens, roles, and a brake on failures.
 
-A token is 256 random bits in a file; only its SHA-256 is kept in memory. A presented token is hashed before it is compared, so tokens of
-any length and any bytes compare in constant time and never raise. 256 bits cannot be guessed; the brake keeps a script with a stale token
+A token is 256 random bits; only its SHA-256 is kept in memory. A presented token is hashed before it is looked up, so tokens of any length
+and any bytes are alike, and none raises. 256 bits cannot be guessed; the brake keeps a script with a stale token
 from filling the audit and the log. It never locks out a client with a good token at the same address.
 """
 
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import hmac
 import os
 import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 TOKEN_FILE: Final = "admin.token"  # noqa: S105  -- the name of a file
 TOKEN_BYTES: Final = 32  # bytes of randomness
+MAX_TOKEN_FILE_BYTES: Final = 4096  # bytes; of a token's file that are read (a guess)
 MIN_TOKEN_BYTES: Final = 16  # bytes; a token in a file; a shorter one is a mistake
 FREE_FAILURES: Final = 10  # failures of one address that are answered 401, before 429 (guess)
 FORGIVE_EVERY_NS: Final = 6_000_000_000  # ns; one failure is forgotten in this time, ten a minute (guess)
@@ -32,7 +33,7 @@ class Role(enum.IntEnum):
     NOBODY = 0  # no token: the probes, the dashboard's files
     VIEWER = 1  # read
     OPERATOR = 2  # change limits, rules, quotas; close connections
-    ADMIN = 3  # configuration, draining
+    ADMIN = 3  # configuration, draining, tokens
 
     @property
     def word(self) -> str:
@@ -55,50 +56,112 @@ class TokenFile:
     name: str
     role: Role
     path: Path
+    needed: bool = True  # a reload fails where it cannot be used
 
 
 class TokenError(Exception):
     """A token file that cannot be used, and the way out."""
 
 
+class FileToken(NamedTuple):
+    """A token that stands in a file."""
+
+    name: str
+    role: Role
+    path: Path
+
+
+class KnownTokens(NamedTuple):
+    """What the token files say: the tokens by digest, and warnings about files."""
+
+    by_digest: dict[bytes, FileToken]
+    warnings: list[str]
+
+
+class OtherTokens(Protocol):
+    """Tokens that are kept elsewhere: `token_store.TokenStore`."""
+
+    warning: str | None
+
+    def find(self, digest: bytes, now: float) -> tuple[str, Role] | None: ...
+
+
 class Tokens:
-    """The tokens that are valid now, as digests."""
+    """The tokens that are valid now, as digests: those of files, and others.
 
-    def __init__(self, files: Iterable[TokenFile]) -> None:
-        """Reads every file; raises TokenError."""
-        self._files = tuple(files)
-        self.warnings: list[str] = []  # files that others can read
-        self._known: list[tuple[bytes, str, Role]] = []
-        self.refresh()
+    They are found by digest. How long that takes tells something of digests at most, and a digest is of no use to anybody.
+    """
 
-    def refresh(self) -> None:
-        """Read the files again (they may have been rotated); raises TokenError, and then keeps the tokens it had."""
+    def __init__(self, files: Iterable[TokenFile], others: OtherTokens | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Reads every file. One that cannot be used becomes a warning, so that the gateway starts with the others."""
+        self._others = others
+        self._clock = clock
+        self.used: dict[str, float] = {}  # by the name of a file's token: when it was used last (seconds since 1970), since the start
+        self.take(self.read(files, at_start=True))
+
+    def read(self, files: Iterable[TokenFile], *, at_start: bool = False) -> KnownTokens:
+        """What the files say now; nothing changes yet. Raises TokenError for one that cannot be used, unless `at_start`."""
         warnings: list[str] = []
-        known: list[tuple[bytes, str, Role]] = []
-        for file in self._files:
+        known: dict[bytes, FileToken] = {}
+        for file in files:
             try:
-                token = file.path.read_bytes().strip()
-                mode = file.path.stat().st_mode
-            except OSError as error:
-                raise TokenError(f"token of {file.name!r}: {file.path}: {error.strerror}") from error
-            if len(token) < MIN_TOKEN_BYTES:
-                raise TokenError(f"token of {file.name!r}: {file.path} holds no token; write one with `sluice token new`")
+                token, mode = _read(file)
+            except TokenError as error:
+                if file.needed and not at_start:
+                    raise
+                warnings.append(f"{error}; it is not valid until the file is mended and the configuration reloaded")
+                continue
             if mode & 0o077:
                 warnings.append(f"token of {file.name!r}: others can read {file.path}; chmod 600 it")
-            known.append((hashlib.sha256(token).digest(), file.name, file.role))
-        self.warnings, self._known = warnings, known
+            known[hashlib.sha256(token).digest()] = FileToken(file.name, file.role, file.path)
+        return KnownTokens(known, warnings)
+
+    def take(self, read: KnownTokens) -> None:
+        """Let these be the tokens of files, and no others."""
+        self._by_digest, self._warnings = read
+
+    @property
+    def warnings(self) -> list[str]:
+        """Files that others can read, or that cannot be used."""
+        other = None if self._others is None else self._others.warning
+        return self._warnings if other is None else [*self._warnings, other]
+
+    def by_digest(self) -> dict[bytes, FileToken]:
+        """The tokens of files that are valid now, by digest."""
+        return dict(self._by_digest)
+
+    def file_warnings(self) -> list[str]:
+        """Those about token files alone."""
+        return list(self._warnings)
+
+    def of_files(self) -> list[FileToken]:
+        """The tokens of files that are valid now."""
+        return list(self._by_digest.values())
 
     def find(self, presented: bytes) -> tuple[str, Role] | None:
-        """The name and role of the token `presented`, in the same time whether and where it differs."""
+        """The name and role of the token `presented`; notes its use."""
         digest = hashlib.sha256(presented).digest()
-        found: tuple[str, Role] | None = None
-        for known, name, role in self._known:
-            if hmac.compare_digest(known, digest):
-                found = name, role
-        return found
+        found = self._by_digest.get(digest)
+        if found is not None:
+            self.used[found.name] = self._clock()
+            return found.name, found.role
+        return None if self._others is None else self._others.find(digest, self._clock())
 
     def __repr__(self) -> str:
-        return f"<Tokens {[name for _, name, _ in self._known]}>"
+        return f"<Tokens {[token.name for token in self.of_files()]} and {self._others!r}>"
+
+
+def _read(file: TokenFile) -> tuple[bytes, int]:
+    """The token in a file, and the file's mode. Raises TokenError."""
+    try:
+        with file.path.open("rb") as opened:
+            token = opened.read(MAX_TOKEN_FILE_BYTES).strip()
+            mode = os.fstat(opened.fileno()).st_mode
+    except OSError as error:
+        raise TokenError(f"token of {file.name!r}: {file.path}: {error.strerror}") from error
+    if len(token) < MIN_TOKEN_BYTES:
+        raise TokenError(f"token of {file.name!r}: {file.path} holds no token; write one with `sluice token new --file`")
+    return token, mode
 
 
 def bearer(header: bytes | None) -> bytes | None:

@@ -72,9 +72,84 @@ class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
+class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole rule, with the members that it has in the rules file, and its place among the others: `position` (first or last), or `before`
+    or `after` the rule of a name. Without one it takes the place of the file's rule of its name, or is first.
+
+    `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`).
+    """
+
+    name: str | UnsetType = UNSET
+    match: dict[str, str] | UnsetType = UNSET
+    per: str | UnsetType = UNSET
+    limit: dict[str, Any] | UnsetType = UNSET
+    algorithm: str | UnsetType = UNSET
+    adaptive: dict[str, Any] | UnsetType = UNSET
+    warm_up: dict[str, Any] | UnsetType = UNSET
+    lag: dict[str, Any] | UnsetType = UNSET
+    breaker: dict[str, Any] | UnsetType = UNSET
+    action: str | UnsetType = UNSET
+    fallback: str | UnsetType = UNSET
+    reply: str | UnsetType = UNSET
+    max_delay: str | UnsetType = UNSET
+    routing_key_words: int | UnsetType = UNSET
+    ipv6_prefix: int | UnsetType = UNSET
+    scope: str | UnsetType = UNSET
+    mode: str | UnsetType = UNSET
+    candidate: dict[str, Any] | UnsetType = UNSET
+    weight: float | UnsetType = UNSET
+    protected: bool | UnsetType = UNSET
+    adapt: dict[str, Any] | UnsetType = UNSET
+    position: str | UnsetType | None = UNSET
+    before: str | UnsetType | None = UNSET
+    after: str | UnsetType | None = UNSET
+    expires: str | UnsetType | None = UNSET
+    reason: str | UnsetType | None = UNSET
+
+
+OF_CHANGES: Final = frozenset(field.name for field in msgspec.structs.fields(LimitBody))
+OF_RULES_ALONE: Final = frozenset(field.name for field in msgspec.structs.fields(RuleBody)) - OF_CHANGES
+NOT_OF_THE_TEXT: Final = frozenset({"name", "position", "before", "after", "expires", "reason"})
+
+
+def is_whole_rule(body: bytes) -> bool:
+    """Whether it is a rule as in the file (match, per, limit, ...), and not a change of one (messages, bytes, ...)."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False  # which `decode` reports
+    return isinstance(document, dict) and not OF_RULES_ALONE.isdisjoint(document)
+
+
+def rule_text(body: RuleBody) -> dict[str, Any]:
+    """The members that stand in the rules file, but for the name."""
+    values = {field.name: getattr(body, field.name) for field in msgspec.structs.fields(RuleBody) if field.name not in NOT_OF_THE_TEXT}
+    return {name: value for name, value in values.items() if value is not UNSET}
+
+
+def position_of(body: RuleBody) -> str:
+    """The place that it asks for, as `StoredRule.position`; "": none. Raises ProblemError 422."""
+    given = {name: value for name in ("position", "before", "after") if isinstance(value := getattr(body, name), str)}
+    if len(given) > 1:
+        raise invalid("a rule has one place", [Fault(f"/{name}", "position, before and after exclude one another") for name in given])
+    for name, value in given.items():
+        if name == "position" and value not in {"first", "last"}:
+            raise invalid("there is no such place", [Fault("/position", f"{value!r} is unknown; known: first, last")])
+        return value if name == "position" else f"{name} {value}"
+    return ""
+
+
 class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why."""
 
+    reason: str | UnsetType | None = UNSET
+
+
+class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A level (`debug`, `info`, `warning`, `error`, `critical`), and for how long (`for: 10min`); without it until the next start."""
+
+    level: str = ""
+    duration: str | UnsetType | None = msgspec.field(name="for", default=UNSET)
     reason: str | UnsetType | None = UNSET
 
 
@@ -89,11 +164,11 @@ def decode(body: bytes, kind: type[T]) -> T:
     """`body` as a `kind`; raises ProblemError 400 where it is not JSON, 422 with every fault where it is not such an object."""
     try:
         document = msgspec.json.decode(body) if body else {}
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProblemError(400, "malformed", f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise invalid("the body must be a JSON object", [Fault("", "must be an object")])
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     faults: list[Fault] = []
     values: dict[str, Any] = {}
     for name, value in document.items():
@@ -101,7 +176,7 @@ def decode(body: bytes, kind: type[T]) -> T:
             faults.append(Fault(f"/{_escaped(name)}", f"unknown member{suggestion(name, list(fields))}"))
             continue
         try:
-            values[name] = msgspec.convert(value, fields[name].type)
+            values[fields[name].name] = msgspec.convert(value, fields[name].type)
         except msgspec.ValidationError as error:
             faults.append(_fault(name, value, str(error)))
     if faults:
@@ -165,7 +240,7 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
         max_delay=choose("max_delay", _duration),
         fallback=choose("fallback", str),
         candidate=choose("candidate", _candidate),
-        expires=choose("expires", lambda text: _expiry(text, change_context.now)),
+        expires=choose("expires", lambda text: expiry(text, change_context.now)),
         by=change_context.by,
         at=format_time(change_context.now),
         reason=_reason(body, base, change_context),
@@ -249,7 +324,15 @@ def _duration(text: str) -> str:
     return format_duration(parse_duration(text))
 
 
-def _expiry(text: str, now: float) -> str:
+def expiry_of(body: RuleBody, now: float) -> str | None:
+    """When a live rule ends, RFC 3339; raises ProblemError 422."""
+    try:
+        return expiry(body.expires, now) if isinstance(body.expires, str) else None
+    except ValueError as error:
+        raise invalid("the rule cannot be used", [Fault("/expires", str(error))]) from error
+
+
+def expiry(text: str, now: float) -> str:
     """A future time in RFC 3339, from a duration or a time."""
     is_time = re.match(r"\d{4}-", text) is not None
     at = parse_time(text) if is_time else now + parse_from_now(text) / 1e9

@@ -19,19 +19,26 @@ from admin.problems import ProblemError
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 READS: Final = ("GET", "HEAD")
+MAX_HOST_SHOWN: Final = 255  # characters of a Host header in a message; the longest name there is (RFC 1035, 2.3.4)
 
 
 class Boundary:
     """The names of this server that a Host header may have, beside addresses and localhost."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names = frozenset(name.lower() for name in names)
+        self._names = frozenset(name.lower().strip("[]").rstrip(".") for name in names)
 
     def check(self, head: Head) -> None:
         """Raises ProblemError 421 for a Host that is not ours, 403 for a change requested by another site."""
         host = head.headers.get("host")
         if host is not None and not self._ours(host.decode("latin-1")):
-            raise ProblemError(421, "misdirected", "the Host header names another server; use an address, localhost, or a configured name")
+            name = host.decode("latin-1")[:MAX_HOST_SHOWN]
+            raise ProblemError(
+                421,
+                "misdirected",
+                f"the Host header names {name!a}, which is not among the names of this gateway; use an address or localhost, "
+                "or add the name to admin.names in the configuration and reload",
+            )
         if head.method not in READS:
             self._check_site(head)
 

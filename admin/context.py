@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admin.bodies import pointer
 from admin.changes import Author, Plan, WriteFailedError
+from admin.level_targets import is_level_target, level_key_of, words_of
+from admin.level_views import holding
 from admin.limit_views import levels_of
 from admin.problems import Fault, ProblemError, invalid
+from admin.side_thread import beside
 from admin.state import key_of
 from admin.views import Preview, TopicChange
+from limiter.protocols import protocol_of_level
 from limiter.rules.rule import RuleError
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
+    from admin.log_level import LiveLogLevel
     from admin.ports import Gateway, Sample
     from admin.quota_watch import QuotaWatch
     from admin.routing import Request, Route
     from admin.store import EditNow, Store
+    from admin.stream_hub import StreamHub
+    from admin.token_store import TokenStore
     from limiter.judge import Judge
     from limiter.limit_state import LimitState
     from limiter.rules.rule_set import RuleSet
@@ -40,9 +47,13 @@ class Context:
     gateway: Gateway
     store: Store
     tokens: Tokens
+    tokens_made: TokenStore
     wall_clock: Callable[[], float]
     quota_watch: QuotaWatch
     own_metrics: Callable[[], dict[str, list[Sample]]]
+    hub: StreamHub
+    log_level: LiveLogLevel
+    still_allowed: Callable[[], bool]  # whether the same request would be answered now: its token may have been revoked
     routes: list[Route]
 
     @property
@@ -85,14 +96,20 @@ class Context:
     async def _preview(self, plan: Plan) -> Preview:
         before, after = self.store.rules(), plan.rules
         names = {state.name: None for state in (await self.states())[:MAX_TOPICS_COMPARED] if state.name is not None}
+        keys = []
         for change in plan.changes:
-            if change.target.startswith("limits/"):
+            if is_level_target(change.target):
+                keys.append(level_key_of(change.target))
+            elif change.target.startswith("limits/"):
                 names[key_of(change.target)] = None
         affected = [name for name in names if shape(before, name) != shape(after, name)]
         topics = [
             TopicChange(name.protocol, name.text(), levels_of(before.effective(name)), levels_of(after.effective(name)))
             for name in affected[:MAX_TOPICS_SHOWN]
         ]
+        for key in keys[:MAX_TOPICS_SHOWN]:
+            now, then = (levels_of(holding(rules, key), key.operation) for rules in (before, after))
+            topics.append(TopicChange(key.protocol or protocol_of_level(key.per) or "", words_of(key), now, then))
         return Preview(plan.state.revision, plan.changes, len(affected), topics)
 
 
@@ -100,9 +117,7 @@ async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
     """Every limit in use at `now` (monotonic ns)."""
     if judge.usage()["levels"] <= MAX_LEVELS_ON_LOOP:
         return judge.states(now)
-    import trio
-
-    return await trio.to_thread.run_sync(judge.states, now)
+    return await beside(judge.states, now)
 
 
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:

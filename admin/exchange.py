@@ -6,6 +6,8 @@ buffer. So pipelined requests are checked as strictly as the first, and are answ
 
 from __future__ import annotations
 
+import contextlib
+import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,12 +18,17 @@ import trio
 import trio.abc
 
 from admin.http import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedError, check_head, parse_head
-from admin.routing import Answer, encode
+from admin.routing import Answer, LiveBody, encode
 
 if TYPE_CHECKING:
+    from admin.peer import Peer
     from admin.server import Respond
 
 RECEIVE: Final = 64 * 1024  # bytes per read, and per write
+OPENING_S: Final = 0.5  # seconds; for a whole head or body when all places are taken; a guess
+FRESH: Final = (3, 0.0)  # the claim (`Exchange.claim`) of one that has just come, or is better
+NEVER: Final = (9, 0.0)  # above every claim
+STALLED_S: Final = 1.0  # seconds; that a client may leave a piece of its answer when all places are taken; a guess
 PIECE: Final = 32 * 1024  # bytes a stream is gathered to before it is written
 LINGER: Final = 1024 * 1024  # bytes read and thrown away after an early answer, so that a reset does not overtake it
 FIXED_HEADERS: Final = {  # of every answer; one that an answer states itself takes the place of ours
@@ -44,6 +51,17 @@ class Deadlines:
     linger: float = 1.0  # reading on after an early answer
 
 
+class Stage(enum.Enum):
+    """What a connection is doing, and so whether another may have its place (`Exchange.claim`)."""
+
+    OPENING = "opening"  # no whole head yet
+    IDLE = "idle"  # between two requests
+    BODY = "body"  # waits for a body
+    BUSY = "busy"  # a request is being worked on
+    WRITING = "writing"  # the client is to take a piece of the answer
+    LINGERING = "lingering"  # has had its answer; what it still sends is thrown away
+
+
 class SlowPeerError(Exception):
     """The client did not take written bytes in time."""
 
@@ -51,22 +69,47 @@ class SlowPeerError(Exception):
 class Exchange:
     """A connection, and the bytes received on it but not yet used (at most one head and one read)."""
 
-    def __init__(self, stream: trio.abc.Stream, address: str, respond: Respond, deadlines: Deadlines) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, peer: Peer, respond: Respond, deadlines: Deadlines, goes_live: Callable[[Exchange], None]
+    ) -> None:
+        """`goes_live` is called when a body without a foreseeable end begins; the connection ends with it."""
         self._stream = stream
         self._respond = respond
         self._deadlines = deadlines
+        self._goes_live = goes_live
         self._buffer = bytearray()
-        self._idle: trio.CancelScope | None = None  # while waiting for a request's first byte
-        self.address = address
+        self._stage = Stage.OPENING
+        self._since = trio.current_time()
+        self.scope = trio.CancelScope()  # of all that it does
+        self.peer = peer
         self.requests = 0
 
-    def give_way(self) -> bool:
-        """Make the connection end if it is idle; whether it was."""
-        if self._idle is None:
-            return False
-        self._idle.cancel()
-        self._idle = None
-        return True
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self._since = trio.current_time()
+
+    def waits_for_a_request(self) -> bool:
+        """Whether nothing has come of a next request."""
+        return self._stage in (Stage.OPENING, Stage.IDLE) and not self._buffer
+
+    def claim(self, now: float) -> tuple[int, float] | None:
+        """How good its claim on its place is: the least is to lose it first. None: it keeps its place, a request is being worked on.
+
+        A half-sent request loses first; but who has just come gets the time to send it.
+        """
+        age = now - self._since
+        match self._stage:
+            case Stage.OPENING:
+                return (0 if age > OPENING_S else 3), self._since
+            case Stage.LINGERING:
+                return 1, self._since
+            case Stage.IDLE:
+                return (2 if self.peer.authenticated else 1), self._since
+            case Stage.BODY:
+                return (4 if age > OPENING_S else 5), self._since
+            case Stage.WRITING if age > STALLED_S:
+                return 6, self._since
+        return None
 
     async def turn(self, keep: Callable[[], bool]) -> bool:
         """Serve the next request; whether another may follow. `keep()` says whether the server wants one."""
@@ -78,18 +121,31 @@ class Exchange:
             head = parse_head(raw, connection)
         except RefusedError as refused:
             self._buffer.clear()
-            await self._send(connection, await self._respond(refused, _no_body, self.address), "GET", close=True)
+            await self._send(connection, await self._respond(refused, _no_body, self.peer), "GET", close=True)
             await self._linger()
             return False
         self.requests += 1
         body = Body(self, connection, BodyFrame(head.length), self._deadlines.body)
-        answer = await self._respond(head, body.receive, self.address)
+        answer = await self._respond(head, body.receive, self.peer)
+        if isinstance(answer.body, LiveBody):
+            await self._send_live(connection, answer, answer.body, head.method)
+            return False
         close = not (body.finish() and keep())
         await self._send(connection, answer, head.method, close=close)
         if not close and connection.our_state is h11.DONE:
             return True
         await self._linger()
         return False
+
+    async def receive_body(self) -> bool:
+        """Read once of a body; False at the client's end of stream."""
+        if self._stage is not Stage.BODY:
+            self._enter(Stage.BODY)
+        return await self.receive()
+
+    def has_body(self) -> None:
+        """The body is here, and will be worked on."""
+        self._enter(Stage.BUSY)
 
     async def receive(self) -> bool:
         """Read once into the buffer; False at the client's end of stream."""
@@ -104,36 +160,68 @@ class Exchange:
     async def _receive_head(self) -> bytes | None:
         """The next request's head; None when the client has finished, or the connection was idle too long or gave way."""
         if not self._buffer:
-            wait = self._deadlines.idle if self.requests else self._deadlines.head
-            with trio.move_on_after(wait) as self._idle:
+            self._enter(Stage.IDLE if self.requests else Stage.OPENING)
+            with trio.move_on_after(self._deadlines.idle if self.requests else self._deadlines.head):
                 if not await self.receive():
                     return None
-            expired, self._idle = not self._buffer, None
-            if expired:
+            if not self._buffer:
                 return None
+        if self.requests:
+            self._enter(Stage.OPENING)  # the first request: since the connection began
         with trio.move_on_after(self._deadlines.head):
             while not (size := check_head(self._buffer)):
                 if not await self.receive():
                     return None
             raw = bytes(self._buffer[:size])
             del self._buffer[:size]
+            self._enter(Stage.BUSY)
             return raw
         raise RefusedError(408, f"the request's head took longer than {self._deadlines.head:g} s")
 
     async def write(self, data: bytes) -> None:
         """Raises SlowPeerError when the client does not take a piece of `data` in time."""
         for at in range(0, len(data), RECEIVE):
+            self._enter(Stage.WRITING)
             with trio.move_on_after(self._deadlines.write) as scope:
                 await self._stream.send_all(data[at : at + RECEIVE])
             if scope.cancelled_caught:
                 raise SlowPeerError
+            self._enter(Stage.BUSY)
+
+    async def _send_live(self, connection: h11.Connection, answer: Answer, body: LiveBody, method: str) -> None:
+        """Send the body until it ends, the client is gone or does not take a piece in time. Then the connection ends."""
+        with body.place():
+            self._goes_live(self)
+            out = connection.send(h11.Response(status_code=answer.status, headers=_headers(answer, close=True))) or b""
+            await self.write(out)
+            if method == "HEAD":
+                return
+
+            async def write(data: bytes) -> None:
+                await self.write(connection.send(h11.Data(data=data)) or b"")
+
+            failed: Exception | None = None
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_gone, nursery.cancel_scope)
+                try:
+                    await body.send(write)
+                    await self.write(connection.send(h11.EndOfMessage()) or b"")
+                except Exception as error:
+                    failed = error
+                nursery.cancel_scope.cancel()
+            if failed is not None:
+                raise failed
+
+    async def _until_gone(self, scope: trio.CancelScope) -> None:
+        """Cancel `scope` when the client ends its side, or talks on and on where it has nothing to say."""
+        left = LINGER
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while left > 0 and (data := await self._stream.receive_some(RECEIVE)):
+                left -= len(data)
+        scope.cancel()
 
     async def _send(self, connection: h11.Connection, answer: Answer, method: str, *, close: bool) -> None:
-        headers = [("Content-Type", answer.content_type), *{**FIXED_HEADERS, **answer.headers}.items()]
-        if answer.etag is not None:
-            headers.append(("ETag", answer.etag))
-        if close:
-            headers.append(("Connection", "close"))
+        headers = _headers(answer, close=close)
         if isinstance(answer.body, Iterator):
             await self._stream_out(connection, answer, headers, method)
             return
@@ -145,12 +233,12 @@ class Exchange:
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
 
     async def _stream_out(self, connection: h11.Connection, answer: Answer, headers: list[tuple[str, str]], method: str) -> None:
-        """Write an iterator of text, giving the loop a turn after each of its pieces. Its failure cuts the answer short, visibly."""
+        """Write an iterator of text or bytes, with a turn of the loop after each piece. Its failure cuts the answer short, visibly."""
         assert isinstance(answer.body, Iterator)
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         gathered = bytearray()
         for piece in answer.body if method != "HEAD" else ():
-            gathered += piece.encode()
+            gathered += piece if isinstance(piece, bytes) else piece.encode()
             await trio.lowlevel.checkpoint()
             if len(gathered) >= PIECE:
                 await self.write(out + (connection.send(h11.Data(data=bytes(gathered))) or b""))
@@ -162,16 +250,18 @@ class Exchange:
 
     async def _linger(self) -> None:
         """End our direction, then read and discard the client's bytes for a moment."""
-        if not isinstance(self._stream, trio.abc.HalfCloseableStream):
+        self._enter(Stage.LINGERING)
+        stream = getattr(self._stream, "transport_stream", self._stream)  # of TLS: what still comes is not decrypted
+        if not isinstance(stream, trio.abc.HalfCloseableStream):
             return
         with trio.move_on_after(self._deadlines.linger):
-            await self._stream.send_eof()
+            await stream.send_eof()
             left = LINGER
-            while left > 0 and (data := await self._stream.receive_some(RECEIVE)):
+            while left > 0 and (data := await stream.receive_some(RECEIVE)):
                 left -= len(data)
 
     def __repr__(self) -> str:
-        return f"<Exchange {'idle' if self._idle else 'busy'} with {self.address}, {self.requests} requests>"
+        return f"<Exchange {self._stage.value} with {self.peer.address}, {self.requests} requests>"
 
 
 class Body:
@@ -194,12 +284,13 @@ class Body:
         parts: list[bytes] = []
         with trio.move_on_after(self._deadline):
             while not self._frame.done:
-                if not self._exchange.buffer and not await self._exchange.receive():
+                if not self._exchange.buffer and not await self._exchange.receive_body():
                     raise RefusedError(400, "the connection ended within the body")
                 self._connection.receive_data(self._frame.take(self._exchange.buffer))
                 if self._frame.received > most:
                     raise RefusedError(413, f"the body is longer than {most} bytes")
                 parts.extend(self._decoded())
+            self._exchange.has_body()
             return b"".join(parts)
         raise RefusedError(408, f"the body took longer than {self._deadline:g} s")
 
@@ -219,7 +310,16 @@ class Body:
             return False
         for _ in self._decoded():
             return False
-        return self._connection.their_state in (h11.DONE, h11.MUST_CLOSE)
+        return self._connection.their_state not in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
+
+
+def _headers(answer: Answer, *, close: bool) -> list[tuple[str, str]]:
+    headers = [("Content-Type", answer.content_type), *{**FIXED_HEADERS, **answer.headers}.items()]
+    if answer.etag is not None:
+        headers.append(("ETag", answer.etag))
+    if close:
+        headers.append(("Connection", "close"))
+    return headers
 
 
 def _phrase(status: int) -> bytes:

@@ -1,5 +1,7 @@
 """HTTP/1.1, read strictly: a request that may be read in two ways is refused.
 
+An offer to upgrade (Java's client offers h2c by itself) is ignored, as RFC 9110 7.8 allows: the answer is one of HTTP/1.1.
+
 Behind a proxy, two readers of one byte stream that disagree where a request ends can be made to serve one client's bytes as another's
 request ("smuggling"). h11 0.16 is strict about most of it, but takes Content-Length together with Transfer-Encoding (the latter wins),
 bare LF as the end of a line, folded header lines and chunk extensions (measured, `docs/design/reliability.md` F54). So the head is looked
@@ -30,7 +32,17 @@ _PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _LENGTH: Final = re.compile(rb"[0-9]{1,12}")
 _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)  # h11 makes one of equal ones
 _ONCE: Final = frozenset(
-    {b"authorization", b"content-length", b"content-type", b"host", b"if-match", b"origin", b"sec-fetch-site", b"transfer-encoding"}
+    {
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"if-match",
+        b"origin",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+    }
 )
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
@@ -110,8 +122,6 @@ def check_request(request: h11.Request) -> Head:
                 raise RefusedError(400, f"more than one {key} header")
             value = headers[key] + b", " + value  # noqa: PLW2901  -- lists continue (RFC 9110 5.3)
         headers[key] = value
-    if "upgrade" in headers or "http2-settings" in headers:
-        raise RefusedError(400, "this server speaks HTTP/1.1 only and upgrades to nothing")
     coding, length = headers.get("transfer-encoding"), headers.get("content-length")
     if coding is not None and length is not None:
         raise RefusedError(400, "Content-Length and Transfer-Encoding exclude each other")

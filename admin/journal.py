@@ -1,19 +1,23 @@
-"""The journal: every change and attempted change, with author, time and reason; one JSON line each, chained by hashes.
+"""The journals: every change and attempted change, with author, time and reason; one JSON line each, chained by hashes.
+
+There are two. `history.jsonl` has changes and what else was done. `refusals.jsonl` has requests that were refused or failed, so that
+clients without a good token, or with one that is good for little, push no change out of the history. They share their sequence numbers.
 
     {"hash":"<64 hex>","entry":{"sequence":17,"at":"2026-11-21T12:00:00.123Z","by":"admin",...}}
 
 `hash` is SHA-256 over the line before's hash (as hexadecimal text) and the bytes of `entry`; so a line that was altered, removed or
-inserted shows, and ten lines of Python check the chain. It tells tampering from accidents. It does not keep out an attacker who may write
-the file and computes the rest of the chain anew.
+inserted shows (`audit_chain.py` finds it), and ten lines of Python check the chain. It tells tampering from accidents. It does not keep
+out an attacker who may write the file and computes the rest of the chain anew.
 
 The line of a change is on the disk **before** the change itself (see `store.py`); a change that then could not be written is taken back by
 a line with outcome `void` that names its sequence. Lines are only ever added. A crash can leave half a line at the end:
-`open` cuts it off. Bound: two files of at most ROTATE_AT bytes and a line each; in memory two integers per change in them.
+`open` cuts it off. Bound: two files of each, of at most ROTATE_AT bytes and a line; in memory two integers per change in them.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,13 +26,15 @@ import msgspec
 from admin.files import FileSystem, append
 
 FILE: Final = "history.jsonl"
+REFUSALS: Final = "refusals.jsonl"
 OLDER: Final = ".1"
 ROTATE_AT: Final = 8 * 1024 * 1024  # bytes; some 20,000 changes (a guess)
+BLOCK: Final = 64 * 1024  # bytes; of a file that is read from its end
 BEGIN: Final = "0" * 64  # the hash before the first line
 
 _HEAD: Final = b'{"hash":"'
 _MIDDLE: Final = b'","entry":'
-_START: Final = len(_HEAD) + 64 + len(_MIDDLE)  # where the entry begins in its line
+ENTRY_AT: Final = len(_HEAD) + 64 + len(_MIDDLE)  # where the entry begins in its line
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,13 +72,13 @@ class JournalError(Exception):
 
 
 class Journal:
-    """The open journal. All methods block; the store calls them one at a time, off the loop's thread."""
+    """An open journal. All methods block; the store calls them one at a time, off the loop's thread."""
 
-    def __init__(self, folder: Path, files: FileSystem, rotate_at: int = ROTATE_AT) -> None:
+    def __init__(self, folder: Path, files: FileSystem, rotate_at: int = ROTATE_AT, file: str = FILE) -> None:
         """Reads both files, cuts off half a line at the end; raises JournalError where a line was altered."""
         self._files = files
-        self._path = folder / FILE
-        self._older = folder / (FILE + OLDER)
+        self._path = folder / file
+        self._older = folder / (file + OLDER)
         self._rotate_at = rotate_at
         self._size = 0  # bytes of whole lines in the current file; bytes after them are cut off before the next line
         self._torn = False
@@ -106,7 +112,7 @@ class Journal:
                 given, entry = parse(line)
             except (ValueError, msgspec.MsgspecError) as error:
                 raise JournalError(path, start, str(error)) from error
-            if not (first and start == 0) and given != chained(self.hash, line[_START:-1]):
+            if not (first and start == 0) and given != chained(self.hash, line[ENTRY_AT:-1]):
                 raise JournalError(path, start, "the line does not follow from the one before it")
             self.hash, self.sequence = given, entry.sequence
             self._remember(entry, start)
@@ -124,8 +130,8 @@ class Journal:
                 self._index.pop(revision, None)
 
     def append(self, entry: Entry) -> None:
-        """Add `entry` (its sequence must be the next), durably. Raises OSError; then the journal is as before."""
-        assert entry.sequence == self.sequence + 1
+        """Add `entry` (its sequence must be above those here), durably. Raises OSError; then the journal is as before."""
+        assert entry.sequence > self.sequence
         if self._torn:
             self._files.truncate(self._path, self._size)
             self._torn = False
@@ -179,22 +185,26 @@ class Journal:
             file.seek(place[1])
             return parse(file.readline().rstrip(b"\n"))[1]
 
-    def lines(self, before: int, count: int) -> list[Entry]:
-        """At most `count` entries of every outcome with a sequence below `before`, the latest first."""
+    def lines(self, count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
+        """At most `count` entries that are `wanted`, the latest first. Reads no more of the files than it takes."""
         found: list[Entry] = []
         for path in (self._path, self._older):
             if len(found) >= count or not path.exists():
                 continue
-            for line in reversed(path.read_bytes().splitlines()):
+            for line in last_lines(path):
                 try:
                     entry = parse(line)[1]
                 except (ValueError, msgspec.MsgspecError):
                     continue  # being written
-                if entry.sequence < before:
+                if wanted(entry):
                     found.append(entry)
                     if len(found) >= count:
                         break
         return found
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the entry is that of a revision, which was not taken back."""
+        return entry.outcome == "applied" and entry.revision in self._index
 
     def after(self, sequence: int) -> list[int]:
         """The sequences of changes above `sequence` that were not taken back."""
@@ -207,6 +217,22 @@ class Journal:
         return f"<Journal sequence={self.sequence} {self._size} bytes, {len(self._index)} revisions kept>"
 
 
+def last_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file without their ends, the last first, a block at a time."""
+    with path.open("rb") as file:
+        at = file.seek(0, 2)
+        rest = b""
+        while at > 0:
+            size = min(BLOCK, at)
+            at -= size
+            file.seek(at)
+            first, *lines = (file.read(size) + rest).split(b"\n")
+            yield from (line for line in reversed(lines) if line)
+            rest = first
+        if rest:
+            yield rest
+
+
 def chained(before: str, entry: bytes) -> str:
     """The hash of a line whose entry's bytes are `entry`."""
     return hashlib.sha256(before.encode() + entry).hexdigest()
@@ -214,6 +240,6 @@ def chained(before: str, entry: bytes) -> str:
 
 def parse(line: bytes) -> tuple[str, Entry]:
     """A line's hash and entry; raises ValueError or msgspec.MsgspecError."""
-    if not (line.startswith(_HEAD) and line[_START - len(_MIDDLE) : _START] == _MIDDLE and line.endswith(b"}")):
+    if not (line.startswith(_HEAD) and line[ENTRY_AT - len(_MIDDLE) : ENTRY_AT] == _MIDDLE and line.endswith(b"}")):
         raise ValueError("this is no line of a history")
-    return line[len(_HEAD) : len(_HEAD) + 64].decode("ascii"), msgspec.json.decode(line[_START:-1], type=Entry)
+    return line[len(_HEAD) : len(_HEAD) + 64].decode("ascii"), msgspec.json.decode(line[ENTRY_AT:-1], type=Entry)

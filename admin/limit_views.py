@@ -86,7 +86,9 @@ class CandidateUsage(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """A limit in use, now. Rates are those of the topic (null at other levels); totals count messages since the limit came into use.
+    """A limit in use, now. Rates are those of the topic (null at other levels), means over ten seconds; those that end in `_1s` are of the
+    last second. `used`: the share of the rate that passed in those ten seconds, of messages or bytes, whichever is more; 1 is all of it.
+    Totals count messages since the limit came into use.
 
     `over_limit`: messages that found it used up, each once. `held`: messages that waited for it at least once. `refused`: messages that did
     not pass because of it (refused, dropped, or their channel or connection was closed). `shadow_refused`: messages over it in shadow mode.
@@ -110,6 +112,11 @@ class Usage(msgspec.Struct, frozen=True):
     forwarded_per_second: float | None = None
     refused_per_second: float | None = None
     bytes_per_second: float | None = None
+    received_per_second_1s: float | None = None
+    forwarded_per_second_1s: float | None = None
+    refused_per_second_1s: float | None = None
+    bytes_per_second_1s: float | None = None
+    used: float | None = None
     candidate: CandidateUsage | None = None
     cap_now: LimitText | None = None
     rate_now: LimitText | None = None
@@ -267,8 +274,8 @@ def candidate_usage(counts: CandidateCounts, time_of: Callable[[int], float]) ->
     )
 
 
-def levels_of(effectives: Iterable[Effective]) -> list[Level]:
-    return [level_of(effective) for effective in effectives]
+def levels_of(effectives: Iterable[Effective], operation: str = "produce") -> list[Level]:
+    return [level_of(effective, operation=operation) for effective in effectives]
 
 
 def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[[int], float]) -> Usage:
@@ -294,8 +301,26 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
         forwarded_per_second=now.get("forwarded_per_second"),
         refused_per_second=now.get("refused_per_second"),
         bytes_per_second=now.get("bytes_per_second"),
+        received_per_second_1s=now.get("received_per_second_1s"),
+        forwarded_per_second_1s=now.get("forwarded_per_second_1s"),
+        refused_per_second_1s=now.get("refused_per_second_1s"),
+        bytes_per_second_1s=now.get("bytes_per_second_1s"),
+        used=used_share(state.cap_now or state.rate_now or state.effective.rule.limit, now),
         candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
     )
+
+
+def used_share(limit: Limit, rates: dict[str, Any]) -> float | None:
+    """The share of `limit` that passes now, by a topic's rates, 1 at most; None without rates or without a rate in the limit.
+
+    A burst may pass more than the rate in ten seconds; that is all of it.
+    """
+    shares = [
+        min(1.0, float(rates[f"{what}_per_second"]) / rate.per_second) if rate.per_second else 1.0
+        for what, rate in (("forwarded", limit.messages), ("bytes", limit.bytes))
+        if rate is not None and rates.get(f"{what}_per_second") is not None
+    ]
+    return round(max(shares), 4) if shares else None
 
 
 def in_use(state: LimitState, usage: Usage) -> LimitInUse:

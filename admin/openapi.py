@@ -16,6 +16,7 @@ from admin.auth import Role
 from admin.problems import ProblemBody
 from admin.routing import JSON, Parameter, Route
 
+PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
 VERSION: Final = "1"  # of the API: the /v1 of its paths
 NO_TYPE: Final = {"type": "string"}
 KINDS: Final[dict[str, dict[str, Any]]] = {
@@ -29,6 +30,61 @@ IF_MATCH: Final = {
     "required": False,
     "description": "ETag of the value that was read; * for any. Without it, ?force=1 is needed (428).",
     "schema": {"type": "string"},
+}
+
+
+IDEMPOTENCY_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Sent again with the same key, the same request gets the same answer for 24 h, and changes nothing again.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"},
+    "example": "6f1c03aa-incident-12",
+}
+LAST_EVENT_ID: Final = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "description": "The last `id` that was read: what came after it is sent first. Browsers send it by themselves.",
+    "schema": {"type": "string"},
+    "example": "6f1c03aa-17",
+}
+PATH_EXAMPLES: Final = {
+    "topic": "orders", "vhost": "/", "exchange": "orders", "routing_key": "order.created", "name": "orders", "revision": "41", "id": "7",
+}  # fmt: skip
+TAGS: Final = {  # by the first word of the path
+    "limits": "Limits of topics and other keys: effective ones, and live changes of them.",
+    "rules": "Rules of the configuration, and live changes of them.",
+    "quotas": "Published quotas.",
+    "history": "Every change, and the way back.",
+    "audit": "Changes and attempts.",
+    "topics": "Traffic by topic.",
+    "connections": "Clients that are connected.",
+    "listeners": "Addresses that clients connect to.",
+    "events": "What happens, as the log has it.",
+    "stream": "What happens, live.",
+    "log": "The gateway's own log.",
+    "status": "The gateway as a whole.",
+    "config": "The configuration.",
+    "drain": "The end.",
+    "tokens": "Who may ask.",
+    "openapi": "This document.",
+    "probes": "For supervisors and scrapers.",
+    "dashboard": "For browsers.",
+}
+REFUSALS: Final = {  # status -> when; each is a problem
+    400: "The request cannot be read.",
+    401: "No good token.",
+    403: "The token's role may not do this, or another site asks.",
+    404: "There is no such thing.",
+    409: "It cannot be done now.",
+    412: "It has changed since it was read.",
+    413: "The body is too long.",
+    415: "The body is not JSON.",
+    422: "A parameter or the body says what cannot be.",
+    428: "If-Match is missing.",
+    429: "Too many requests without a good token.",
+    503: "Not now.",
 }
 
 
@@ -64,6 +120,7 @@ def document(routes: list[Route]) -> dict[str, Any]:
             },
         },
         "security": [{"token": []}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in {tag_of(route) for route in routes}],
     }
 
 
@@ -83,17 +140,24 @@ def _one_of(schemas: list[dict[str, Any]]) -> dict[str, Any] | None:
 def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any] | None) -> dict[str, Any]:
     content = {route.answer_type: {"schema": answer if answer is not None else NO_TYPE}}
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"\{(\w+)\}", route.template)
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, **_example(PATH_EXAMPLES.get(name))}
+        for name in re.findall(r"\{(\w+)\}", route.template)
     ]
     parameters += [_parameter(parameter) for parameter in route.parameters]
     if route.conditional:
         parameters.append(IF_MATCH)
+    if route.method not in ("GET", "HEAD") and not route.answers_secret:
+        parameters.append(IDEMPOTENCY_KEY)
+    if route.answer_type == "text/event-stream":
+        parameters.append(LAST_EVENT_ID)
     operation: dict[str, Any] = {
         "operationId": _name(route),
         "summary": route.summary,
+        "tags": [tag_of(route)],
         "x-role": route.role.word,
         "responses": {
             **{str(status): {"description": "Done." if status < 300 else "Not now.", "content": content} for status in route.statuses},
+            **{str(status): {"description": REFUSALS[status], "content": PROBLEM} for status in _refusals(route)},
             "default": {"$ref": "#/components/responses/problem"},
         },
     }
@@ -106,13 +170,46 @@ def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any]
     return operation
 
 
+def tag_of(route: Route) -> str:
+    """The first word of the path: `limits` of /v1/limits/rocketmq/{topic}."""
+    words = re.findall(r"\w+", route.template.removeprefix("/v1"))
+    if route.template.startswith("/v1/"):
+        return str(words[0])
+    return "dashboard" if not words or words[0] == "dashboard" else "probes"
+
+
+def _refusals(route: Route) -> list[int]:
+    """The statuses of problems that this route may answer, beside those of a fault of ours."""
+    found = {400}
+    if route.role is not Role.NOBODY:
+        found |= {401, 403, 429}
+    if "{" in route.template:
+        found |= {404}
+    if route.parameters or route.body is not None or "{" in route.template:
+        found |= {422}
+    if route.method not in ("GET", "HEAD"):
+        found |= {403, 409, 422}
+    if route.body is not None:
+        found |= {413, 415}
+    if route.conditional:
+        found |= {412, 428}
+    if route.answer_type == "text/event-stream":
+        found |= {503}
+    return sorted(found - set(route.statuses))
+
+
+def _example(value: object) -> dict[str, Any]:
+    return {} if value is None else {"example": value}
+
+
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema = dict(KINDS[parameter.kind])
     if parameter.most:
         schema["maximum"] = parameter.most
     if parameter.choices:
         schema["enum"] = list(parameter.choices)
-    return {"name": parameter.name, "in": "query", "required": False, "description": parameter.summary, "schema": schema}
+    described = {"name": parameter.name, "in": "query", "required": False, "description": parameter.summary, "schema": schema}
+    return described | _example(parameter.example)
 
 
 def _name(route: Route) -> str:

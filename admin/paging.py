@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
+import trio
 
 from admin.problems import Fault, invalid
 from admin.routing import Parameter, Request
@@ -21,19 +22,46 @@ SortKey = tuple[float, str]
 
 MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
 DEFAULT: Final = 100
+REST: Final = 2  # times as long as a slice took, messages go first: long lists take a third of the processor at most; a guess
+MAX_REST_S: Final = 0.01  # seconds; after one slice
+SLICE_ITEMS: Final = 500  # items sorted between two turns of the event loop: 0.5 ms
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
+_one_long_list: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("one_long_list")
+
 QUERY: Final = Parameter("q", "text", "only items whose name contains this, upper and lower case alike")
 
 
-def page(items: Iterable[T], key: Callable[[T], SortKey], request: Request) -> tuple[list[T], str | None]:
-    """The items of the page that `request` asks for, in order of `key`, and the cursor of the next; raises ProblemError 422."""
+def one_long_list() -> trio.Lock:
+    """Held while a list that may be long is made: two at a time would take twice as much of each turn of the event loop."""
+    try:
+        return _one_long_list.get()
+    except LookupError:
+        lock = trio.Lock()
+        _one_long_list.set(lock)
+        return lock
+
+
+async def rest_after(started: float) -> None:
+    """Give the event loop its turns after a slice of a long list: REST times as long as the slice took, but not for long."""
+    await trio.sleep(min(REST * (trio.current_time() - started), MAX_REST_S))
+
+
+async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request) -> tuple[list[T], str | None]:
+    """The items of the page that `request` asks for, in order of `key`, and the cursor of the next; raises ProblemError 422.
+
+    Keeps the best of each slice, with a turn of the event loop after it: to sort 10,000 items at once takes 20 ms.
+    """
     after = _decode(request.query.get("cursor"))
     count = request.count("limit", DEFAULT)
-    keyed = ((key(item), at, item) for at, item in enumerate(items))
-    left = sorted(entry for entry in keyed if after is None or entry[0] > after)  # no two are compared beyond `at`
-    found = left[:count]
-    return [item for _, _, item in found], _encode(found[-1][0]) if len(left) > count else None
+    best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
+    for first in range(0, len(items), SLICE_ITEMS):
+        started = trio.current_time()
+        keyed = [(key(item), at, item) for at, item in enumerate(items[first : first + SLICE_ITEMS], first)]
+        best = sorted(best + [entry for entry in keyed if after is None or entry[0] > after])[: count + 1]
+        await rest_after(started)
+    found = best[:count]
+    return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None
 
 
 def matches(request: Request, *names: str) -> bool:

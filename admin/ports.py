@@ -9,13 +9,14 @@ slices, with a turn of the event loop after each: each item is consistent, a lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
 
 JSONObject = dict[str, object]
+TopicPlace = tuple[str, str, str]  # protocol, topic as text, operation
 Sample = tuple[tuple[str, ...], float]  # of a metric: the values of its labels, and the number
 
 
@@ -27,17 +28,44 @@ class ReloadFailedError(Exception):
         self.errors = errors
 
 
+class RecentEvents(Protocol):
+    """The log's last events, in memory. They are numbered from 1 for good; an event's `id` is the boot and its number: `6f1c03aa-17`."""
+
+    @property
+    def boot(self) -> str: ...
+
+    @property
+    def last(self) -> int:
+        """The number of the latest event; 0: there is none yet."""
+
+    @property
+    def forgotten(self) -> int:
+        """The highest number that is not kept any more."""
+
+    def after(self, number: int) -> list[JSONObject]:
+        """The events kept whose number is above `number`, the oldest first."""
+
+
 class Gateway(Protocol):
     """A running gateway, as its operators see it."""
 
     @property
     def judge(self) -> Judge: ...
 
+    @property
+    def recent_events(self) -> RecentEvents: ...
+
+    async def snapshot(self) -> JSONObject:
+        """The gateway at a glance: parts of its status, sums and rates over all topics, and the topics with most trouble, worst first."""
+
     def status(self) -> JSONObject:
         """Name, version, build, uptime, ready, draining, connections, overload, config revision ..."""
 
     def ready(self) -> list[str]:
         """The reasons why the gateway is not ready to serve; empty when it is."""
+
+    def begun(self) -> bool:
+        """Whether clients are accepted, or were before a drain began."""
 
     def warnings(self) -> list[str]:
         """Conditions that need an operator although traffic is served: memory full, disk low."""
@@ -57,8 +85,11 @@ class Gateway(Protocol):
     def close_connection(self, connection: int, reason: str) -> bool:
         """Close one connection in the way of its protocol, with the reason (may be ""); False when there is none of that id."""
 
-    async def topics(self) -> list[JSONObject]:
-        """Every topic seen lately: protocol, topic, received, forwarded, refused, dropped, abandoned, waiting, bytes and rates now."""
+    async def topics(self, wanted: Collection[TopicPlace] | None = None) -> list[JSONObject]:
+        """Every topic seen lately, or those `wanted` of them: protocol, topic, operation, and what became of its messages.
+
+        Received, forwarded, refused, dropped, abandoned, waiting, bytes, and rates now.
+        """
 
     def metrics(self, others: Mapping[str, Iterable[Sample]]) -> Iterator[str]:
         """The Prometheus text exposition, `others` at its end, in pieces small enough to give the loop a turn in between.
@@ -74,6 +105,17 @@ class Gateway(Protocol):
 
     def configuration(self) -> JSONObject:
         """The effective configuration, secrets redacted."""
+
+    def origins(self) -> list[JSONObject]:
+        """The effective configuration value by value: `path`, `value` and `origin` (`kind`: file, environment, flag or default)."""
+
+    def log_level(self) -> str:
+        """The level of the log that holds."""
+
+    def configured_log_level(self) -> str: ...
+
+    def set_log_level(self, level: str) -> None:
+        """Write lines of this level and above from now on, until it is set again."""
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force for the next batch."""

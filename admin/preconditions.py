@@ -22,14 +22,19 @@ def etag(value: Any) -> str:
 
 def require_stated(request: Request) -> None:
     """Raises ProblemError 428 for a write with neither If-Match nor ?force=1. A dry run writes nothing and needs neither."""
-    if "if-match" not in request.head.headers and not request.flag("force") and not request.flag("dry_run"):
+    headers = request.head.headers
+    if "if-match" not in headers and headers.get("if-none-match") != b"*" and not request.flag("force") and not request.flag("dry_run"):
         raise ProblemError(428, "precondition-required", "send If-Match with the ETag you have read, or ?force=1 to write in any case")
 
 
-def require_match(request: Request, current: str) -> None:
-    """Raises ProblemError 412 where If-Match does not name `current`. ?force=1 overrides it."""
+def require_match(request: Request, current: str, *, exists: bool = True) -> None:
+    """Raises ProblemError 412 where If-Match does not name `current`, or If-None-Match: * is given and it exists. ?force=1 overrides it."""
     given = request.head.headers.get("if-match")
-    if given is None or request.flag("force"):
+    if request.flag("force"):
+        return
+    if request.head.headers.get("if-none-match") == b"*" and exists:
+        raise ProblemError(412, "precondition-failed", "it exists already; read it, and send If-Match to replace it")
+    if given is None:
         return
     wanted = [tag.strip() for tag in given.decode("latin-1").split(",")]
     if "*" not in wanted and current not in wanted:

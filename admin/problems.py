@@ -36,15 +36,23 @@ PROBLEMS: Final = {  # every name; `docs/reference/problem-types.md` is generate
     "no-candidate": ProblemType((409,), "The rule has no candidate to promote."),
     "snapshot-damaged": ProblemType((409,), "The quotas of that revision are damaged on the disk."),
     "snapshot-gone": ProblemType((409,), "The quotas of that revision are no longer kept. Publish them again instead."),
+    "token-exists": ProblemType((409,), "There is a token of that name. Rotate it, or choose another name."),
+    "token-in-file": ProblemType((409,), "The token stands in a file, which is where it is changed."),
+    "too-many-tokens": ProblemType((409,), "There are as many tokens as the gateway keeps. Revoke those that are not used."),
+    "last-admin": ProblemType((409,), "It is the last valid token of the role admin. `?force=1` revokes it all the same."),
     "precondition-failed": ProblemType((412,), "It was changed since it was read. Read it again and decide anew."),
     "too-large": ProblemType((413,), "The body is longer than the route takes."),
     "unsupported-media-type": ProblemType((415,), "Send the body as `application/json`."),
     "misdirected": ProblemType((421,), "The Host header names another server. Use an address, `localhost` or a configured name."),
     "invalid": ProblemType((422,), "The body or a parameter says what cannot be. `errors` has each fault, with a pointer to it."),
+    "pattern": ProblemType((422,), "A pattern or a network where one name is meant. `errors` has the command that adds a rule instead."),
     "precondition-required": ProblemType((428,), "Send `If-Match` with the ETag of what was read, or `?force=1`."),
     "slow-down": ProblemType((429,), "Too many requests without a good token. Wait for `Retry-After` seconds."),
     "head-too-large": ProblemType((431,), "The request's head is too long."),
     "internal": ProblemType((500,), "A fault of the gateway. The log has it by `request_id`: please report it."),
+    "idempotency-key-reused": ProblemType((422,), "The Idempotency-Key came with another request before. A new request needs a new key."),
+    "idempotency-key-in-use": ProblemType((409,), "The request with this Idempotency-Key is still being worked on. Ask again in a moment."),
+    "too-many-streams": ProblemType((503,), "There are as many streams as the gateway serves at once. Poll instead, or end one."),
     "not-stored": ProblemType((500, 507), "The state directory could not be written, or (507) is full. Nothing was changed."),
 }
 
@@ -92,6 +100,10 @@ class ProblemError(Exception):
 
     def __repr__(self) -> str:
         return f"<ProblemError {self.status} {self.name}: {self.detail}>"
+
+
+def pattern(fault: Fault) -> ProblemError:
+    return ProblemError(422, "pattern", "a pattern where the name of one thing is meant", errors=[fault])
 
 
 def not_found(detail: str) -> ProblemError:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from admin.files import DRAFT, FileSystem, previous
 from admin.files import replace as replace_file
-from admin.journal import Journal, JournalError
+from admin.journal import FILE, Journal, JournalError
 from admin.state import State, StateError, decode_state, encode_state, from_json
 
 
-def open_journal(files: FileSystem, folder: Path, rotate_at: int, warnings: list[str]) -> Journal:
-    """The journal. A damaged file of it is set aside: limits are not in it, and must not wait for it. Raises OSError."""
+def open_journal(files: FileSystem, folder: Path, rotate_at: int, warnings: list[str], file: str = FILE) -> Journal:
+    """A journal. A damaged file of it is set aside: limits are not in it, and must not wait for it. Raises OSError."""
     while True:
         try:
-            journal = Journal(folder, files, rotate_at)
+            journal = Journal(folder, files, rotate_at, file)
         except JournalError as error:
             aside = error.path.with_name(f"{error.path.name}.damaged-{hashlib.sha256(error.path.read_bytes()).hexdigest()[:12]}")
             error.path.rename(aside)

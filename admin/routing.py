@@ -7,8 +7,9 @@ host `/` travels as `%2F`. Segments may be empty only where the last one is a na
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -25,6 +26,17 @@ ON: Final = ("1", "true")  # how a flag is set
 BODY_LIMIT: Final = 256 * 1024  # bytes (docs/design/reliability.md 5)
 
 
+@runtime_checkable
+class LiveBody(Protocol):
+    """A body without a foreseeable end."""
+
+    def place(self) -> AbstractContextManager[None]:
+        """Takes a place among the bodies of its kind while it is sent."""
+
+    async def send(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Write to the end. Cancelled when the client is gone; `write` raises when it does not take what it gets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A query parameter. Kinds: "text", "flag" (1/0/true/false), "count" (a whole number from 1 to `most`)."""
@@ -34,6 +46,7 @@ class Parameter:
     summary: str
     most: int = 0
     choices: tuple[str, ...] = ()
+    example: str | int | None = None
 
 
 FORCE: Final = Parameter("force", "flag", "write without If-Match")
@@ -44,7 +57,7 @@ WRITE_PARAMETERS: Final = (FORCE, DRY_RUN, REASON)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a handler. `body` is a value to encode, bytes as they are, or an iterator of text that is streamed."""
+    """The answer of a handler. `body` is a value to encode, bytes as they are, an iterator of text or bytes to stream, or a LiveBody."""
 
     body: object
     status: int = 200
@@ -71,6 +84,7 @@ class Route:
     conditional: bool = False  # needs If-Match or ?force=1
     answer_type: str = JSON
     statuses: tuple[int, ...] = (200,)
+    answers_secret: bool = False  # the answer must not be kept for a request that is sent again
 
     @property
     def segments(self) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from admin.limit_views import CandidateUsage, LimitText
-from admin.state import StoredOverride
+from admin.state import StoredOverride, StoredRule
 from limiter.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
 class RuleView(msgspec.Struct, frozen=True):
     """A rule: as it holds, as the file has it, and its live change. `unfit`: why a live change does not hold.
 
-    `candidate`: the limit tried beside it; `candidate_usage`: what that would have refused, over all its buckets. `scope`: fleet or
-    gateway, where the rule names one.
+    `live`: the rule was added live, by whom, until when and in which place; `file_limit` is then its own without its live change, and
+    `in_file` says whether the file has a rule of this name too, which does not hold. `text` (of one rule asked for by name): as it would
+    stand in the rules file. `candidate`: the limit tried beside it; `candidate_usage`: what that would have refused, over all its buckets.
+    `scope`: fleet or gateway, where the rule names one.
     """
 
     name: str
@@ -65,17 +67,22 @@ class RuleView(msgspec.Struct, frozen=True):
     adapt: Adaptation | None = None
     lag: Followed | None = None
     scope: str | None = None
+    live: StoredRule | None = None
+    in_file: bool = True
+    text: dict[str, Any] | None = None
 
 
 class RuleList(msgspec.Struct, frozen=True):
-    """All rules in file order, and live changes whose rule is gone."""
+    """All rules in the order in which they are tried, and live changes whose rule is gone."""
 
     items: list[RuleView]
     orphans: dict[str, StoredOverride]
     revision: int
 
 
-def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit: str | None) -> RuleView:
+def rule_view(
+    rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit: str | None, live: StoredRule | None = None, *, in_file: bool = True
+) -> RuleView:
     match = rule.match
     return RuleView(
         name=rule.name,
@@ -91,7 +98,9 @@ def rule_view(rule: Rule, file_rule: Rule, stored: StoredOverride | None, unfit:
         max_delay=format_duration(rule.max_delay_ns),
         fallback=rule.fallback,
         file_limit=LimitText.of_rule(file_rule),
-        origin="override" if stored is not None and unfit is None else "file",
+        origin="override" if live is not None or (stored is not None and unfit is None) else "file",
+        live=live,
+        in_file=in_file,
         routing_key_words=rule.routing_key_words,
         ipv6_prefix=rule.ipv6_prefix,
         override=stored,

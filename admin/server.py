@@ -2,10 +2,14 @@
 
     accept ── (at most 64 connections) ──► head ──► respond(head, body) ──► answer ──► next head ...
                                             5 s      10 s for the body      5 s per write
+                                                                 └──► live body (a stream), which has left its place among the 64
 
 No client can hold the server up: every wait has a deadline, and a connection whose deadline passes, or that is cut
 off by shutdown, is closed without waiting for it (Hypercorn's shutdown hangs behind a reader that stalls; `docs/design/reliability.md`
-1.1). When all places are taken the connection that has been idle longest gives way; when none is idle a newcomer gets 503.
+1.1). When all places are taken, the connection with the least claim to its own is closed for a newcomer: first those that have sent half a
+request for a while, then those that only linger or are idle, and at last half-sent bodies and clients that do not take their answers. So
+clients without a token cannot keep others out, the probes least of all. Only where every place is worked for, a newcomer gets 503. TLS
+handshakes have places of their own (`tls.py`).
 
 A request is not read further than needed: an unauthorised client is answered before the body is read, and then the connection ends.
 """
@@ -17,22 +21,26 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 import trio
 import trio.abc
 
 from admin import log
-from admin.exchange import Deadlines, Exchange, SlowPeerError
+from admin.exchange import FRESH, NEVER, Deadlines, Exchange, SlowPeerError
 from admin.http import Head, RefusedError
+from admin.peer import Peer, peer_of, speaks_tcp
 from admin.routing import Answer
+from admin.tls import HandshakeError, Handshakes
 
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 MAX_CONNECTIONS: Final = 64  # open at once; docs/design/reliability.md F53
+BURST_S: Final = 0.05  # seconds; that a newcomer waits before it takes the place of one that has just come; a guess
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
-Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, str], Awaitable[Answer]]  # (head or what was wrong, body, peer's address)
+Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, Peer], Awaitable[Answer]]  # (head or what was wrong, body, peer)
 
 
 @dataclass(slots=True)
@@ -40,7 +48,8 @@ class Counts:
     """Connections since the start."""
 
     opened: int = 0
-    turned_away: int = 0  # answered 503: all connections in use, none idle
+    turned_away: int = 0  # answered 503: all places were worked for
+    gave_way: int = 0  # closed for a newcomer: half a request, idle, or too slow to take its answer
     too_slow: int = 0  # a deadline passed while writing
 
 
@@ -54,7 +63,10 @@ class Server:
         self._respond = respond
         self.deadlines = deadlines or Deadlines()
         self.most = most
-        self.open: dict[Exchange, None] = {}  # in the order in which they began, or became idle
+        self.tls: Handshakes | None = None  # of new connections over TCP; a reload may put one here
+        self.open: dict[Exchange, None] = {}
+        self._freed = trio.Event()  # set when somebody leaves a place
+        self.live: set[Exchange] = set()  # with bodies without an end; they take no other's place, and bound their own number
         self.counts = Counts()
         self.draining = False
 
@@ -69,7 +81,8 @@ class Server:
                     self.draining = True
                     shield.deadline = trio.current_time() + grace
                     for exchange in self.open:
-                        exchange.give_way()
+                        if exchange.waits_for_a_request():
+                            exchange.scope.cancel()
 
     async def _accept_all(
         self, listeners: Sequence[trio.abc.Listener[trio.abc.Stream]], connections: trio.Nursery, stopped: trio.Event
@@ -80,8 +93,9 @@ class Server:
                     nursery.start_soon(self._accept, listener, connections)
         finally:
             stopped.set()
-            for listener in listeners:
-                await trio.aclose_forcefully(listener)
+            with trio.CancelScope(shield=True):  # else the cancellation that brought us here would spare all but the first
+                for listener in listeners:
+                    await trio.aclose_forcefully(listener)
 
     async def _accept(self, listener: trio.abc.Listener[trio.abc.Stream], connections: trio.Nursery) -> None:
         warned = False
@@ -97,32 +111,77 @@ class Server:
                 await trio.sleep(0.1)
                 continue
             warned = False
-            if self._make_room():
-                connections.start_soon(self.attend, stream)
+            peer = peer_of(stream)
+            if self.tls is not None and speaks_tcp(stream):
+                connections.start_soon(self._protect, self.tls, stream, peer)
+            elif await self._make_room():
+                connections.start_soon(self.attend, stream, peer)
             else:
-                self.counts.turned_away += 1
-                with trio.move_on_after(0.1):
-                    await _send_quietly(stream, BUSY)
-                await trio.aclose_forcefully(stream)
+                await self._turn_away(stream)
 
-    def _make_room(self) -> bool:
+    async def _protect(self, tls: Handshakes, stream: trio.abc.Stream, peer: Peer) -> None:
+        """Attend to a client once its handshake is done."""
+        try:
+            protected = await tls.shake_hands(stream, peer)
+        except HandshakeError as error:
+            log.event(logging.DEBUG, "admin_tls_failed", client=peer.address, err=str(error))
+            await trio.aclose_forcefully(stream)
+            return
+        except BaseException as error:
+            await trio.aclose_forcefully(stream)
+            if not isinstance(error, Exception):
+                raise
+            log.failure("admin_connection_failed", error)
+            return
+        if await self._make_room():
+            await self.attend(protected, peer)
+        else:
+            await self._turn_away(protected)
+
+    async def _turn_away(self, stream: trio.abc.Stream) -> None:
+        self.counts.turned_away += 1
+        with trio.move_on_after(0.1):
+            await _send_quietly(stream, BUSY)
+        await trio.aclose_forcefully(stream)
+
+    async def _make_room(self) -> bool:
+        """Whether there is a place for a newcomer; others lose theirs where need be. In a burst it waits for a moment first.
+
+        Who has come just before has its place for at least that moment.
+        """
+        if self._room(FRESH):
+            return True
+        with trio.move_on_after(BURST_S):
+            while not self._room(FRESH):
+                self._freed = trio.Event()
+                await self._freed.wait()
+            return True
+        return self._room(NEVER)
+
+    def _room(self, below: tuple[int, float]) -> bool:
+        """Whether there is a place, or one whose connection has a claim `below` that; it is closed."""
         if len(self.open) < self.most:
             return True
-        for exchange in self.open:
-            if exchange.give_way():
-                del self.open[exchange]
-                return True
-        return False
+        now = trio.current_time()
+        claims = ((claim, exchange) for exchange in self.open if (claim := exchange.claim(now)) is not None and claim < below)
+        loser = min(claims, key=itemgetter(0), default=None)
+        if loser is None:
+            return False
+        exchange = loser[1]
+        self.counts.gave_way += 1
+        exchange.scope.cancel()
+        del self.open[exchange]
+        return True
 
-    async def attend(self, stream: trio.abc.Stream) -> None:
+    async def attend(self, stream: trio.abc.Stream, peer: Peer | None = None) -> None:
         """Serve one connection to its end. A client can never make this raise."""
-        exchange = Exchange(stream, peer_address(stream), self._respond, self.deadlines)
+        exchange = Exchange(stream, peer or peer_of(stream), self._respond, self.deadlines, self._goes_live)
         self.open[exchange] = None
         self.counts.opened += 1
         try:
-            while not self.draining and await exchange.turn(self._keep):
-                self.open.pop(exchange, None)  # behind those that have been idle longer
-                self.open[exchange] = None
+            with exchange.scope:
+                while not self.draining and await exchange.turn(self._keep):
+                    pass
         except SlowPeerError:
             self.counts.too_slow += 1
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -130,8 +189,17 @@ class Server:
         except Exception as error:
             log.failure("admin_connection_failed", error)
         finally:
-            self.open.pop(exchange, None)
+            self._leave(exchange)
+            self.live.discard(exchange)
             await trio.aclose_forcefully(stream)
+
+    def _leave(self, exchange: Exchange) -> None:
+        self.open.pop(exchange, None)
+        self._freed.set()
+
+    def _goes_live(self, exchange: Exchange) -> None:
+        self._leave(exchange)
+        self.live.add(exchange)
 
     def _keep(self) -> bool:
         return not self.draining
@@ -143,15 +211,3 @@ class Server:
 async def _send_quietly(stream: trio.abc.Stream, data: bytes) -> None:
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await stream.send_all(data)
-
-
-def peer_address(stream: trio.abc.Stream) -> str:
-    """The client's address without its port; "local" for Unix sockets and wires in memory."""
-    inner = getattr(stream, "transport_stream", stream)  # of a TLS stream
-    if not isinstance(inner, trio.SocketStream):
-        return "local"
-    try:
-        name = inner.socket.getpeername()
-    except OSError:
-        return "gone"
-    return str(name[0]) if isinstance(name, tuple) else "local"

@@ -1,8 +1,8 @@
 """The state: the changes of operators and the nightly job, apart from the configuration file. A value; `store.py` keeps it on disk.
 
-It holds live changes of keys (`limits/...`), of rules (`rules/NAME`), which quota snapshot is published (`quotas`), and which one is only
-tried (`quotas/shadow`). Every one of them is a **target** with a stored form like the request's (`"500/s"`), so that the file, the history
-and the API have the same form.
+It holds live changes of keys (`limits/...`), of rules (`rules/NAME`), rules that were added live (`live-rules/NAME`), which quota snapshot
+is published (`quotas`), and which one is only tried (`quotas/shadow`). Every one of them is a **target** with a stored form like the
+request's (`"500/s"`), so that the file, the history and the API have the same form.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from admin.journal import Change
+from admin.level_targets import is_level_target, level_key_of
 from limiter.limits import LimitChange
 from limiter.rules.rule import Override, RuleError
 from limiter.topics import TopicName, topic_of_parts
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
-VERSION: Final = 1
+VERSION: Final = 2  # 2 has live rules, and live changes of other things than topics
+OLD_VERSION: Final = 1  # written while there are none of them, so that an older gateway can go on with the state
 QUOTAS: Final = "quotas"
 SHADOW: Final = "quotas/shadow"
+LIVE_RULES: Final = "live-rules/"
 NO_CANDIDATE: Final = "none"
 _HEAD: Final = b'{"sha256":"'
 _MIDDLE: Final = b'","state":'
@@ -83,7 +86,23 @@ class PublishedQuotas(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     since: str = ""  # of a snapshot that is tried: when the first of them was published
 
 
-Stored: TypeAlias = StoredOverride | PublishedQuotas
+class StoredRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A rule that was added live, as it is stored and shown. Times are RFC 3339, UTC.
+
+    `rule` is as in the rules file, without its name. `position`: first, last, `before NAME` or `after NAME`; "": in the place of the file's
+    rule of that name, or first. `number` is the revision that placed it: of rules with the same position the order in which they came.
+    """
+
+    rule: dict[str, Any]
+    number: int
+    position: str = ""
+    expires: str | None = None
+    by: str = ""
+    at: str = ""
+    reason: str = ""
+
+
+Stored: TypeAlias = StoredOverride | PublishedQuotas | StoredRule
 Edit: TypeAlias = tuple[str, Stored | None]  # (target, what it becomes; None: removed)
 
 
@@ -145,8 +164,15 @@ def tried(candidate: str | StoredCandidate) -> LimitChange:
 
 
 def has_expired(stored: Stored | None, now: float) -> bool:
-    end = live(stored).expires_at if isinstance(stored, StoredOverride) else None
+    end = end_of(stored)
     return end is not None and end <= now
+
+
+def end_of(stored: Stored | None) -> float | None:
+    """When (seconds since 1970) it ends; None: never."""
+    if isinstance(stored, StoredOverride):
+        return live(stored).expires_at
+    return parse_time(stored.expires) if isinstance(stored, StoredRule) and stored.expires is not None else None
 
 
 def format_time(seconds: float) -> str:
@@ -185,6 +211,10 @@ def rule_target(name: str) -> str:
     return f"rules/{name}"
 
 
+def live_rule_target(name: str) -> str:
+    return f"{LIVE_RULES}{name}"
+
+
 # ---- the value ------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +229,8 @@ class State:
     quotas: PublishedQuotas | None = None
     snapshots: tuple[str, ...] = ()  # SHA-256 of snapshots kept for rollback, the latest first
     shadow: PublishedQuotas | None = None  # tried beside those in force
+    levels: Mapping[str, StoredOverride] = field(default_factory=dict)  # target -> change, of what is not published to a topic
+    live_rules: Mapping[str, StoredRule] = field(default_factory=dict)  # rule's name -> the rule
 
     def get(self, target: str) -> Stored | None:
         if target == SHADOW:
@@ -207,29 +239,36 @@ class State:
             return self.quotas
         if target.startswith("rules/"):
             return self.rules.get(target.removeprefix("rules/"))
-        return self.keys.get(target)
+        if target.startswith(LIVE_RULES):
+            return self.live_rules.get(target.removeprefix(LIVE_RULES))
+        return self.levels.get(target) if is_level_target(target) else self.keys.get(target)
 
     def changed(self, edits: Iterable[Edit]) -> State:
         """The state after `edits`, with the next revision; the store sets `sequence`."""
-        keys, rules, quotas, snapshots, shadow = dict(self.keys), dict(self.rules), self.quotas, self.snapshots, self.shadow
+        keys, rules, levels, live_rules = dict(self.keys), dict(self.rules), dict(self.levels), dict(self.live_rules)
+        quotas, snapshots, shadow = self.quotas, self.snapshots, self.shadow
         for target, after in edits:
             if target == SHADOW:
-                assert not isinstance(after, StoredOverride)
+                assert after is None or isinstance(after, PublishedQuotas)
                 shadow = after
-                continue
-            if target == QUOTAS:
-                assert not isinstance(after, StoredOverride)
+            elif target == QUOTAS:
+                assert after is None or isinstance(after, PublishedQuotas)
                 quotas = after
                 if after is not None:
                     snapshots = (after.sha256, *(name for name in snapshots if name != after.sha256))
-                continue
-            assert not isinstance(after, PublishedQuotas)
-            group, name = (rules, target.removeprefix("rules/")) if target.startswith("rules/") else (keys, target)
-            if after is None:
-                group.pop(name, None)
+            elif target.startswith(LIVE_RULES):
+                assert after is None or isinstance(after, StoredRule)
+                put_or_drop(live_rules, target.removeprefix(LIVE_RULES), after)
             else:
-                group[name] = after
-        return replace(self, revision=self.revision + 1, keys=keys, rules=rules, quotas=quotas, snapshots=snapshots, shadow=shadow)
+                assert after is None or isinstance(after, StoredOverride)
+                if target.startswith("rules/"):
+                    put_or_drop(rules, target.removeprefix("rules/"), after)
+                else:
+                    put_or_drop(levels if is_level_target(target) else keys, target, after)
+        return replace(
+            self, revision=self.revision + 1, keys=keys, rules=rules, quotas=quotas, snapshots=snapshots, shadow=shadow, levels=levels,
+            live_rules=live_rules,
+        )  # fmt: skip
 
     def changes(self, edits: Iterable[Edit]) -> list[Change]:
         """The changes that `edits` would make, as the history records them."""
@@ -237,17 +276,35 @@ class State:
 
     def first_end(self) -> float:
         """When (seconds since 1970) the first live change ends, whether or not it holds; infinity where none does."""
-        ends = (live(stored).expires_at for stored in (*self.keys.values(), *self.rules.values()))
+        ends = (end_of(stored) for stored in self._live_changes().values())
         return min((end for end in ends if end is not None), default=math.inf)
 
     def expired(self, now: float) -> list[Edit]:
         """The edits that remove every live change that has ended by `now`."""
-        changes = {**self.keys, **{rule_target(name): stored for name, stored in self.rules.items()}}
-        return [(target, None) for target, stored in changes.items() if has_expired(stored, now)]
+        return [(target, None) for target, stored in self._live_changes().items() if has_expired(stored, now)]
+
+    def _live_changes(self) -> dict[str, StoredOverride | StoredRule]:
+        """All that may have an end, by its target."""
+        return {
+            **self.keys,
+            **self.levels,
+            **{rule_target(name): stored for name, stored in self.rules.items()},
+            **{live_rule_target(name): stored for name, stored in self.live_rules.items()},
+        }
 
     def __repr__(self) -> str:
         quotas = "none" if self.quotas is None else self.quotas.sha256[:8]
-        return f"<State revision={self.revision} {len(self.keys)} keys, {len(self.rules)} rules, quotas={quotas}>"
+        return f"<State revision={self.revision} {len(self.keys) + len(self.levels)} keys, {len(self.rules)} rules, quotas={quotas}>"
+
+
+T = TypeVar("T")
+
+
+def put_or_drop(group: dict[str, T], name: str, after: T | None) -> None:
+    if after is None:
+        group.pop(name, None)
+    else:
+        group[name] = after
 
 
 def as_json(stored: Stored | None) -> dict[str, Any] | None:
@@ -262,12 +319,14 @@ def from_json(target: str, value: dict[str, Any] | None) -> Stored | None:
     try:
         if target in (QUOTAS, SHADOW):
             return msgspec.convert(value, PublishedQuotas)
+        if target.startswith(LIVE_RULES):
+            return msgspec.convert(value, StoredRule)
         return msgspec.convert(value, StoredOverride)
     except msgspec.ValidationError as error:
         raise StateError(f"{target}: {error}") from error
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     version: int
     revision: int
     sequence: int
@@ -276,13 +335,16 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quotas: PublishedQuotas | None
     snapshots: list[str]
     shadow: PublishedQuotas | None = None
+    levels: dict[str, StoredOverride] = {}
+    live_rules: dict[str, StoredRule] = {}
 
 
 def encode_state(state: State) -> bytes:
     """The state as its file holds it: JSON, with a SHA-256 over the bytes of its inner object."""
     file = _File(
-        VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules), state.quotas, list(state.snapshots), state.shadow
-    )
+        VERSION if state.levels or state.live_rules else OLD_VERSION, state.revision, state.sequence, dict(state.keys), dict(state.rules),
+        state.quotas, list(state.snapshots), state.shadow, dict(state.levels), dict(state.live_rules),
+    )  # fmt: skip
     inner = msgspec.json.encode(file)
     return _HEAD + hashlib.sha256(inner).hexdigest().encode() + _MIDDLE + inner + b"}\n"
 
@@ -297,13 +359,20 @@ def decode_state(data: bytes) -> State:
         raise StateError("the file was altered or damaged: its checksum does not fit")
     try:
         file = msgspec.json.decode(inner, type=_File)
-        if file.version != VERSION:
-            raise StateError(f"the file is of version {file.version}; this gateway reads version {VERSION}")
+        if file.version not in {OLD_VERSION, VERSION}:
+            raise StateError(f"the file is of version {file.version}; this gateway reads versions {OLD_VERSION} and {VERSION}")
         for target, stored in file.keys.items():
             key_of(target)
             live(stored)
+        for target, stored in file.levels.items():
+            level_key_of(target)
+            live(stored)
         for stored in file.rules.values():
             live(stored)
-    except (msgspec.MsgspecError, ValueError) as error:
+        for rule in file.live_rules.values():
+            end_of(rule)
+    except (msgspec.MsgspecError, ValueError, KeyError) as error:
         raise StateError(str(error)) from error
-    return State(file.revision, file.sequence, file.keys, file.rules, file.quotas, tuple(file.snapshots), file.shadow)
+    return State(
+        file.revision, file.sequence, file.keys, file.rules, file.quotas, tuple(file.snapshots), file.shadow, file.levels, file.live_rules
+    )

@@ -22,24 +22,32 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 from msgspec.structs import replace as with_fields
 
-from admin import recovery
+from admin import log, recovery
+from admin.audit_chain import AuditReport, verify_audit
 from admin.changes import Author, Plan, StoreError, WriteFailedError
 from admin.files import FileSystem
 from admin.files import replace as replace_file
-from admin.journal import ROTATE_AT, Entry
+from admin.journal import REFUSALS, ROTATE_AT, Entry, Journal
+from admin.level_targets import is_level_target, level_key_of, subjects_of
+from admin.live_rules import MAX_LIVE_RULES, NoTexts, RuleTexts, merged
+from admin.side_thread import beside
 from admin.snapshots import KEEP, Publication, Snapshots
 from admin.state import (
+    LIVE_RULES,
     QUOTAS,
     SHADOW,
     Edit,
@@ -48,7 +56,9 @@ from admin.state import (
     StateError,
     Stored,
     StoredOverride,
+    StoredRule,
     encode_state,
+    end_of,
     format_time,
     from_json,
     has_expired,
@@ -56,7 +66,8 @@ from admin.state import (
     live,
 )
 from limiter.rules.rule import TRIED_BY, fitting
-from limiter.rules.rule_set import RuleError, RuleSet
+from limiter.rules.rule_set import RuleError, RuleSet, unruled
+from limiter.rules.rule_text import RuleTextError
 
 if TYPE_CHECKING:
     from limiter.quota_snapshot import Quota
@@ -68,7 +79,9 @@ __all__ = ["Author", "Plan", "Store", "StoreError", "WriteFailedError"]
 
 STATE: Final = "state.json"
 LOCK: Final = "lock"
+MAX_TARGETS_LOGGED: Final = 10  # targets of one change that its log line names; a guess
 MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
+REFUSED: Final = ("refused", "failed")  # outcomes of requests, which are kept apart from changes
 SYSTEM: Final = "sluice"  # the author of changes without a request: expiry
 
 EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
@@ -78,11 +91,32 @@ class _NothingExpiredError(Exception):
     """Ends a change that has become pointless."""
 
 
+def same(one: list[tuple[str, StoredRule]], other: list[tuple[str, StoredRule]]) -> bool:
+    """Whether these are the very same live rules. Cheap: it is asked several times a second."""
+    return len(one) == len(other) and all(a is b for (_, a), (_, b) in zip(one, other, strict=True))
+
+
 class Store:
     """The state directory, open. One process has it at a time (a lock file sees to that)."""
 
-    def __init__(self, folder: Path, rules: tuple[Rule, ...], wall_clock: Callable[[], float], files: FileSystem, rotate_at: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rules: tuple[Rule, ...],
+        wall_clock: Callable[[], float],
+        files: FileSystem,
+        rotate_at: int,
+        rule_texts: RuleTexts,
+    ) -> None:
         self.folder = folder
+        self.rule_texts = rule_texts
+        self._live: dict[str, tuple[StoredRule, Rule]] = {}  # by name: each live rule as stored, and as read
+        self._live_end: tuple[State | None, RuleSet | None, float] = (None, None, math.inf)  # of which state and rules, and the first end
+        self._merged: tuple[tuple[Rule, ...], list[tuple[str, StoredRule]], tuple[Rule, ...]] = (
+            (),
+            [],
+            (),
+        )  # of which rules, and the whole
         self._files = files
         self._wall_clock = wall_clock
         self._path = folder / STATE
@@ -100,17 +134,28 @@ class Store:
         self._lock = self._hold_lock()
         try:
             self._journal = recovery.open_journal(files, folder, rotate_at, self.warnings)
+            self._refusals = recovery.open_journal(files, folder, rotate_at, self.warnings, REFUSALS)
             self.state = recovery.load_state(files, self._path, self._journal, self.warnings)
             self._adopt()
             self.file_rules = rules  # as they stand in the configuration, without live changes
             self._rules = RuleSet(rules)
-            self._rules = self._build(self.state)
+            self._rules = self._first_rules()
         except StateError as error:
             os.close(self._lock)
             raise StoreError(str(error)) from error
         except BaseException:
             os.close(self._lock)
             raise
+
+    def _first_rules(self) -> RuleSet:
+        """Raises StateError where the state has what cannot be in force."""
+        try:
+            return self._build(self.state)
+        except RuleError as error:
+            raise StateError(
+                f"{self._path}: {error}. Start the version that wrote it, remove what is named there, and then start this one; or move "
+                f"{STATE} and what begins with its name aside to start without live changes"
+            ) from error
 
     @classmethod
     def open(
@@ -120,11 +165,12 @@ class Store:
         wall_clock: Callable[[], float] = time.time,
         files: FileSystem | None = None,
         rotate_at: int = ROTATE_AT,
+        rule_texts: RuleTexts | None = None,
     ) -> Store:
         """Make the folder (mode 0700) if need be and read its files; raises StoreError, OSError, or RuleError for `rules`."""
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at)
+        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts())
         if path.stat().st_mode & 0o077:
             store.warnings.append(f"others can read {path}; chmod 700 it")
         return store
@@ -142,7 +188,12 @@ class Store:
     @property
     def next_expiry(self) -> float | None:
         """When (seconds since 1970) the first live change in the current rules expires; see `lapse`."""
-        return self._rules.next_expiry
+        if self._live_end[0] is not self.state or self._live_end[1] is not self._rules:
+            now = self._wall_clock()
+            ends = [end for end in map(end_of, self.state.live_rules.values()) if end is not None and end > now]
+            self._live_end = (self.state, self._rules, min(ends, default=math.inf))
+        first = min(self._live_end[2], math.inf if self._rules.next_expiry is None else self._rules.next_expiry)
+        return None if first == math.inf else first
 
     @property
     def quotas(self) -> Mapping[TopicName, Quota]:
@@ -162,7 +213,7 @@ class Store:
     def replace_file_rules(self, rules: tuple[Rule, ...], compiled: RuleSet | None = None) -> RuleSet:
         """Take the configuration's rules anew; live changes stay (see `unfit`). Raises RuleError, and then nothing has changed.
 
-        With `compiled`, a set made of the very same rules, this takes little time.
+        With `compiled`, a set made `with_live_rules`, this takes little time.
         """
         before, self.file_rules = self.file_rules, rules
         try:
@@ -172,9 +223,42 @@ class Store:
             raise
         return self._rules
 
+    def with_live_rules(self, file_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """`file_rules` and the rules added live, in the order in which they would be tried; for `replace_file_rules`. On any thread."""
+        now = self._wall_clock()
+        live = {name: stored for name, stored in self.state.live_rules.items() if not has_expired(stored, now)}
+        return merged(file_rules, {name: self._rule_of(name, stored) for name, stored in live.items()}, live)
+
+    def live_rules_over(self, file_rules: tuple[Rule, ...]) -> list[str]:
+        """Names that both a rule of the file and one added live have: the live one holds."""
+        return [rule.name for rule in file_rules if rule.name in self.state.live_rules]
+
+    def all_rules(self, state: State | None = None, like: RuleSet | None = None) -> tuple[Rule, ...]:
+        """The rules of the file and those added live, in the order in which they are tried. The same object until one of them changes."""
+        now = self._wall_clock()
+        live = [(name, rule) for name, rule in (state or self.state).live_rules.items() if not has_expired(rule, now)]
+        rules, earlier, found = self._merged
+        if rules is not self.file_rules or not same(earlier, live):
+            read = {name: self._rule_of(name, stored) for name, stored in live}
+            found = merged(self.file_rules, read, dict(live))
+            if like is not None and found == like.file_rules:
+                found = like.file_rules  # which are compiled
+            self._merged = (self.file_rules, live, found)
+        return found
+
+    def _rule_of(self, name: str, stored: StoredRule) -> Rule:
+        """A live rule as the limiter's; raises RuleError."""
+        known = self._live.get(name)
+        if known is None or known[0] is not stored:
+            try:
+                known = self._live[name] = (stored, self.rule_texts.read(name, stored.rule))
+            except RuleTextError as error:
+                raise RuleError("", f"the live rule {name!r} cannot be used: {error}") from error
+        return known[1]
+
     def unfit(self, state: State | None = None) -> dict[str, str]:
         """Live changes of rules that are kept but do not hold, by the rule's name, and why: the rule is gone, or has changed."""
-        known = {rule.name: rule for rule in self.file_rules}
+        known = {rule.name: rule for rule in self.all_rules(state)}
         reasons: dict[str, str] = {}
         for name, stored in (state or self.state).rules.items():
             rule = known.get(name)
@@ -194,9 +278,10 @@ class Store:
         like: RuleSet | None = None,
         shadow: Mapping[TopicName, Quota] | None = None,
     ) -> RuleSet:
+        rules = self.all_rules(state, like)
         unfit = self.unfit(state)
         return RuleSet(
-            self.file_rules,
+            rules,
             {name: live(stored) for name, stored in state.rules.items() if name not in unfit},
             {key_of(target): live(stored) for target, stored in state.keys.items()},
             self._quotas if quotas is None else quotas,
@@ -205,6 +290,7 @@ class Store:
             self._rules if like is None else like,
             self._shadow_quotas if shadow is None else shadow,
             self._hourly,
+            {level_key_of(target): live(stored) for target, stored in state.levels.items()},
         )
 
     def raise_quotas(self, hourly: HourlyRaise | None, raised: int) -> None:
@@ -228,7 +314,9 @@ class Store:
         change of a rule may be unfit by now.
         """
         state = self.state.changed(edits)
-        if len(state.keys) > MAX_KEYS:
+        if len(state.live_rules) > MAX_LIVE_RULES:
+            raise RuleError("name", f"there are {MAX_LIVE_RULES} live rules already; put some into the rules file and remove them here")
+        if len(state.keys) + len(state.levels) > MAX_KEYS:
             raise RuleError("limits", f"there are {MAX_KEYS} live changes of keys already; publish quotas, or write rules, instead")
         unfit = self.unfit(state)
         for target, after in edits:
@@ -243,13 +331,17 @@ class Store:
                 in_force, tried = (by_topic, tried) if target == QUOTAS else (in_force, by_topic)
         rules = self._build(state, in_force, shadow=tried)
         for target, after in edits:
-            if after is not None and not target.startswith(("rules/", QUOTAS)):
+            if after is None or target.startswith(("rules/", QUOTAS, LIVE_RULES)):
+                continue
+            if not is_level_target(target):
                 self._check_holds(rules, target)
+            elif not restoring:
+                self._check_level_holds(rules, target)
         return Plan(state, self.state.changes(edits), rules)
 
     def _say_unfit(self, name: str, change: Override | None) -> None:
         """Raise RuleError that names the part of the change that does not fit its rule."""
-        for rule in self.file_rules:
+        for rule in self.all_rules():
             if rule.name == name and change is not None:
                 change.over(rule)
         raise RuleError("name", f"no rule of the configuration is called {name!r}")
@@ -266,6 +358,22 @@ class Store:
             if effective.origin == "override" and change is not None and fitting(change, effective.rule) != change:
                 change.over(effective.rule)  # raises RuleError for the part that does not fit
 
+    @staticmethod
+    def _check_level_holds(rules: RuleSet, target: str) -> None:
+        """A live change of a client, a group, ... must fit the rules of its level, and one of them must limit it. Raises RuleError."""
+        key = level_key_of(target)
+        change = rules.level_overrides.get(key)
+        if change is None:  # has expired
+            return
+        found = {each.rule.name: each for subject in subjects_of(key) for each in rules.matched(subject) if each.per == key.per}
+        for effective in found.values():
+            if effective.limit.limits_nothing():
+                raise RuleError("messages", "no rule limits this yet; give a rate of messages or bytes too")
+        change.over(unruled(key.per, key.operation))
+        for rule in rules.rules:
+            if rule.name in found and fitting(change, rule) != change:
+                change.over(rule)  # raises RuleError for the part that does not fit
+
     # ---- changing ------------------------------------------------------------------------------------------------------
 
     async def change(self, edit: EditNow, author: Author, action: str, reason: str = "", *, restoring: bool = False) -> Plan:
@@ -279,15 +387,20 @@ class Store:
             plan = self.plan(edits, published, restoring=restoring)
             entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
             try:
-                self.state = await trio.to_thread.run_sync(self._commit, plan.state, entry, published)
+                self.state = await beside(self._commit, plan.state, entry, published)
             except OSError as error:
                 self.write_failures += 1
                 raise WriteFailedError(error) from error
             self._quotas = plan.rules.quotas
             self._shadow_quotas = plan.rules.shadow_quotas
-            self._rules = self._build(self.state)  # not the plan's: the file's rules may have been replaced meanwhile
+            self._rules = self._build(self.state, like=plan.rules)  # not the plan's: the file's rules may have been replaced meanwhile
             if self.enforce is not None:
                 self.enforce(self._rules)
+            targets = [change.target for change in plan.changes[:MAX_TARGETS_LOGGED]]
+            log.event(
+                logging.INFO, "changed", by=author.name, role=author.role, action=action, revision=self.state.revision, reason=reason,
+                targets=targets, changes=len(plan.changes),
+            )  # fmt: skip
             return Plan(self.state, plan.changes, self._rules)
 
     def lapse(self) -> None:
@@ -295,7 +408,7 @@ class Store:
 
         The gateway calls this and `remove_expired` several times a second, so no other caller has to.
         """
-        expiry = self._rules.next_expiry
+        expiry = self.next_expiry
         if expiry is not None and expiry <= self._wall_clock():
             self._rules = self._build(self.state)
             if self.enforce is not None:
@@ -326,7 +439,7 @@ class Store:
         entry = self._entry(author, action, outcome, reason, detail=detail)
         async with self._turn:
             try:
-                await trio.to_thread.run_sync(self._add, entry)
+                await beside(self._add, entry)
             except OSError:
                 self.write_failures += 1
                 return False
@@ -341,9 +454,12 @@ class Store:
 
     def _add(self, entry: Entry) -> int:
         self._take_back()
-        entry = with_fields(entry, sequence=self._journal.sequence + 1)
-        self._journal.append(entry)
+        entry = with_fields(entry, sequence=self._next_sequence())
+        (self._refusals if entry.outcome in REFUSED else self._journal).append(entry)
         return entry.sequence
+
+    def _next_sequence(self) -> int:
+        return max(self._journal.sequence, self._refusals.sequence) + 1
 
     def _commit(self, state: State, entry: Entry, published: Publication | None) -> State:
         """Make `state` durable; raises OSError, and then the old one is."""
@@ -376,7 +492,7 @@ class Store:
         while self._to_void:
             sequence, why = self._to_void[0]
             entry = self._entry(Author(SYSTEM), "void", "void", "", detail=why, voids=sequence)
-            self._journal.append(with_fields(entry, sequence=self._journal.sequence + 1))
+            self._journal.append(with_fields(entry, sequence=self._next_sequence()))
             del self._to_void[0]
 
     # ---- the past ------------------------------------------------------------------------------------------------------
@@ -388,17 +504,44 @@ class Store:
     async def entries(self, revisions: Sequence[int]) -> list[Entry]:
         """The history's entries of `revisions`; those no longer kept are left out."""
         async with self._turn:
-            found = await trio.to_thread.run_sync(lambda: [self._journal.entry(revision) for revision in revisions])
+            found = await beside(lambda: [self._journal.entry(revision) for revision in revisions])
         return [entry for entry in found if entry is not None]
 
-    async def lines(self, before: int, count: int) -> list[Entry]:
-        """Journal lines of every outcome, the latest first."""
+    async def lines(self, before: int, count: int, wanted: Callable[[Entry], bool] = lambda _: True) -> list[Entry]:
+        """At most `count` journal lines that are `wanted`, of every outcome and with a sequence below `before`, the latest first."""
+
+        def read() -> list[Entry]:
+            both = [journal.lines(count, lambda entry: entry.sequence < before and wanted(entry)) for journal in self._journals]
+            return sorted(chain.from_iterable(both), key=attrgetter("sequence"), reverse=True)[:count]
+
         async with self._turn:
-            return await trio.to_thread.run_sync(self._journal.lines, before, count)
+            return await beside(read)
+
+    async def changes(self, before: int, count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
+        """At most `count` changes that are `wanted`, of revisions below `before`, the latest first."""
+
+        def which(entry: Entry) -> bool:
+            return self._journal.holds(entry) and entry.revision < before and wanted(entry)
+
+        async with self._turn:
+            return await beside(self._journal.lines, count, which)
+
+    @property
+    def _journals(self) -> tuple[Journal, Journal]:
+        return self._journal, self._refusals
+
+    async def verify(self) -> AuditReport:
+        """Check the chains of both journals, as they are on the disk."""
+        sequence = self.state.sequence
+        report = await beside(verify_audit, self.folder, sequence)
+        if report.ok:
+            return report
+        async with self._turn:  # a file may have been rolled meanwhile: once more, with nobody writing
+            return await beside(verify_audit, self.folder, self.state.sequence)
 
     async def snapshot(self, sha256: str) -> Publication | None:
         """A kept quota snapshot, or None where it is not kept any more; raises StateError where it is damaged."""
-        return await trio.to_thread.run_sync(self._snapshots.read, sha256)
+        return await beside(self._snapshots.read, sha256)
 
     async def edits_back_to(self, revision: int) -> list[Edit] | None:
         """The edits that restore the state as of `revision`; None where the history does not reach back so far."""
@@ -427,7 +570,7 @@ class Store:
                 after = from_json(QUOTAS, change.after) if change.target == QUOTAS else None
                 if isinstance(after, PublishedQuotas) and now is not None and (after.sha256, after.at) == (now.sha256, now.at):
                     before = from_json(QUOTAS, change.before)
-                    assert not isinstance(before, StoredOverride)
+                    assert before is None or isinstance(before, PublishedQuotas)
                     return True, before
         return False, None
 

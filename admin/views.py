@@ -15,7 +15,7 @@ from admin.state import PublishedQuotas
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """The limits of one topic before and after a change."""
+    """The limits of one topic before and after a change; or of a client, a group, ..., which `topic` then names (`client 10.0.0.7`)."""
 
     protocol: str
     topic: str
@@ -103,6 +103,28 @@ class AuditPage(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class EventsPage(msgspec.Struct, frozen=True):
+    """Events of the log, the latest last.
+
+    `next` goes into `?after=` for those that follow, and `more` says whether there are some already. `gap`: some after `after` are not kept
+    any more.
+    """
+
+    items: list[dict[str, Any]]
+    next: str
+    more: bool
+    gap: bool
+
+
+class LogLevelNow(msgspec.Struct, frozen=True):
+    """The level of the log, and the configured one. `live`: it was set by a request; `until`: when the configured one returns."""
+
+    level: str
+    configured: str
+    live: bool
+    until: str | None
+
+
 class Done(msgspec.Struct, frozen=True):
     """The action that was done."""
 
@@ -114,6 +136,12 @@ class Live(msgspec.Struct, frozen=True):
 
     status: str
     turn_ms: float
+
+
+class Started(msgspec.Struct, frozen=True):
+    """Whether the gateway has begun to accept clients."""
+
+    started: bool
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):

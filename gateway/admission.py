@@ -112,6 +112,12 @@ class Admission:
         self.by_user: dict[str, int] = {}
         self._rate = None if limits.rate is None else TokenBucket(Limit(messages=limits.rate), now)
 
+    def take_limits(self, limits: ConnectionLimits, now: int) -> None:
+        """Admit by these limits from now on. Nobody who is in is turned out; a rate that has not changed keeps its bucket."""
+        if limits.rate != self.limits.rate:
+            self._rate = None if limits.rate is None else TokenBucket(Limit(messages=limits.rate), now)
+        self.limits = limits
+
     @property
     def maximum(self) -> int | None:
         """How many connections may be admitted here; None: any number. Other listeners may take some of the slots that all share."""

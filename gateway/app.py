@@ -26,13 +26,14 @@ from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import AdaptiveCaps
 from gateway.broker_load.lag_watch import LagWatch, logins_of
 from gateway.clock import now_ns
-from gateway.counting.access_log import AccessLog, Rolling
+from gateway.counting.access_log import AccessLog
 from gateway.counting.accounts import Accounts
 from gateway.counting.histogram import Histogram
 from gateway.event_loop.batch_routing import split_by_session
 from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
+from gateway.lifecycle.apply_settings import apply_settings, rolling_of
 from gateway.lifecycle.drain import begin_drain, drain
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
@@ -46,6 +47,7 @@ from gateway.session.shared import Shared
 from gateway.telemetry import exposition
 from gateway.telemetry.limit_events import LimitEvents
 from gateway.telemetry.refused_clients import RefusedClients
+from gateway.telemetry.topic_limits import TopicLimits
 from limiter.bypass import Bypass
 from limiter.executor import Executor
 
@@ -128,8 +130,9 @@ class Gateway:
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
         self.refused_clients = RefusedClients()
+        self.topic_limits = TopicLimits()
         self.adaptive_caps = AdaptiveCaps(judge)
-        self.accounts.observers += [self.limit_events.add, self.refused_clients.add]
+        self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)
         self.shared = Shared(
             judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES
@@ -151,7 +154,7 @@ class Gateway:
             settings.directory,
             self.settings.gateway.name,
             self.boot,
-            Rolling(settings.roll_every_ns // 1_000_000_000, settings.roll_size, self.settings.disk.low_watermark, tidy=tidy),
+            rolling_of(self.settings, tidy=tidy),
         )
         access_log.revision = self.rule_source.revision
         access_log.on_problem(
@@ -251,7 +254,8 @@ class Gateway:
         return {number: session.listener_config.protocol for number, session in self.sweeper.sessions.items()}
 
     def reloaded(self) -> None:
-        """Called when `settings` are those of a reload: later listeners of brokers are made after them."""
+        """Called when `settings` are those of a reload: what it changes holds, later listeners of brokers are made after them."""
+        apply_settings(self)
         apply_entries(self.brokers, self.settings)
 
     def close_connection(self, connection: int, reason: str) -> bool:

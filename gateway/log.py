@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -22,14 +23,20 @@ MAX_LINES_PER_SECOND: Final = 20  # lines; of one event: a flood of bad connecti
 logger = logging.getLogger("sluice")
 
 
+def moment(seconds: float) -> str:
+    """Seconds since 1970 as log lines have it: RFC 3339, UTC, with milliseconds."""
+    when = datetime.fromtimestamp(seconds, UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+
+
 class QueueHandler(logging.Handler):
     """Formats on the caller's thread, writes on its own."""
 
     def __init__(self, stream: TextIO, form: str, always: dict[str, object]) -> None:
         super().__init__()
         self.stream = stream
+        self.take_form(form)
         self.always = always  # fields of every line
-        self.form = form
         self.dropped = 0
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._windows: dict[str, list[int]] = {}  # event -> [second, lines in it, suppressed]
@@ -51,6 +58,23 @@ class QueueHandler(logging.Handler):
         except queue.Full:
             self.dropped += 1
 
+    def take_form(self, form: str) -> None:
+        """Write json, text, or what suits who reads it (auto), from the next line on."""
+        on_terminal = self.stream.isatty()
+        if form == "auto":
+            form = "text" if on_terminal else "json"
+        self.for_people = on_terminal and form == "text"
+        self.form = form
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Write lines that are no events, in their turn, where a person reads them."""
+        if self.for_people:
+            for line in lines:
+                try:
+                    self._lines.put_nowait(line)
+                except queue.Full:
+                    self.dropped += 1
+
     def _admit(self, event: str, second: int) -> int:
         """How many lines of this event were suppressed before this one; -1 to suppress this one too."""
         window = self._windows.setdefault(event, [second, 0, 0])
@@ -65,9 +89,8 @@ class QueueHandler(logging.Handler):
         return suppressed
 
     def _format(self, record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
-        when = datetime.fromtimestamp(record.created, UTC)
         fields = {**self.always, **fields}
-        ts = f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+        ts = moment(record.created)
         level = record.levelname.lower()
         if self.form == "json":
             return json.dumps({"ts": ts, "level": level, "event": event, **fields}, default=str)
@@ -97,8 +120,25 @@ def start(level: str, form: str, **always: object) -> QueueHandler:
     handler = QueueHandler(sys.stderr, form, always)
     logger.handlers[:] = [handler]
     logger.propagate = False
-    logger.setLevel(level.upper())
+    set_level(handler, level)
     return handler
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Say something to the person at the terminal that the log is written to; nothing where it goes elsewhere, or is JSON."""
+    for handler in logger.handlers:
+        if isinstance(handler, QueueHandler):
+            handler.tell(lines)
+
+
+def level_of(handler: QueueHandler) -> str:
+    return logging.getLevelName(handler.level).lower()
+
+
+def set_level(handler: QueueHandler, level: str) -> None:
+    """Write lines of this level and above. Events of level info are made in any case: `telemetry/recent_events.py` keeps them."""
+    handler.setLevel(level.upper())
+    logger.setLevel(min(handler.level, logging.INFO))
 
 
 def event(level: int, name: str, **fields: object) -> None:

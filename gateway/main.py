@@ -34,12 +34,13 @@ def run(settings: Settings) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
     from admin.auth import TokenError
     from admin.store import Store, StoreError
+    from gateway.settings.rule_texts import RuleTexts
 
     handler = log.start(settings.log.level, settings.log.format)
     inheritance = systemd.inherit()
     raise_descriptor_limit()
     try:
-        store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
+        store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts())
         trio.run(composed(settings, store, handler, inheritance))
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))

@@ -15,34 +15,34 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from admin.remote_admin import LimitRequestService
+from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
-from gateway.lifecycle.admin_server import serve_admin
+from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
-from gateway.lifecycle.scheduling import collect_cooperatively, run_cooperatively
+from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively, run_cooperatively
 from gateway.remote_admin import RemoteAdmin
+from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
-from gateway.telemetry import collector, exposition, status
+from gateway.telemetry import collector, exposition, live_snapshot, status
+from gateway.telemetry.recent_events import RecentEvents
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
-    import socket
-
     import trio
 
     from admin.store import Store
-    from gateway import log
     from gateway.fleet.fleet import Fleet
     from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
@@ -59,6 +59,7 @@ class Standalone:
         self.inheritance = inheritance or Inheritance([])
         self.reloads = Reloads(store)
         boot = secrets.token_hex(4)
+        self.recent_events = RecentEvents(boot)
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         fleet = join_fleet(settings, self.judge, boot)
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
@@ -72,7 +73,9 @@ class Standalone:
         self.gateway.remote_admin = remote_admin
         self.gateway.shared.take_gateway_request = remote_admin.take
         self.hourly_raises = HourlyRaises(store, lambda: self.gateway.settings.quotas, self._demand)
-        self._admin_socket: socket.socket | None = None
+        self.admin_server = AdminServer(self, store, settings)
+        self.reloads.members += [self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new)]
+        self._begun = False
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
@@ -81,6 +84,9 @@ class Standalone:
 
     def ready(self) -> list[str]:
         return self.gateway.ready()
+
+    def begun(self) -> bool:
+        return self._begun
 
     def warnings(self) -> list[str]:
         return [*status.warnings(self.gateway), *self.log_keeping.warnings()]
@@ -97,14 +103,31 @@ class Standalone:
     def close_connection(self, connection: int, reason: str) -> bool:
         return self.gateway.close_connection(connection, reason)
 
-    async def topics(self) -> list[dict[str, object]]:
-        return await collect_cooperatively(status.topics(self.gateway))
+    async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
+        known = self.gateway.accounts.topics
+        chosen = None if wanted is None else [(place, known[place]) for place in wanted if place in known]
+        return await collect_cooperatively(status.topics(self.gateway, chosen))
+
+    async def snapshot(self) -> dict[str, object]:
+        return {**await result_cooperatively(live_snapshot.snapshot(self.gateway)), "warnings": self.warnings()}
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         return exposition.pieces(collector.metric_lines(self.gateway, {**self.log_keeping.samples(), **others}))
 
     def configuration(self) -> dict[str, object]:
         return self.gateway.settings.describe()
+
+    def origins(self) -> list[dict[str, object]]:
+        return values_with_origins(self.gateway.settings)
+
+    def log_level(self) -> str:
+        return log.level_of(self.gateway.log_handler)
+
+    def configured_log_level(self) -> str:
+        return self.gateway.settings.log.level
+
+    def set_log_level(self, level: str) -> None:
+        log.set_level(self.gateway.log_handler, level)
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError."""
@@ -132,10 +155,11 @@ class Standalone:
 
     async def run(self) -> None:
         """Open, serve, and drain when asked to. Raises OSError when an address cannot be bound."""
-        self.gateway.open(self.inheritance)
-        self._admin_socket = self.inheritance.at(self.gateway.settings.admin.bind) or self.inheritance.named("admin")
-        self.inheritance.close_rest()
-        await self.gateway.run(self)
+        with self.recent_events:
+            self.gateway.open(self.inheritance)
+            self.admin_server.take_sockets(self.inheritance)
+            self.inheritance.close_rest()
+            await self.gateway.run(self)
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
         return [
@@ -146,12 +170,13 @@ class Standalone:
         ]
 
     async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await serve_admin(self, self.store, self.gateway.settings.admin, self._admin_socket, task_status=task_status)
+        await self.admin_server.run(task_status=task_status)
 
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         await watch_signals(self.reload, self.gateway.drain_requested, task_status=task_status)
 
     def started(self) -> None:
+        self._begun = True
         freeze_heap()
         log_started(self.gateway.settings, self.gateway.listening.values(), self.began)
 

@@ -18,9 +18,11 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from support.builds import build_of
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
+
 IN_MEMORY = pytest.StashKey[Path]()
 WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gateway.protocols.amqp.conversation")
 
@@ -62,6 +68,20 @@ def _lines_of_the_log_are_described() -> Iterator[None]:
     yield
     logger.removeHandler(check)
     assert not check.unlike, f"not in gateway/telemetry/log_events.py: {sorted(check.unlike)}"
+
+
+@pytest.fixture(autouse=True)
+def _this_process_keeps_its_priority() -> Iterator[None]:
+    """A verb that a test calls in this process may lower its priority, which cannot be raised again but by root.
+
+    Every later test, and whatever it starts, would then run behind all else on the machine.
+    """
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    if os.getpriority(os.PRIO_PROCESS, 0) != before:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, before)
+        pytest.fail("this test has changed the priority of the test run: replace os.nice")
 
 
 def pytest_report_header() -> str:

@@ -27,8 +27,9 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/main.py": ("gateway", "limiter", "admin"),
     "gateway/standalone.py": ("gateway", "limiter", "admin"),
     "gateway/lifecycle/admin_server.py": ("gateway", "limiter", "admin"),
-    "gateway/lifecycle/reload.py": ("gateway", "limiter", "admin.ports"),
+    "gateway/lifecycle/reload.py": ("gateway", "limiter", "admin.auth", "admin.ports"),
     "gateway/workers/parent.py": ("gateway", "limiter", "admin"),
+    "gateway/cli/audit.py": ("gateway", "admin"),  # it checks the journals without a gateway
     "gateway/cli": ("gateway", "limiter", "spark_jobs"),
     "spark_jobs/backtest": ("spark_jobs", "limiter"),  # it replays logs through the limiter itself, not through a model of it
 }

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from admin.endpoints import dashboard, history, limits, openapi, process, quotas, rules, traffic
+from admin.endpoints import dashboard, events, history, level_limits, limits, log_level, openapi, process, quotas, rules, tokens, traffic
 from admin.routing import Route
 
 ROUTES: Final[list[Route]] = [
     *limits.ROUTES,
+    *level_limits.ROUTES,
     *rules.ROUTES,
     *quotas.ROUTES,
     *history.ROUTES,
     *traffic.ROUTES,
+    *events.ROUTES,
+    *log_level.ROUTES,
     *process.ROUTES,
+    *tokens.ROUTES,
     *openapi.ROUTES,
     *dashboard.ROUTES,
 ]

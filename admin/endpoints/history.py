@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from admin.audit_chain import AuditReport
 from admin.auth import Role
 from admin.bodies import ReasonBody, decode
 from admin.context import Context
+from admin.journal import Entry
 from admin.paging import DEFAULT, LIMIT
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Request, Route
 from admin.snapshots import Publication
-from admin.state import Edit, PublishedQuotas, StateError
+from admin.state import Edit, PublishedQuotas, StateError, format_time, parse_time
 from admin.views import AuditPage, HistoryEntry, HistoryPage, Preview
 
-MAX_REVISION: Final = 10**15  # bounds the cursor; more changes than any gateway sees (guess)
+MAX_REVISION: Final = 999_999_999  # bounds the cursor; more changes than any gateway sees (guess)
 BEFORE: Final = Parameter("cursor", "count", "`next` of the page before", most=MAX_REVISION)
 
 
@@ -31,16 +33,52 @@ def revision_of(request: Request) -> int:
     return int(text)
 
 
+class EntryFilter:
+    """The lines that a request asks for. Raises ProblemError 422 where a time cannot be read."""
+
+    def __init__(self, request: Request) -> None:
+        query = request.query
+        self._by, self._outcome = query.get("by"), query.get("outcome")
+        self._target = query.get("target", "").casefold()
+        self._text = query.get("q", "").casefold()
+        self._since, self._until = _moment(request, "since"), _moment(request, "until")
+
+    def __call__(self, entry: Entry) -> bool:
+        return (
+            self._by in (None, entry.by)
+            and self._outcome in (None, entry.outcome)
+            and (self._since is None or entry.at >= self._since)
+            and (self._until is None or entry.at < self._until)
+            and (not self._target or any(self._target in change.target.casefold() for change in entry.changes))
+            and (not self._text or self._contains(entry))
+        )
+
+    def _contains(self, entry: Entry) -> bool:
+        texts = (entry.by, entry.action, entry.reason, entry.detail, entry.address, *(change.target for change in entry.changes))
+        return any(self._text in text.casefold() for text in texts)
+
+
+def _moment(request: Request, name: str) -> str | None:
+    """A time of the query as journal lines have theirs: UTC with milliseconds, so that they compare as text."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    try:
+        return format_time(parse_time(text))
+    except (ValueError, OverflowError, OSError):
+        raise invalid(
+            "the time cannot be used", [Fault(f"?{name}", f"{text[:64]!r} is no time; write it as in 2026-11-21T12:00:00Z")]
+        ) from None
+
+
 async def list_history(context: Context) -> Answer:
-    request = context.request
-    kept = context.store.revisions()
-    before = request.count("cursor", MAX_REVISION)
+    request, store = context.request, context.store
+    kept = store.revisions()
     count = request.count("limit", DEFAULT)
-    wanted = [revision for revision in kept if revision < before][-count:]
-    entries = await context.store.entries(wanted)
-    more = bool(wanted) and wanted[0] > kept[0]
-    answer = HistoryPage(entries[::-1], str(wanted[0]) if more else None, context.store.revision, kept[0] if kept else None)
-    return Answer(answer, etag=current_etag(context))
+    found = await store.changes(request.count("cursor", MAX_REVISION), count + 1, EntryFilter(request))
+    shown = found[:count]
+    following = str(shown[-1].revision) if len(found) > count else None
+    return Answer(HistoryPage(shown, following, store.revision, kept[0] if kept else None), etag=current_etag(context))
 
 
 async def get(context: Context) -> Answer:
@@ -102,15 +140,30 @@ def _not_kept(context: Context, revision: int) -> ProblemError:
 async def audit(context: Context) -> Answer:
     request = context.request
     count = request.count("limit", DEFAULT)
-    entries = await context.store.lines(request.count("cursor", MAX_REVISION), count)
-    following = str(entries[-1].sequence) if len(entries) == count and entries[-1].sequence > 1 else None
-    return Answer(AuditPage(entries, following))
+    found = await context.store.lines(request.count("cursor", MAX_REVISION), count + 1, EntryFilter(request))
+    shown = found[:count]
+    return Answer(AuditPage(shown, str(shown[-1].sequence) if len(found) > count else None))
 
 
+async def verify(context: Context) -> Answer:
+    return Answer(await context.store.verify())
+
+
+BY: Final = Parameter("by", "text", "only lines of the token of this name", example="ops")
+TARGET: Final = Parameter("target", "text", "only changes of a target that contains this, e.g. limits/rocketmq/orders, rules/, quotas")
+TEXT: Final = Parameter("q", "text", "only lines with this in their author, action, reason, detail, address or target")
+SINCE: Final = Parameter("since", "text", "only lines from this time on", example="2026-11-21T12:00:00Z")
+UNTIL: Final = Parameter("until", "text", "only lines before this time", example="2026-11-22T00:00:00Z")
+FILTERS: Final = (BY, TARGET, TEXT, SINCE, UNTIL)
+OUTCOME: Final = Parameter("outcome", "text", "only lines of this outcome", choices=("applied", "done", "refused", "failed", "void"))
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/history", Role.VIEWER, list_history, "Changes, the latest first", answer=HistoryPage, parameters=(LIMIT, BEFORE)),
+    Route("GET", "/v1/history", Role.VIEWER, list_history, "Changes, the latest first", answer=HistoryPage,
+          parameters=(LIMIT, BEFORE, *FILTERS)),
     Route("GET", "/v1/history/{revision}", Role.VIEWER, get, "One change", answer=HistoryEntry),
     Route("POST", "/v1/history/{revision}:rollback", Role.OPERATOR, rollback, "Restore the state as of a revision, as a new one",
           answer=HistoryEntry | Preview, body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True),
-    Route("GET", "/v1/audit", Role.OPERATOR, audit, "Changes and attempts, the latest first", answer=AuditPage, parameters=(LIMIT, BEFORE)),
+    Route("GET", "/v1/audit", Role.OPERATOR, audit, "Changes and attempts, the latest first", answer=AuditPage,
+          parameters=(LIMIT, BEFORE, OUTCOME, *FILTERS)),
+    Route("GET", "/v1/audit:verify", Role.OPERATOR, verify, "Whether any line of the journals was altered, removed or moved",
+          answer=AuditReport),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
@@ -13,12 +13,16 @@ import trio
 from admin.auth import Role
 from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.context import Context
+from admin.level_targets import level_key_of
+from admin.level_views import changed_live
 from admin.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, in_use, level_of, usage_of
-from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
-from admin.ports import JSONObject
+from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, one_long_list, page, rest_after
+from admin.pattern_refusal import instead_of_pattern
+from admin.ports import JSONObject, TopicPlace
 from admin.preconditions import etag, require_match
-from admin.problems import Fault, invalid, not_found
+from admin.problems import Fault, invalid, not_found, pattern
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.side_thread import beside
 from admin.state import StoredOverride, key_of, key_target
 from admin.views import Preview
 from limiter.protocols import PROTOCOL_NAMES, spoken_behind
@@ -30,7 +34,8 @@ from limiter.topics import TopicName, topic_of_parts
 
 MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)
 MAX_RULES_ON_LOOP: Final = 200  # rules explained on the loop's thread, in some 5 ms; more are explained on another
-SORTS: Final = ("name", "fill", "rate", "refused", "last_refused")
+STATES_PER_SLICE: Final = 50  # limits described between two turns of the event loop: 1 ms
+SORTS: Final = ("name", "used", "refused", "rate", "wait", "fill", "last_refused")
 
 
 def key_of_request(context: Context) -> TopicName:
@@ -111,14 +116,14 @@ def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
-async def rates_of(context: Context) -> dict[tuple[str, str, str], JSONObject]:
-    """The current rates, by protocol, topic and operation."""
-    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in await context.gateway.topics()}
+async def rates_of(context: Context, wanted: Collection[TopicPlace] | None = None) -> dict[TopicPlace, JSONObject]:
+    """The current rates of all topics or those `wanted`, by protocol, topic and operation. All may be thousands."""
+    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in await context.gateway.topics(wanted)}
 
 
 async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
-    rates = await rates_of(context)
     found = holding(context, name, sender)
+    rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
     topic = next(things, name.text())  # or the group it names
 
@@ -165,7 +170,7 @@ async def explanation_of(context: Context, name: TopicName, sender: Sender, leve
         if len(rules.rules) <= MAX_RULES_ON_LOOP:
             levels = explain(rules, subject)
         else:
-            levels = await trio.to_thread.run_sync(explain, rules, subject)
+            levels = await beside(explain, rules, subject)
         found += [explained(each, operation, None if each.effective is None else level(operation, each.effective)) for each in levels]
     return found
 
@@ -187,6 +192,10 @@ async def _write(context: Context, *, merge: bool) -> Answer:
     name = key_of_request(context)
     target = key_target(name)
     body = decode(context.request.body, LimitBody)
+    if not context.request.flag("literal") and target not in context.store.state.keys:
+        refusal = instead_of_pattern(context.store.rules(), name, body)
+        if refusal:
+            raise pattern(Fault(f"{{{list(context.request.path)[-1]}}}", refusal))
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
@@ -213,11 +222,21 @@ async def delete(context: Context) -> Answer:
 
 
 async def list_limits(context: Context) -> Answer:
+    async with one_long_list():
+        return await _list_limits(context)
+
+
+async def _list_limits(context: Context) -> Answer:
     request = context.request
     rates = await rates_of(context)
     items: list[LimitInUse] = []
     seen: set[TopicName] = set()
-    for state in await context.states():
+    states = await context.states()
+    started = trio.current_time()
+    for number, state in enumerate(states, 1):
+        if number % STATES_PER_SLICE == 0:
+            await rest_after(started)
+            started = trio.current_time()
         now = rates.get((state.protocol, state.thing, state.operation)) if state.per == "topic" else None
         items.append(in_use(state, usage_of(state, now, context.seconds_at)))
         if state.name is not None:
@@ -231,9 +250,14 @@ async def list_limits(context: Context) -> Answer:
                 for effective in rules.effective(name)
                 if effective.per == "topic"
             ]
+    used = {(item.operation, item.level.per, item.level.thing) for item in items}
+    for target in context.store.state.levels:
+        key = level_key_of(target)
+        if (key.operation, key.per, key.thing) not in used:
+            items += changed_live(rules, key)
     protocol = request.query.get("protocol")
     wanted = [item for item in items if protocol in (None, item.protocol) and matches(request, item.level.thing, item.level.rule)]
-    found, following = page(wanted, SORTERS[request.query.get("sort", "name")], request)
+    found, following = await page(wanted, SORTERS[request.query.get("sort", "name")], request)
     return Answer(LimitPage(found, following, len(wanted)), etag=etag(context.store.revision))
 
 
@@ -262,14 +286,30 @@ def _last_refused(item: LimitInUse) -> SortKey:
     return (-parse_time(usage.last_refused) if usage is not None and usage.last_refused else 1.0), _name(item)
 
 
+def _refused_now(item: LimitInUse) -> SortKey:
+    """By the topic's rate; a limit that is no topic's, whose rate is not counted, after those and before the others while it refuses."""
+    usage = item.level.usage
+    if usage is None:
+        return 1.0, _name(item)
+    if usage.refused_per_second is None and usage.breaker == "open":
+        return -1e-9, _name(item)
+    return -float(usage.refused_per_second or 0), _name(item)
+
+
 SORTERS: Final = {
     "name": lambda item: (0.0, _name(item)),
     "fill": _least_full,
     "rate": _by("received_per_second"),
-    "refused": _by("refused"),
+    "refused": _refused_now,
+    "used": _by("used"),
+    "wait": _by("wait_ms"),
     "last_refused": _last_refused,
 }
 
+SET_PARAMETERS: Final = (
+    *WRITE_PARAMETERS,
+    Parameter("literal", "flag", "the name is meant as it is, though it looks like a pattern"),
+)
 KEY_PARAMETERS: Final = (
     Parameter("explain", "flag", "explain each level: the rules that do not hold and why, and levels without a limit"),
     Parameter("listener", "text", "for messages that come by this listener"),
@@ -281,7 +321,12 @@ KEY_PARAMETERS: Final = (
 LIST_PARAMETERS: Final = (
     Parameter("protocol", "text", "only limits of this protocol", choices=PROTOCOLS),
     QUERY,
-    Parameter("sort", "text", "name; or fill (emptiest first), rate, refused, last_refused (largest and latest first)", choices=SORTS),
+    Parameter(
+        "sort",
+        "text",
+        "name; or what is largest now first: used, refused, rate, wait; fill (emptiest first), last_refused (latest first)",
+        choices=SORTS,
+    ),
     LIMIT,
     CURSOR,
 )
@@ -295,9 +340,9 @@ ROUTES: Final[list[Route]] = [
             Route("GET", template, Role.VIEWER, get, "The limits of a key, used or not, and why they hold", answer=KeyLimit,
                   parameters=KEY_PARAMETERS),
             Route("PUT", template, Role.OPERATOR, put, "Change a key's limit live", answer=KeyLimit | Preview, body=LimitBody,
-                  parameters=WRITE_PARAMETERS, conditional=True),
+                  parameters=SET_PARAMETERS, conditional=True),
             Route("PATCH", template, Role.OPERATOR, patch, "Change parts of a key's live change", answer=KeyLimit | Preview, body=LimitBody,
-                  parameters=WRITE_PARAMETERS, conditional=True),
+                  parameters=SET_PARAMETERS, conditional=True),
             Route("DELETE", template, Role.OPERATOR, delete, "Take a key's live change back", answer=KeyLimit | Preview,
                   parameters=WRITE_PARAMETERS, conditional=True),
         )

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any, Final
 
 import trio
 
-from admin.auth import Role, TokenError
+from admin import log, scrape_formats
+from admin.auth import Role
 from admin.bodies import ConfirmBody, ReasonBody, decode
 from admin.context import Context
 from admin.ports import ReloadFailedError
-from admin.problems import Fault, ProblemError, invalid
+from admin.problems import Fault, invalid
 from admin.routing import DRY_RUN, Answer, Parameter, Route
 from admin.state import format_time
-from admin.views import Done, Live, Ready
+from admin.views import Done, Live, Ready, Started
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus 3 refuses a scrape without a type
+ORIGINS: Final = Parameter(
+    "origins", "flag", "value by value: `values` of `path`, `value` and `origin` (file and line, environment, flag, default)"
+)
 REASON: Final = Parameter("reason", "text", "why; kept in the audit (a body's own `reason` wins)")
 
 
@@ -38,26 +43,30 @@ async def status(context: Context) -> Answer:
 
 
 async def configuration(context: Context) -> Answer:
-    return Answer(context.gateway.configuration())
+    """The configuration as it would be written; with `?origins=1` value by value, each with where it comes from."""
+    if not context.request.flag("origins"):
+        return Answer(context.gateway.configuration())
+    now = context.log_level.now()
+    values = context.gateway.origins()
+    if now.live:
+        live = {"kind": "live", "name": "PUT /v1/log/level", "until": now.until}
+        values = [{**each, "value": now.level, "origin": live} if each["path"] == "log.level" else each for each in values]
+    return Answer({"values": values})
 
 
 async def reload(context: Context) -> Answer:
     """Read the configuration and the token files again; the last good ones stay where the new ones cannot be used. A dry run puts
-    nothing in force and leaves the tokens alone.
+    nothing in force.
     """
     body = decode(context.request.body, ReasonBody)
     dry_run = context.request.flag("dry_run")
     try:
-        if not dry_run:
-            context.tokens.refresh()
         done = await context.gateway.reload(dry_run=dry_run)
         await context.gateway.in_force()
     except ReloadFailedError as error:
         raise invalid(
             "the configuration cannot be used; the last good one stays in force", [Fault("", text) for text in error.errors]
         ) from error
-    except TokenError as error:
-        raise ProblemError(422, "invalid", f"{error}; the tokens valid so far stay valid") from error
     return Answer(done, reason=text_of(body.reason))
 
 
@@ -70,6 +79,7 @@ async def drain(context: Context) -> Answer:
     body = decode(context.request.body, ConfirmBody)
     if not body.confirm:
         raise invalid("draining ends the gateway", [Fault("/confirm", 'send {"confirm": true}; it cannot be undone')])
+    log.event(logging.INFO, "stopping", by=context.request.actor.name)
     context.gateway.drain()
     return Answer(
         Done("draining: no new connections are accepted, requests in flight are finished, then the gateway ends"),
@@ -86,6 +96,12 @@ async def livez(context: Context) -> Answer:
     return Answer(Live("alive", round((time.monotonic_ns() - before) / 1e6, 3)))
 
 
+async def startupz(context: Context) -> Answer:
+    """Unlike readiness it does not look at brokers: a gateway that has begun stays begun, whatever becomes of those."""
+    begun = context.gateway.begun()
+    return Answer(Started(begun), status=200 if begun else 503)
+
+
 async def readyz(context: Context) -> Answer:
     reasons = context.gateway.ready()
     if context.request.actor.role < Role.VIEWER:
@@ -94,18 +110,31 @@ async def readyz(context: Context) -> Answer:
 
 
 async def metrics(context: Context) -> Answer:
-    return Answer(context.gateway.metrics(context.own_metrics()), content_type=EXPOSITION)
+    """As the scraper asks for it: `Accept` chooses text or OpenMetrics, `Accept-Encoding` whether it is compressed."""
+    headers = context.request.head.headers
+    text = context.gateway.metrics(context.own_metrics())
+    content_type = EXPOSITION
+    if scrape_formats.wants_openmetrics(headers.get("accept", b"")):
+        text, content_type = scrape_formats.openmetrics(text), scrape_formats.OPENMETRICS
+    told = {"Vary": "Accept, Accept-Encoding"}
+    if scrape_formats.wants_gzip(headers.get("accept-encoding", b"")):
+        return Answer(scrape_formats.compressed(text), content_type=content_type, headers={**told, "Content-Encoding": "gzip"})
+    return Answer(text, content_type=content_type, headers=told)
 
 
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, with its warnings and the settings that need a restart",
           answer=dict[str, Any]),
-    Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any]),
+    Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any],
+          parameters=(ORIGINS,)),
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,
           body_required=False, parameters=(DRY_RUN, REASON)),
     Route("POST", "/v1/drain", Role.ADMIN, drain, "Stop gracefully, as SIGTERM does", answer=Done, body=ConfirmBody, statuses=(202,),
           parameters=(REASON,)),
     Route("GET", "/livez", Role.NOBODY, livez, "Whether the process is alive", answer=Live),
     Route("GET", "/readyz", Role.NOBODY, readyz, "Whether traffic is served", answer=Ready, statuses=(200, 503)),
-    Route("GET", "/metrics", Role.VIEWER, metrics, "Prometheus text exposition", answer_type=EXPOSITION),
+    Route("GET", "/startupz", Role.NOBODY, startupz, "Whether clients are accepted, or were before a drain", answer=Started,
+          statuses=(200, 503)),
+    Route("GET", "/metrics", Role.VIEWER, metrics, "Prometheus text, or OpenMetrics by `Accept`; gzip by `Accept-Encoding`",
+          answer_type=EXPOSITION),
 ]  # fmt: skip

@@ -12,7 +12,6 @@ import re
 from functools import partial
 from typing import Any, Final
 
-import trio
 from msgspec.structs import replace
 
 from admin.auth import Role
@@ -22,6 +21,7 @@ from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid
 from admin.quota_watch import way_back
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.side_thread import beside
 from admin.snapshots import Publication, publication
 from admin.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
 from admin.views import Preview, QuotasPublished, QuotasStatus
@@ -53,7 +53,7 @@ async def get(context: Context, target: str = QUOTAS) -> Answer:
 
 async def put(context: Context, target: str = QUOTAS) -> Answer:
     try:
-        published = await trio.to_thread.run_sync(lambda: publication(load(context.request.body)))
+        published = await beside(lambda: publication(load(context.request.body)))
     except SnapshotError as error:
         message = str(error).removeprefix(f"{error.path}: ")
         raise invalid("these quotas cannot be published", [Fault(pointer(error.path), message)]) from error

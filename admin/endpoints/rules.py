@@ -1,22 +1,36 @@
-"""`/v1/rules`: the configuration's rules, and the live change of one. Live changes of keys stay when a rule's limit changes."""
+"""`/v1/rules`: all rules, the live change of one, and rules added live. Live changes of keys stay when a rule changes."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace as with_fields
 
 from admin.auth import Role
-from admin.bodies import ChangeContext, LimitBody, ReasonBody, decode, override
+from admin.bodies import (
+    ChangeContext,
+    LimitBody,
+    ReasonBody,
+    RuleBody,
+    decode,
+    expiry_of,
+    is_whole_rule,
+    override,
+    position_of,
+    rule_text,
+)
 from admin.context import Context
 from admin.limit_views import candidate_usage
 from admin.preconditions import etag, require_match
-from admin.problems import ProblemError, not_found
+from admin.problems import Fault, ProblemError, invalid, not_found
 from admin.promotion import promoted
 from admin.routing import WRITE_PARAMETERS, Answer, Route
 from admin.rule_views import RuleList, RuleView, rule_view
-from admin.state import StoredOverride, rule_target
+from admin.state import Edit, StoredOverride, StoredRule, format_time, live_rule_target, rule_target
 from admin.views import Preview
+from limiter.rules.rule_set import UNRULED
+from limiter.rules.rule_text import RuleTextError
 
 
 def name_of(context: Context) -> str:
@@ -27,12 +41,14 @@ def views(context: Context) -> list[RuleView]:
     store = context.store
     rules, unfit = store.rules(), store.unfit()
     held = rules.rule_overrides
+    in_file = {rule.name for rule in store.file_rules}
     found = []
-    for file_rule in store.file_rules:
+    for file_rule in store.all_rules():
         stored = store.state.rules.get(file_rule.name)
         expired = stored is not None and file_rule.name not in held and file_rule.name not in unfit
         rule = rules.rule(file_rule.name) or file_rule
-        found.append(rule_view(rule, file_rule, None if expired else stored, unfit.get(file_rule.name)))
+        live = store.state.live_rules.get(rule.name)
+        found.append(rule_view(rule, file_rule, None if expired else stored, unfit.get(rule.name), live, in_file=rule.name in in_file))
     return found
 
 
@@ -46,11 +62,15 @@ def view(context: Context, name: str) -> RuleView:
 def configured(context: Context, name: str) -> tuple[Any, ...]:
     """The parts of a rule that its ETag covers; of a rule that is gone only its live change is left."""
     known = [found for found in views(context) if found.name == name]
-    return (known, context.store.state.rules.get(name))
+    return (known, context.store.state.rules.get(name), context.store.state.live_rules.get(name))
 
 
 def answer(context: Context, name: str) -> Answer:
-    return Answer(counted(context, [view(context, name)])[0], etag=etag(configured(context, name)))
+    store = context.store
+    found = counted(context, [view(context, name)])[0]
+    rule = store.rules().rule(name)
+    text = None if rule is None else store.rule_texts.show(rule)
+    return Answer(with_fields(found, text=text), etag=etag(configured(context, name)))
 
 
 def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
@@ -65,7 +85,7 @@ def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
 
 
 async def list_rules(context: Context) -> Answer:
-    known = {rule.name for rule in context.store.file_rules}
+    known = {rule.name for rule in context.store.all_rules()}
     orphans = {name: stored for name, stored in context.store.state.rules.items() if name not in known}
     found = views(context)
     return Answer(RuleList(counted(context, found), orphans, context.store.revision), etag=etag((found, orphans)))
@@ -77,7 +97,10 @@ async def get(context: Context) -> Answer:
 
 async def put(context: Context) -> Answer:
     name = name_of(context)
-    view(context, name)
+    if is_whole_rule(context.request.body):
+        return await _put_rule(context, name)
+    if all(rule.name != name for rule in context.store.all_rules()):
+        raise not_found(f"no rule is called {name!r}; GET /v1/rules lists them, and a body with match, per and limit adds one")
     body = decode(context.request.body, LimitBody)
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
@@ -86,6 +109,54 @@ async def put(context: Context) -> Answer:
         return [(rule_target(name), override(body, None, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
+    return Answer(done) if isinstance(done, Preview) else answer(context, name)
+
+
+async def _put_rule(context: Context, name: str) -> Answer:
+    """Add a rule live, or put another in the place of one that has the name already."""
+    body = decode(context.request.body, RuleBody)
+    store, now = context.store, context.wall_clock()
+    faults = []
+    if name == UNRULED.name:
+        faults.append(Fault("{name}", f"{name!r} is what limits without a rule are called; choose another name"))
+    if body.name not in (UNSET, name):
+        faults.append(Fault("/name", f"{body.name!r} is not the name in the path, {name!r}; leave it out"))
+    position = position_of(body)
+    neighbour = position.partition(" ")[2]
+    if neighbour == name or (neighbour and all(rule.name != neighbour for rule in store.all_rules())):
+        faults.append(Fault(f"/{position.partition(' ')[0]}", f"there is no other rule {neighbour!r}; GET /v1/rules lists them"))
+    text = rule_text(body)
+    try:
+        name.encode()
+        store.rule_texts.read(name, text)
+    except UnicodeEncodeError:
+        faults.append(Fault("/name", "is not UTF-8; write it like orders"))
+    except RuleTextError as error:
+        faults += [Fault("/" + fault.field.replace(".", "/") if fault.field else "", fault.message) for fault in error.faults]
+    if faults:
+        raise invalid("the rule cannot be used", faults)
+    reason = body.reason if isinstance(body.reason, str) else context.reason
+    expires = expiry_of(body, now)
+
+    def edit() -> tuple[list[Edit], None]:
+        require_match(context.request, etag(configured(context, name)), exists=any(rule.name == name for rule in store.all_rules()))
+        before = store.state.live_rules.get(name)
+        keeps_place = before is not None and not position
+        rule = StoredRule(
+            text,
+            before.number if before is not None and keeps_place else store.revision + 1,
+            before.position if before is not None and keeps_place else position,
+            expires,
+            context.request.actor.name,
+            format_time(now),
+            reason,
+        )
+        edits: list[Edit] = [(live_rule_target(name), rule)]
+        if name in store.state.rules:  # a whole rule states the whole
+            edits.append((rule_target(name), None))
+        return edits, None
+
+    done = await context.change(edit, reason)
     return Answer(done) if isinstance(done, Preview) else answer(context, name)
 
 
@@ -101,7 +172,7 @@ async def promote(context: Context) -> Answer:
         require_match(context.request, etag(configured(context, name)))
         store = context.store
         rule = store.rules().rule(name)
-        file_rule = next(each for each in store.file_rules if each.name == name)
+        file_rule = next(each for each in store.all_rules() if each.name == name)
         if rule is None or rule.candidate is None:
             remedy = f'name one in the configuration, or PUT /v1/rules/{name} with {{"candidate": {{"messages": "300/s"}}}}'
             raise ProblemError(409, "no-candidate", f"the rule {name!r} has no candidate to promote; {remedy}")
@@ -114,27 +185,34 @@ async def promote(context: Context) -> Answer:
 async def delete(context: Context) -> Answer:
     name = name_of(context)
 
-    def edit() -> tuple[list[tuple[str, None]], None]:
+    def edit() -> tuple[list[Edit], None]:
         require_match(context.request, etag(configured(context, name)))
-        if name not in context.store.state.rules:
-            raise not_found(f"the rule {name!r} is not changed live; there is nothing to take back")
-        return [(rule_target(name), None)], None
+        state = context.store.state
+        edits: list[Edit] = []
+        if name in state.live_rules:
+            edits.append((live_rule_target(name), None))
+        if name in state.rules:
+            edits.append((rule_target(name), None))
+        if not edits:
+            raise not_found(f"the rule {name!r} is neither added nor changed live; there is nothing to take back")
+        return edits, None
 
     done = await context.change(edit)
     if isinstance(done, Preview):
         return Answer(done)
-    if all(rule.name != name for rule in context.store.file_rules):
+    if all(rule.name != name for rule in context.store.all_rules()):
         return await list_rules(context)  # the rule itself is gone
     return answer(context, name)
 
 
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/rules", Role.VIEWER, list_rules, "All rules, in the order of the configuration", answer=RuleList),
+    Route("GET", "/v1/rules", Role.VIEWER, list_rules, "All rules, in the order in which they are tried", answer=RuleList),
     Route("GET", "/v1/rules/{name}", Role.VIEWER, get, "One rule: as it holds, as the file has it", answer=RuleView),
-    Route("PUT", "/v1/rules/{name}", Role.OPERATOR, put, "Change a rule's limit live", answer=RuleView | Preview, body=LimitBody,
-          parameters=WRITE_PARAMETERS, conditional=True),
+    Route("PUT", "/v1/rules/{name}", Role.OPERATOR, put, "Change a rule's limit live, or add a rule", answer=RuleView | Preview,
+          body=LimitBody | RuleBody, parameters=WRITE_PARAMETERS, conditional=True),
     Route("POST", "/v1/rules/{name}:promote", Role.OPERATOR, promote, "Make a rule's candidate its limit", answer=RuleView | Preview,
           body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True, statuses=(200,)),
-    Route("DELETE", "/v1/rules/{name}", Role.OPERATOR, delete, "Take a rule's live change back", answer=RuleView | RuleList | Preview,
+    Route("DELETE", "/v1/rules/{name}", Role.OPERATOR, delete, "Take a rule's live change back, or remove a rule added live",
+          answer=RuleView | RuleList | Preview,
           parameters=WRITE_PARAMETERS, conditional=True),
 ]  # fmt: skip

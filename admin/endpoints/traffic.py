@@ -8,9 +8,10 @@ import trio
 
 from admin.auth import Role
 from admin.context import Context
-from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, page
+from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, one_long_list, page, rest_after
 from admin.problems import not_found
 from admin.routing import Answer, Parameter, Request, Route
+from admin.topic_limits import with_limits
 from admin.views import Done, Items
 from limiter.rules.rule import PROTOCOLS
 
@@ -24,6 +25,15 @@ TOPIC_SORTS: Final = {
     "refused": "refused_per_second",
     "bytes": "bytes_per_second",
     "waiting": "waiting",
+    "used": "used",
+    "wait": "wait_ms",
+}
+BY_LIMIT: Final = frozenset({"used", "wait"})  # what is known only beside the topic's limit
+CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the largest comes first; (): by number
+    "name": (),
+    "wait": ("held_messages", "held_deliveries"),
+    "backlog": ("backlog_to_broker", "backlog_to_client", "held_bytes", "held_delivery_bytes"),
+    "age": ("age_seconds",),
 }
 
 
@@ -39,34 +49,50 @@ async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObjec
         return items
     found: list[JSONObject] = []
     for first in range(0, len(items), SLICE_ITEMS):
+        started = trio.current_time()
         found += [item for item in items[first : first + SLICE_ITEMS] if matches(request, *_words(item))]
-        await trio.lowlevel.checkpoint()
+        await rest_after(started)
     return found
 
 
 async def topics(context: Context) -> Answer:
-    number = TOPIC_SORTS[context.request.query.get("sort", "name")]
+    sort = context.request.query.get("sort", "name")
+    number = TOPIC_SORTS[sort]
 
     def key(item: JSONObject) -> SortKey:
         return (-float(item.get(number) or 0) if number else 0.0), f"{item.get('protocol')} {item.get('topic')} {item.get('operation')}"
 
     protocol = context.request.query.get("protocol")
-    items = [item for item in await context.gateway.topics() if protocol in (None, item.get("protocol"))]
-    wanted = await _matching(context.request, items)
-    found, following = page(wanted, key, context.request)
-    return Answer(Items(found, following, len(wanted)))
+    async with one_long_list():
+        items = [item for item in await context.gateway.topics() if protocol in (None, item.get("protocol"))]
+        wanted = await _matching(context.request, items)
+        if sort in BY_LIMIT:  # a topic at rest uses nothing of its limit, and nobody waits for it
+            at_rest = [item for item in wanted if not _moving(item)]
+            wanted = await with_limits(context, [item for item in wanted if _moving(item)]) + at_rest
+        found, following = await page(wanted, key, context.request)
+    return Answer(Items(await with_limits(context, found), following, len(wanted)))
+
+
+def _moving(item: JSONObject) -> bool:
+    return bool(item.get("received_per_second") or item.get("forwarded_per_second") or item.get("waiting"))
 
 
 async def connections(context: Context) -> Answer:
-    """Describes only the connections of the page; with `q` all of them, as any of their texts may contain it."""
+    """Describes only the connections of the page; with `q` all of them, as any of their texts may contain it, and so with `sort`."""
     request, gateway = context.request, context.gateway
     protocol = request.query.get("protocol")
     numbers = [number for number, its in gateway.connections().items() if protocol in (None, its)]
-    if request.query.get("q"):
-        matching = await _matching(request, await gateway.describe_connections(numbers))
-        found, following = page(matching, lambda item: (float(item["id"]), ""), request)
+    sums = CONNECTION_SORTS[request.query.get("sort", "name")]
+
+    def key(item: JSONObject) -> SortKey:
+        return (-float(sum(item.get(name) or 0 for name in sums)), f"{item['id']:020}") if sums else (float(item["id"]), "")
+
+    if request.query.get("q") or sums:
+        async with one_long_list():
+            matching = await _matching(request, await gateway.describe_connections(numbers))
+        found, following = await page(matching, key, request)
         return Answer(Items(found, following, len(matching)))
-    shown, following = page(numbers, lambda number: (float(number), ""), request)
+    shown, following = await page(numbers, lambda number: (float(number), ""), request)
     return Answer(Items(await gateway.describe_connections(shown), following, len(numbers)))
 
 
@@ -103,12 +129,17 @@ async def listeners(context: Context) -> Answer:
 
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
 REASON: Final = Parameter("reason", "text", "the reason; sent to the client and kept in the audit")
-SORT: Final = Parameter("sort", "text", "name, or the largest first: rate, forwarded, refused, bytes, waiting", choices=tuple(TOPIC_SORTS))
+SORT: Final = Parameter(
+    "sort", "text", "name, or what is largest now first: used, refused, rate, wait, forwarded, bytes, waiting", choices=tuple(TOPIC_SORTS)
+)
+CONNECTION_SORT: Final = Parameter(
+    "sort", "text", "name (by number), or the largest first: wait (messages held), backlog (bytes), age", choices=tuple(CONNECTION_SORTS)
+)
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
         answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR)),
     Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck", answer=Items,
-          parameters=(PROTOCOL, QUERY, LIMIT, CURSOR)),
+          parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR)),
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),
     Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,
           parameters=(DRY, REASON)),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from gateway.cli.exits import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE, USAGE, CommandError
+from gateway.cli.admin_address import AdminAddress, ClientTls
+from gateway.cli.exits import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE, CommandError
+from gateway.cli.token_search import FoundToken, look_for_token
 
 CODES: Final = {
     401: NOT_AUTHORISED,
@@ -27,6 +27,7 @@ CODES: Final = {
 }
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 MAX_ANSWER_BYTES: Final = 512 << 20  # bytes; one answer; a snapshot of quotas may have 256 MiB
+STREAM_SILENCE_S: Final = 40.0  # seconds; a stream without a byte is dead: the gateway sends a comment every 15 s
 PAGE: Final = 500  # items; the most that the API gives at once
 
 
@@ -52,22 +53,28 @@ def _segment(word: str) -> str:
 class AdminClient:
     """Talks to one gateway. A new connection for every request; nothing is retried."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        try:
-            self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        except ValueError as error:
-            raise CommandError(USAGE, f"--admin {url}: {error}; write it like http://127.0.0.1:9180") from None
-        if parts.scheme not in {"http", "https"} or not self.host or parts.path not in {"", "/"}:
-            raise CommandError(USAGE, f"--admin {url}: not the address of an admin API; write it like http://127.0.0.1:9180")
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        self._https = parts.scheme == "https"
+    def __init__(
+        self, url: str, token: str | None, timeout_s: float, origin: FoundToken | None = None, tls: ClientTls | None = None
+    ) -> None:
+        """`origin` says where the token is from, for messages. `tls` is by default as the environment says.
+
+        Raises CommandError for a URL that is none.
+        """
+        self.address = AdminAddress.of(url)
+        self.url = self.address.url
+        self.tls = ClientTls.of(os.environ) if tls is None else tls
         self._token = token
+        self._origin = origin or FoundToken(token, "the caller")
         self._timeout_s = timeout_s
 
     @property
     def has_token(self) -> bool:
         return self._token is not None
+
+    @property
+    def secret(self) -> str:
+        """The token, for those who take it out of texts; "" without one."""
+        return self._token or ""
 
     def ask(
         self,
@@ -78,13 +85,15 @@ class AdminClient:
         body: object = None,
         data: bytes | None = None,
         if_match: str | None = None,
+        if_new: bool = False,
         timeout_s: float = 0,
     ) -> Reply:
         """Send one request (`body` as JSON, or `data` as it is), and wait at least `timeout_s`.
 
+        `if_new`: it is refused where there is something already.
         Raises CommandError for anything but a 2xx.
         """
-        import http.client  # here, because it brings ssl and email, which `sluice run` need not wait for
+        import http.client  # here, as in `AdminAddress.connection`
 
         wanted = {name: value for name, value in (query or {}).items() if value}
         full = target + ("?" + urlencode(wanted) if wanted else "")
@@ -97,9 +106,10 @@ class AdminClient:
             headers["Authorization"] = f"Bearer {self._token}"
         if if_match is not None:
             headers["If-Match"] = if_match
-        make = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        if if_new:
+            headers["If-None-Match"] = "*"
         patience_s = max(self._timeout_s, timeout_s)
-        connection = make(self.host, self.port, timeout=patience_s)
+        connection = self.address.connection(self.tls, patience_s)
         try:
             connection.request(method, full, data, headers)
             answer = connection.getresponse()
@@ -107,14 +117,47 @@ class AdminClient:
         except TimeoutError:
             raise CommandError(UNREACHABLE, f"{self.url} did not answer within {patience_s:g} s; see --timeout") from None
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CommandError(UNREACHABLE, f"{self.url} cannot be reached: {reason}; is the gateway running, is --admin right?") from None
+            raise self.address.unreachable(error, self.tls) from None
         finally:
             connection.close()
         content = self._content(raw, answer.headers.get_content_subtype())
         if answer.status >= 300:
             raise self._error(f"{method} {target}", answer.status, content)
         return Reply(answer.status, answer.headers.get("ETag", ""), content)
+
+    def follow(self, target: str, query: Mapping[str, str], last_id: str = "") -> Iterator[tuple[str, str, Any]]:
+        """Server-sent events as they come: kind, id, data. Ends when the gateway ends it; raises CommandError, UNREACHABLE where it breaks.
+
+        `last_id`: go on after this event.
+        """
+        import http.client
+
+        headers = {"Accept": "text/event-stream", "User-Agent": "sluice-cli"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        connection = self.address.connection(self.tls, STREAM_SILENCE_S)
+        try:
+            connection.request("GET", target + "?" + urlencode(query), None, headers)
+            answer = connection.getresponse()
+            if answer.status >= 300:
+                raise self._error(f"GET {target}", answer.status, self._content(answer.read(), answer.headers.get_content_subtype()))
+            fields: dict[str, str] = {}
+            while line := answer.readline():
+                name, _, text = line.decode().rstrip("\r\n").partition(": ")
+                if name:
+                    fields[name] = text
+                elif "data" in fields:
+                    yield fields.get("event", "message"), fields.get("id", ""), json.loads(fields["data"])
+                if not name:
+                    fields = {}
+        except (OSError, http.client.HTTPException) as error:
+            raise self.address.unreachable(error, self.tls) from None
+        except ValueError:
+            raise CommandError(FAILED, f"{self.url} answered with something that is not a stream of events") from None
+        finally:
+            connection.close()
 
     def items(self, target: str, query: Mapping[str, str] | None = None, *, most: int | None = None) -> Iterator[dict[str, Any]]:
         """All items of a list, page by page; at most `most`."""
@@ -146,9 +189,10 @@ class AdminClient:
         faults = [
             ": ".join(filter(None, map(each.get, ("pointer", "message")))) for each in problem.get("errors", []) if isinstance(each, dict)
         ]
-        code = POLICY if name in {"policy", "refused-by-policy"} else CODES.get(status, FAILED)
-        hint = "; see --token-file" if status == 401 else ""
-        return CommandError(code, f"{what}: {status}: {detail}{hint}", faults, status, content)
+        code = POLICY if name in {"policy", "refused-by-policy", "pattern"} else CODES.get(status, FAILED)
+        if status == 401:
+            faults += self._origin.remedy()
+        return CommandError(code, f"{what}: {status}: {detail}", faults, status, content)
 
     def __repr__(self) -> str:
         return f"<AdminClient {self.url}>"
@@ -164,49 +208,5 @@ def listed(body: Any) -> list[dict[str, Any]]:
 
 
 def token_for(url: str, token_file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """The bearer token: from the given file, else SLUICE_TOKEN, else, for a gateway on this machine, its `admin.token` if readable.
-
-    Raises CommandError where the file given cannot be read.
-    """
-    if token_file is not None:
-        try:
-            return _token(token_file.read_text(), str(token_file))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not text"
-            raise CommandError(USAGE, f"the token file {token_file} cannot be read: {reason}") from None
-    if environ.get("SLUICE_TOKEN"):
-        return _token(environ["SLUICE_TOKEN"], "SLUICE_TOKEN")
-    host = urlsplit(url if "//" in url else f"http://{url}").hostname or ""
-    if not re.fullmatch(r"localhost|127\.[0-9.]+|::1", host):
-        return None  # a local gateway's token is not sent to another machine
-    for directory in _state_directories(environ):
-        try:
-            file = directory / "admin.token"
-            if stat.S_ISREG(file.stat().st_mode):
-                return _token(file.read_text(), str(file))
-        except (OSError, UnicodeDecodeError):
-            continue
-    return None
-
-
-def _token(text: str, where: str) -> str:
-    token = text.strip()
-    if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise CommandError(USAGE, f"{where} does not hold a token: one line of printable characters")
-    return token
-
-
-def _state_directories(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where a gateway on this machine may keep its state, most likely first."""
-    if environ.get("SLUICE_GATEWAY__STATE_DIRECTORY"):
-        yield Path(environ["SLUICE_GATEWAY__STATE_DIRECTORY"])
-    if environ.get("SLUICE_CONFIG"):
-        from gateway.settings import ConfigError, load
-
-        try:
-            yield load(environ["SLUICE_CONFIG"], os.environ).gateway.state_directory
-        except ConfigError:
-            yield Path(environ["SLUICE_CONFIG"]).parent / "state"
-    if environ.get("STATE_DIRECTORY"):  # systemd's
-        yield Path(environ["STATE_DIRECTORY"].partition(":")[0])
-    yield from (Path("state"), Path("config/state"), Path("/var/lib/sluice"))
+    """The bearer token for the gateway at `url` (`look_for_token`). Raises CommandError where the file given cannot be read."""
+    return look_for_token(url, token_file, environ).token

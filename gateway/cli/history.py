@@ -1,4 +1,4 @@
-"""`sluice history`: changes with their author, time and reason, and the way back. `sluice audit`: other requests and their outcome."""
+"""`sluice history`: changes with their author, time and reason, and the way back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import path
-from gateway.cli.output import Column, columns, print_status, summarise
-from gateway.cli.verb import Change, Group, Remote, Verb, changing, optional_list_word, remote, report_change
+from gateway.cli.explain import moment
+from gateway.cli.listing import limit_option, watchable
+from gateway.cli.names import typed_path
+from gateway.cli.output import print_status, summarise
+from gateway.cli.tables import TableColumn, column
+from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 
 
 def _targets(item: dict[str, Any]) -> object:
@@ -24,20 +28,30 @@ def _became(item: dict[str, Any]) -> object:
     return f"{summarise(changes[0].get('before'))} -> {summarise(changes[0].get('after'))}"
 
 
-COLUMNS: Final[list[Column]] = [
-    ("revision", lambda item: item.get("revision")),
-    ("at", lambda item: item.get("at")),
-    ("by", lambda item: item.get("by")),
-    ("action", lambda item: item.get("action")),
-    ("what", _targets),
-    ("change", _became),
-    ("reason", lambda item: item.get("reason")),
+def when(item: dict[str, Any]) -> object:
+    """A time of today by its hour; UTC."""
+    return moment(str(item["at"])) if item.get("at") else None
+
+
+def _typed_targets(item: dict[str, Any]) -> object:
+    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
+    first = ", ".join(typed_path(str(change.get("target"))) for change in changes[:3])
+    return f"{first} and {len(changes) - 3} more" if len(changes) > 3 else first
+
+
+COLUMNS: Final[list[TableColumn]] = [
+    column("revision", "revision", rank=1),
+    column("at", "at", rank=2, people=when),
+    column("by", "by", rank=3),
+    column("action", "action", rank=8),
+    TableColumn("what", _targets, 0, people=_typed_targets),
+    TableColumn("change", _became, 4),
+    column("reason", "reason", rank=5),
 ]
-AUDIT: Final[list[Column]] = columns("sequence", "at", "by", "role", "address", "action", "outcome", "reason", "detail")
-CHANGES: Final[list[Column]] = [
-    ("what", lambda change: change.get("target")),
-    ("before", lambda change: summarise(change.get("before"))),
-    ("after", lambda change: summarise(change.get("after"))),
+CHANGES: Final[list[TableColumn]] = [
+    column("what", "target", rank=0, people=lambda change: typed_path(str(change.get("target")))),
+    TableColumn("before", lambda change: summarise(change.get("before")), 1),
+    TableColumn("after", lambda change: summarise(change.get("after")), 1),
 ]
 
 
@@ -47,11 +61,13 @@ def history() -> None:
 
 
 @history.command("list", example="sluice history list --limit 20")
-@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
+@limit_option(50)
+@watchable
 @remote
 def list_(remote: Remote, most: int) -> None:
     """List changes, the latest first."""
-    remote.emit(list(remote.client.items("/v1/history", most=most)), COLUMNS)
+    empty = "nothing was changed yet: the configuration's rules hold; `sluice limits set` changes the limit of a topic"
+    remote.emit(list(remote.client.items("/v1/history", most=most)), COLUMNS, empty=empty)
 
 
 @history.command(example="sluice history show 42")
@@ -94,12 +110,3 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
     else:
         remote.emit([body.get("entry", {})], COLUMNS)
     report_change(change, f"returned to revision {revision}", f"return to revision {revision}")
-
-
-@click.command(cls=Verb, example="sluice audit --limit 20\nsluice audit -o json")
-@optional_list_word
-@click.option("--limit", "most", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
-@remote
-def audit(remote: Remote, most: int) -> None:
-    """List requests to change something, the latest first: limits, reloads, closed connections, drains; refused ones too."""
-    remote.emit(list(remote.client.items("/v1/audit", most=most)), AUDIT)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
 
-from gateway.cli.client import Reply, path
+from gateway.cli import figures
+from gateway.cli.client import Reply
 from gateway.cli.exits import USAGE, CommandError
-from gateway.cli.explain import explained, in_flight, tried
-from gateway.cli.output import Column, clean, column, print_status, summarise
+from gateway.cli.explain import explained, in_flight, moment, tried
+from gateway.cli.keys import ANY_KEY, CONSUME, OPERATION, is_topic, topic_path
+from gateway.cli.keys import key_path as any_key_path
+from gateway.cli.listing import limit_option, sort_option, watchable
+from gateway.cli.names import typed
+from gateway.cli.output import Column, clean, print_status, summarise
+from gateway.cli.tables import TableColumn, column
+from gateway.cli.traffic_columns import byte_limit, limit_in_figures, wait
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, OPERATIONS, REPLIES
+from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, REPLIES
 from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 
@@ -26,45 +33,58 @@ def _in_flight(item: dict[str, Any]) -> object:
     return in_flight(item["level"].get("usage") or {})
 
 
-LEVELS: Final[list[Column]] = [
-    column("operation", "operation"),
-    column("per", "per"),
-    column("for", "thing"),
-    column("messages", "limit.messages"),
-    column("burst", "limit.messages_burst"),
-    column("bytes", "limit.bytes"),
-    ("byte burst", _byte_burst),
-    column("concurrent", "limit.concurrent"),
-    column("action", "action"),
-    column("fallback", "fallback"),
-    column("mode", "mode"),
-    column("candidate", "candidate.messages", "candidate.bytes"),
-    column("origin", "origin"),
-    column("rule", "rule"),
-    column("place", "place"),
-    column("by", "by"),
-    column("at", "at"),
-    column("until", "expires"),
-    column("reason", "reason"),
+def _last_refused(item: dict[str, Any]) -> object:
+    last = (item["level"].get("usage") or {}).get("last_refused")
+    return moment(last) if last else None
+
+
+def thing_of(level: dict[str, Any], protocol: object) -> object:
+    """A limit's subject as people write it: a topic's words, a client's address."""
+    return typed(protocol, level["thing"]) if level.get("per") == "topic" and level.get("thing") else level.get("thing") or "all"
+
+
+LEVELS: Final[list[TableColumn]] = [
+    column("operation", "operation", rank=12),
+    column("per", "per", rank=1),
+    column("for", "thing", rank=0, people=lambda level: thing_of(level, level.get("protocol"))),
+    column("messages", "limit.messages", rank=2, short="limit", people=lambda level: limit_in_figures(level.get("limit"))),
+    column("burst", "limit.messages_burst", rank=13, figure=figures.count),
+    column("bytes", "limit.bytes", rank=11, short="byte limit", people=lambda level: byte_limit(level.get("limit"))),
+    TableColumn("byte burst", _byte_burst, 20),
+    column("concurrent", "limit.concurrent", rank=61),
+    column("action", "action", rank=5),
+    column("fallback", "fallback", rank=21),
+    column("mode", "mode", rank=6),
+    column("candidate", "candidate.messages", "candidate.bytes", rank=14),
+    column("origin", "origin", rank=3),
+    column("rule", "rule", rank=4),
+    column("place", "place", rank=9),
+    column("by", "by", rank=8),
+    column("at", "at", rank=22),
+    column("until", "expires", rank=7),
+    column("reason", "reason", rank=10),
 ]
-IN_USE: Final[list[Column]] = [
-    column("protocol", "protocol"),
-    column("operation", "operation"),
-    column("per", "level.per"),
-    column("for", "level.thing"),
-    column("messages", "level.limit.messages"),
-    column("bytes", "level.limit.bytes"),
-    ("in flight", _in_flight),
-    column("origin", "level.origin"),
-    column("rule", "level.rule"),
-    column("place", "level.place"),
-    column("received/s", "level.usage.received_per_second"),
-    column("refused/s", "level.usage.refused_per_second"),
-    column("refused", "level.usage.refused"),
-    column("fill", "level.usage.fill"),
-    column("breaker", "level.usage.breaker"),
-    column("last refused", "level.usage.last_refused"),
-    ("candidate", lambda item: tried(item["level"].get("candidate"), (item["level"].get("usage") or {}).get("candidate"))),
+IN_USE: Final[list[TableColumn]] = [
+    column("protocol", "protocol", rank=32),
+    column("operation", "operation", rank=33),
+    column("per", "level.per", rank=6),
+    column("for", "level.thing", rank=0, people=lambda item: thing_of(item["level"], item.get("protocol"))),
+    column("messages", "level.limit.messages", rank=1, short="limit", people=lambda item: limit_in_figures(item["level"].get("limit"))),
+    column("bytes", "level.limit.bytes", rank=14, short="byte limit", people=lambda item: byte_limit(item["level"].get("limit"))),
+    TableColumn("in flight", _in_flight, 12),
+    column("origin", "level.origin", rank=7),
+    column("rule", "level.rule", rank=11),
+    column("place", "level.place", rank=34),
+    column("used", "level.usage.used", rank=2, figure=figures.percent),
+    column("received/s", "level.usage.received_per_second", rank=3, short="in", figure=figures.rate),
+    column("forwarded/s", "level.usage.forwarded_per_second", rank=8, short="passed", figure=figures.rate),
+    column("refused/s", "level.usage.refused_per_second", rank=4, short="refused", figure=figures.rate),
+    column("refused", "level.usage.refused", rank=13, short="total refused", figure=figures.count),
+    column("wait ms", "level.usage.wait_ms", rank=9, short="wait", figure=wait),
+    column("fill", "level.usage.fill", rank=35, short="burst left", figure=figures.percent),
+    column("breaker", "level.usage.breaker", rank=10),
+    column("last refused", "level.usage.last_refused", rank=14, people=_last_refused),
+    TableColumn("candidate", lambda item: tried(item["level"].get("candidate"), (item["level"].get("usage") or {}).get("candidate")), 15),
 ]
 
 
@@ -129,8 +149,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "expires",
             metavar="TIME",
             callback=_checked(_expires),
-            help="When the change ends: 30m from now, or 2026-11-21T12:00:00Z.",
+            help="When the change ends: 30m from now, or 2026-11-21T12:00:00Z. Default: when the earlier change ends, if there is one.",
         ),
+        click.option("--no-end", is_flag=True, help="The change has no end, though the earlier one has."),
     )
     for option in reversed(options):
         command = option(command)
@@ -148,8 +169,11 @@ def _candidate(options: dict[str, Any]) -> dict[str, Any] | str | None:
     return "none"
 
 
-def change_body(change: Change, options: dict[str, Any]) -> dict[str, Any]:
-    """The body of a PUT from the options given; raises CommandError where they change nothing."""
+def change_body(change: Change, options: dict[str, Any], *, may_be_empty: bool = False) -> dict[str, Any]:
+    """The body of a PUT from the options given; raises CommandError where they change nothing. `no_end` stays in `options`."""
+    no_end = options.pop("no_end")
+    if no_end and options["expires"] is not None:
+        raise CommandError(USAGE, "--no-end contradicts --for; give one or the other")
     options["candidate"] = _candidate(options)
     tokens = {"messages": options.pop("burst_messages"), "bytes": options.pop("burst_bytes")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
@@ -157,35 +181,34 @@ def change_body(change: Change, options: dict[str, Any]) -> dict[str, Any]:
         raise CommandError(USAGE, "--burst is a time, --burst-messages and --burst-bytes are tokens; give one or the other")
     options["bytes"] = options.pop("size")
     body = {name: value for name, value in {**options, "burst": options["burst"] or tokens or None}.items() if value is not None}
-    if not set(body) - {"expires"}:
+    if not set(body) - {"expires"} and not may_be_empty:
         raise CommandError(USAGE, "name the new limit, e.g. --messages 500/s")
+    options["no_end"] = no_end
     return {**body, **({"reason": change.reason} if change.reason else {})}
 
 
-def key_path(words: tuple[str, ...]) -> str:
-    """`rocketmq TOPIC` or `amqp VHOST EXCHANGE ROUTING_KEY`, raw, as the path of the key. Raises CommandError."""
-    protocol, *rest = words
-    names = PROTOCOL_NAMES.get(protocol)
-    if names is None:
-        raise CommandError(USAGE, f"{protocol}: no such protocol; say {' or '.join(PROTOCOL_NAMES)}")
-    parts = names.topic_parts
-    if len(rest) != len(parts) or any(part.empty is None and not word for part, word in zip(parts, rest, strict=True)):
-        raise CommandError(USAGE, f"a key of {names.title} is {names.key_words}, such as: {' '.join([names.name, *names.example])}")
-    return path("limits", protocol, *(word or part.empty or "" for part, word in zip(parts, rest, strict=True)))
-
-
+key_path = topic_path
 KEY: Final = click.argument("key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()))
 
 
 def show_key(remote: Remote, reply: Reply) -> None:
     """A key's limits: a row for each level; in JSON and YAML also the version for --if-version."""
-    show(remote, reply, lambda body: body.get("levels"), LEVELS)
+
+    def rows(body: dict[str, Any]) -> object:
+        levels = body.get("levels")
+        return [{**level, "protocol": body.get("protocol")} for level in levels] if isinstance(levels, list) else None
+
+    show(remote, reply, rows, LEVELS)
 
 
-def show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: list[Column]) -> None:
+def show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], shown: Sequence[Column]) -> None:
     body = reply.body
     if remote.form == "table" and isinstance(body, dict) and body.get("dry_run"):
-        remote.emit(_preview(body), [column("protocol", "protocol"), column("topic", "topic"), column("", "when"), *LEVELS])
+        rows_of_topics = _preview(body)
+        if rows_of_topics:
+            remote.emit(rows_of_topics, [column("protocol", "protocol"), column("topic", "topic"), column("", "when"), *LEVELS])
+        else:
+            print_status("no topic in use would have another limit; one that is used later would")
     elif remote.form == "table" and isinstance(body, dict) and isinstance(rows(body), list):
         remote.emit(rows(body), shown)
     elif remote.form != "table" and isinstance(body, dict) and reply.etag:
@@ -204,8 +227,25 @@ def _preview(body: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def keep_end(body: dict[str, Any], seen: Reply, *, no_end: bool) -> bool:
+    """Let the change end when the one that it replaces does, unless it says otherwise; whether it does so."""
+    earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
+    if no_end or "expires" in body or not isinstance(earlier, dict) or not earlier.get("expires"):
+        return False
+    body["expires"] = earlier["expires"]
+    return True
+
+
+def report_end(reply: Reply, *, kept: bool) -> None:
+    """Report when the change ends."""
+    stored = reply.body.get("override") if isinstance(reply.body, dict) else None
+    if isinstance(stored, dict) and stored.get("expires"):
+        why = ", as the earlier change did (--for says another end, --no-end none)" if kept else ""
+        print_status(f"it holds until {stored['expires']}{why}")
+
+
 def report_replaced(change: Change, seen: Reply) -> None:
-    """Report which live change the new one replaces, if there was one."""
+    """Report which live change the new one replaces, if there was one, and that a dry run has no topic to show."""
     earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
     if isinstance(earlier, dict):
         print_status(f"{'would replace' if change.dry_run else 'replaced'} the earlier change: {summarise(earlier)}")
@@ -219,37 +259,50 @@ def limits() -> None:
 @limits.command("list", example="sluice limits list --sort refused\nsluice limits list --protocol amqp -q order -o json")
 @click.option("--protocol", type=click.Choice([*PROTOCOL_NAMES]), help="Only limits of this protocol.")
 @click.option("-q", "--query", metavar="TEXT", help="Only limits whose name contains TEXT.")
-@click.option(
-    "--sort", type=click.Choice(["name", "fill", "rate", "refused", "last_refused"]), default="name", show_default=True, help="Order."
-)
-@click.option("--limit", "most", type=click.IntRange(min=1), help="Show at most this many.")
+@sort_option(["used", "refused", "rate", "wait", "fill", "last_refused", "name"])
+@limit_option()
+@watchable
 @remote
 def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, most: int | None) -> None:
-    """List limits in use or changed live."""
+    """List limits in use or changed live.
+
+    Used: the share of the rate that passes, a mean over 10 s as every rate. Wait: until one more message would pass. Burst left
+    (fill): 100 % at rest. A limit per client, user or rule has no rates of its own: see wait, breaker and the total refused.
+    """
     wanted = {"protocol": protocol or "", "q": query or "", "sort": sort}
     found = list(remote.client.items("/v1/limits", {name: value for name, value in wanted.items() if value}, most=most))
-    remote.emit(found, IN_USE)
+    empty = "no limit is in use: none was needed since the gateway started, and none is changed live; `sluice rules list` shows the rules"
+    if protocol or query:
+        empty = "no limit in use is like that; `sluice limits list` shows all"
+    remote.emit(found, IN_USE, empty=empty)
 
 
 @limits.command(
     example="sluice limits get rocketmq orders\n"
     "sluice limits get amqp / orders order.created --client 10.0.0.7 --user shop\n"
-    "sluice limits get amqp / amq.default jobs -o yaml"
+    "sluice limits get amqp / amq.default jobs -o yaml\n"
+    "sluice limits get queue / jobs"
 )
-@KEY
+@ANY_KEY
 @click.option("--client", metavar="ADDRESS", help="For messages from this client address.")
 @click.option("--user", metavar="NAME", help="For messages of this user.")
 @click.option("--group", metavar="NAME", help="For messages of this RocketMQ group.")
 @click.option("--listener", metavar="NAME", help="For messages by this listener.")
-@click.option("--operation", type=click.Choice(OPERATIONS), help="Only limits of this operation.")
+@OPERATION
 @remote
-def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
+def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: str | None) -> None:
     """Show the limits of a key, used or not: their origin, and the rules they won over.
 
     A rule that names a client, user or group holds only for such senders: name the sender you mean.
     """
-    query = {"explain": "1", **{name: value for name, value in sender.items() if value is not None}}
-    reply = remote.client.ask("GET", key_path(key), query=query)
+    if key[0] not in PROTOCOL_NAMES or (operation == CONSUME and key[0] == "rocketmq" and not any(sender.values())):
+        reply = remote.client.ask("GET", any_key_path(key, operation))
+        show_key(remote, reply)
+        if isinstance(reply.body, dict) and not reply.body.get("levels"):
+            print_status("no limit holds for this key alone; `sluice limits set` gives it one")
+        return
+    query = {"explain": "1", **{name: value for name, value in {**sender, "operation": operation}.items() if value is not None}}
+    reply = remote.client.ask("GET", topic_path(key), query=query)
     body = reply.body if isinstance(reply.body, dict) else {}
     if remote.form != "table" or (body.get("levels") != [] and not body.get("explanation")):
         show_key(remote, reply)
@@ -264,33 +317,56 @@ def get(remote: Remote, key: tuple[str, ...], **sender: str | None) -> None:
 @limits.command(
     "set",
     example="sluice limits set rocketmq orders --messages 500/s --bytes 5MiB/s --burst 2s --reason 'incident 12'\n"
-    "sluice limits set amqp / orders order.created --messages 100/s --for 30m",
+    "sluice limits set amqp / orders order.created --messages 100/s --for 30m\n"
+    "sluice limits set client 10.0.0.7 --messages 100/s --for 1h\n"
+    "sluice limits set queue / jobs --messages 50/s",
 )
-@KEY
+@ANY_KEY
+@OPERATION
 @limit_options
+@click.option("--literal", is_flag=True, help="The topic is called like this, though it looks like a pattern.")
 @changing
 @remote
-def set_(remote: Remote, change: Change, key: tuple[str, ...], **options: Any) -> None:
-    """Change the limit of a key live. Options left out keep the rule's value. This replaces an earlier live change of the key."""
-    target = key_path(key)
+def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | None, **options: Any) -> None:
+    """Change the limit of a key live. Options left out keep the rule's value.
+
+    This replaces an earlier live change of the key; its end stays unless --for or --no-end says otherwise.
+
+    A key is a topic (rocketmq TOPIC, amqp VHOST EXCHANGE ROUTING_KEY), or client ADDRESS, user NAME, listener NAME, vhost VHOST,
+    exchange VHOST EXCHANGE, namespace NAME, group NAME, queue VHOST QUEUE. A pattern is no key: `sluice rules add` adds a rule for all
+    that match.
+    """
+    target = any_key_path(key, operation)
+    literal = options.pop("literal")
+    if literal and not is_topic(key, operation):
+        raise CommandError(USAGE, "--literal is for topics; other keys are never taken for patterns")
     body = change_body(change, options)
     client = remote.client
-    seen = client.ask("GET", target)
-    reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
+    try:
+        seen = client.ask("GET", target)
+    except CommandError as error:
+        if error.status != 422:
+            raise
+        seen = Reply(422, '"none"', None)  # a network: the answer to the change knows the command that would do
+    kept = keep_end(body, seen, no_end=options["no_end"])
+    query = {**change.query(), **({"literal": "1"} if literal else {})}
+    reply = client.ask("PUT", target, query=query, body=body, if_match=change.if_match(seen))
     show_key(remote, reply)
     report_change(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
+    report_end(reply, kept=kept)
     report_replaced(change, seen)
     for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
         print_status(str(remark))
 
 
-@limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'")
-@KEY
+@limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'\nsluice limits unset client 10.0.0.7")
+@ANY_KEY
+@OPERATION
 @changing
 @remote
-def unset(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
+def unset(remote: Remote, change: Change, key: tuple[str, ...], operation: str | None) -> None:
     """Take the live change of a key back; the rules hold again."""
-    target = key_path(key)
+    target = any_key_path(key, operation)
     client = remote.client
     seen = client.ask("GET", target) if change.if_version is None else None
     reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))

@@ -2,121 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import click
 
 from gateway.cli.client import AdminClient, listed
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
-from gateway.cli.output import Column, clean, column, print_status
+from gateway.cli.listing import limit_option, sort_option, watchable
+from gateway.cli.output import clean, print_status
+from gateway.cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from gateway.cli.verb import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
 
-
-def _culprits(item: dict[str, Any]) -> object:
-    """The clients refused now, each with its messages per second. If none is: those refused before, with their messages."""
-    clients = [client for client in item.get("clients") or [] if isinstance(client, dict)]
-    now = [client for client in clients if client.get("refused_per_second")]
-    if now:
-        return ", ".join(f"{client.get('client')} {client['refused_per_second']:.0f}/s" for client in now)
-    return ", ".join(f"{client.get('client')} {client.get('refused')}" for client in clients)
-
-
-TOPICS: Final[list[Column]] = [
-    column("protocol", "protocol"),
-    column("topic", "topic"),
-    column("operation", "operation"),
-    column("received/s", "received_per_second"),
-    column("forwarded/s", "forwarded_per_second"),
-    column("refused/s", "refused_per_second"),
-    column("bytes/s", "bytes_per_second"),
-    column("received", "received"),
-    column("forwarded", "forwarded"),
-    column("refused", "refused"),
-    column("dropped", "dropped"),
-    column("abandoned", "abandoned"),
-    column("waiting", "waiting"),
-    column("group", "group"),
-    ("refused most", _culprits),
-]
-CONNECTIONS: Final[list[Column]] = [
-    column("id", "id"),
-    column("listener", "listener"),
-    column("client", "client"),
-    column("name", "client_properties.connection_name"),
-    column("user", "user"),
-    column("vhost", "vhost"),
-    column("state", "state"),
-    column("bottleneck", "bottleneck"),
-    column("rule", "held_by.rule"),
-    column("topic", "held_by.topic"),
-    column("forwarded", "messages_forwarded"),
-    column("held", "held_messages"),
-    column("held bytes", "held_bytes"),
-    column("flow s", "credit.reader.blocked_seconds"),
-    column("blocked s", "broker_blocked_seconds"),
-    column("send blocked s", "send_blocked_seconds"),
-    column("age s", "age_seconds"),
-]
-
-
-def _reachable(item: dict[str, Any]) -> object:
-    """Whether the last connection attempt or probe reached the broker; None before the first."""
-    if item.get("upstream_reachable") is False:
-        return f"unreachable: {item.get('upstream_error')}"
-    return "reachable" if item.get("upstream_reachable") else None
-
-
-def _guarded(hop: object, verified: str) -> object:
-    """TLS on one side of a listener: on, permissive, or `verified` where the peer's certificate is checked. None without TLS."""
-    if not isinstance(hop, dict):
-        return None
-    if hop.get("mode") == "permissive":
-        return "permissive"
-    return verified if hop.get("peer_verified") else "on"
-
-
-def _cap(item: dict[str, Any]) -> object:
-    """The listener's caps in use: the limit now and, where that is below the rule's, the rule's limit and the reason."""
-    caps = [cap for cap in item.get("caps") or [] if isinstance(cap, dict)]
-    return "; ".join(f"{cap['now']} of {cap['limit']} ({cap['reason']})" if cap.get("reason") else f"{cap['now']}" for cap in caps) or None
-
-
-LISTENERS: Final[list[Column]] = [
-    column("listener", "name"),
-    column("protocol", "protocol"),
-    column("bind", "bind"),
-    ("tls", lambda item: _guarded(item.get("tls"), "client certificates")),
-    ("proxy", lambda item: "accepted" if item.get("accept_proxy_protocol") else None),
-    column("seats", "seats.taken"),
-    column("of", "seats.most"),
-    column("per address", "max_connections_per_address"),
-    column("per user", "max_connections_per_user"),
-    column("rate", "max_connection_rate"),
-    ("refused", lambda item: sum((item.get("connections_refused") or {}).values())),
-    column("queued", "judged.queued"),
-    column("inline", "judged.inline"),
-    ("unjudged", lambda item: (item.get("judged") or {}).get("bypassed_messages")),
-    ("cap", _cap),
-    ("broker busy", lambda item: sum((item.get("broker_busy") or {}).values())),
-    column("upstream", "upstream"),
-    ("upstream tls", lambda item: _guarded(item.get("upstream_tls"), "verified")),
-    column("proxy sent", "send_proxy_protocol"),
-    ("state", _reachable),
-]
 RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart": ("needs a restart", "would need a restart")}
 
 
-@click.command(cls=Verb, example="sluice topics\nsluice topics -q order -o json")
-@click.option("-q", "--query", metavar="TEXT", help="Only topics whose name contains TEXT.")
-@optional_list_word
-@remote
-def topics(remote: Remote, query: str | None) -> None:
-    """List topics seen lately: messages received, forwarded and refused, per second and in all.
+def _query(query: str | None, sort: str) -> dict[str, str]:
+    return {"q": query or "", "sort": "" if sort == "name" else sort}
 
-    Operation consume: messages to consumers of a queue. Group: the consumer group whose retries a RocketMQ topic holds.
-    Refused most: the clients behind the refusals, each with its refused messages per second; if none is refused now, in all.
+
+@click.command(cls=Verb, example="sluice topics --sort refused --limit 10 --watch\nsluice topics -q order -o json")
+@click.option("-q", "--query", metavar="TEXT", help="Only topics whose name contains TEXT.")
+@sort_option(["used", "refused", "rate", "wait", "name"])
+@limit_option()
+@optional_list_word
+@watchable
+@remote
+def topics(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
+    """List topics seen lately: messages received, forwarded and refused, per second (means over 10 s) and in all.
+
+    Limit: that of the topic, whoever sends. Used: the share of it that passes. Wait: until one more message would pass. Operation consume:
+    messages to consumers of a queue. Group: the consumer group whose retries a RocketMQ topic holds. Worst client: the one refused most.
     """
-    remote.emit(list(remote.client.items("/v1/topics", {"q": query} if query else None)), TOPICS)
+    empty = "no topics yet: none was used since the gateway started; a client that publishes through it makes the first"
+    if query:
+        empty = f"no topic's name contains {query}; `sluice topics` lists all"
+    remote.emit(list(remote.client.items("/v1/topics", _query(query, sort), most=most)), TOPICS, empty=empty)
 
 
 @click.group(cls=Group, example="sluice connections list")
@@ -128,8 +49,11 @@ def connections() -> None:
 @click.option(
     "-q", "--query", metavar="TEXT", help="Only connections whose client, name, user, virtual host, listener, rule or topic contains TEXT."
 )
+@sort_option(["wait", "backlog", "age", "name"])
+@limit_option()
+@watchable
 @remote
-def list_(remote: Remote, query: str | None) -> None:
+def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
     """List connections with their state and bottleneck, and the seconds spent blocked.
 
     Flow s: not read for want of credit. Blocked s: the broker had sent connection.blocked. Send blocked s: the broker was slow to
@@ -138,7 +62,8 @@ def list_(remote: Remote, query: str | None) -> None:
     Bottleneck: broker_blocked (the broker says so), limit (a rule holds messages; see rule and topic), memory (the gateway holds too
     much, and this client publishes), client (it does not read), broker (it is slow), limiter (it is slow).
     """
-    remote.emit(list(remote.client.items("/v1/connections", {"q": query} if query else None)), CONNECTIONS)
+    empty = f"no connection has {query} in it" if query else "no client is connected; `sluice listeners` shows where they can"
+    remote.emit(list(remote.client.items("/v1/connections", _query(query, sort), most=most)), CONNECTIONS, empty=empty)
 
 
 @connections.command("close", example="sluice connections close 42 --reason 'runaway job'")
@@ -156,14 +81,17 @@ def close(remote: Remote, change: Change, connection: int) -> None:
 
 @click.command(cls=Verb, example="sluice listeners\nsluice listeners -o yaml")
 @optional_list_word
+@limit_option()
+@watchable
 @remote
-def listeners(remote: Remote) -> None:
+def listeners(remote: Remote, most: int | None) -> None:
     """List listeners: TLS, PROXY headers, connections and their bounds, refused ones, and whether the broker was reachable last.
 
     Queued, inline: batches of requests judged on the limiter's threads and on the event loop. Unjudged: messages that passed without a
     verdict, because the limiter was too busy or failed.
     """
-    remote.emit(listed(remote.client.ask("GET", "/v1/listeners").body), LISTENERS)
+    found = listed(remote.client.ask("GET", "/v1/listeners").body)[:most]
+    remote.emit(found, LISTENERS, empty="this gateway has no listener: name one under `listeners` in its configuration")
 
 
 @click.command(cls=Verb, example="sluice status -o json")
@@ -228,7 +156,7 @@ def _client(remote: Remote) -> AdminClient:
     try:
         return remote.client
     except CommandError:
-        return AdminClient(remote.url, None, remote.timeout_s)
+        return AdminClient(remote.url, None, remote.timeout_s, tls=remote.tls)
 
 
 @click.command(cls=Verb, example="sluice reload --dry-run\nsluice reload --reason 'rule for invoices'")
@@ -257,10 +185,15 @@ def reload(remote: Remote, change: Change) -> None:
         print_status("configuration read again" if lines else "configuration read again: nothing changed")
 
 
-@click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'")
+DRAIN_POLL_S: Final = 0.2  # seconds; between two looks whether it has ended
+DRAIN_S: Final = 40.0  # seconds; a drain takes 30 at most, and the process some more
+
+
+@click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'\nsluice drain --yes --wait")
+@click.option("--wait", is_flag=True, help=f"Wait until the gateway has ended; exit code 1 if it has not after {DRAIN_S:g} s.")
 @acting
 @remote
-def drain(remote: Remote, change: Change) -> None:
+def drain(remote: Remote, change: Change, wait: bool) -> None:  # noqa: FBT001  -- click's way
     """Have the gateway stop gracefully: it accepts no new connections, finishes what is in flight, and ends."""
     change.confirm(f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere.")
     if change.dry_run:
@@ -270,3 +203,21 @@ def drain(remote: Remote, change: Change) -> None:
         body = {"confirm": True, **({"reason": change.reason} if change.reason else {})}
         remote.emit(remote.client.ask("POST", "/v1/drain", body=body).body)
     report_change(change, "draining begun", "begin to drain")
+    if wait and not change.dry_run:
+        wait_for_the_end(remote.client)
+
+
+def wait_for_the_end(client: AdminClient) -> None:
+    """Ask until nobody answers any more. Raises CommandError."""
+    end = time.monotonic() + DRAIN_S
+    while time.monotonic() < end:
+        try:
+            client.ask("GET", "/livez")
+        except CommandError as error:
+            if error.code == UNREACHABLE:
+                print_status("the gateway has ended")
+                return
+        time.sleep(DRAIN_POLL_S)
+    raise CommandError(
+        FAILED, f"{client.url} still answers after {DRAIN_S:g} s; its log says why, `sluice connections list` shows the last"
+    )

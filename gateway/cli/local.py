@@ -2,80 +2,62 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gateway.cli.exits import INVALID, OK, USAGE, CommandError
+from gateway.cli.configured import by_line, config_file, configured, loaded, setting_options, taken_flags
+from gateway.cli.exits import FAILED, INVALID, OK, USAGE, CommandError
 from gateway.cli.output import clean, counted, emit, print_status
-from gateway.cli.verb import Group, Verb, output_option
-from gateway.settings.sources import FLAGS
+from gateway.cli.verb import Group, Remote, Verb, output_option, remote
+from gateway.settings.command_line import CommandLine
+from gateway.settings.listener_protocols import LISTENER_PROTOCOLS
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
 
 
-def configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that name the configuration; the command gets `settings: Settings`. A faulty one ends with exit 3 and all its faults."""
-
-    @click.option(
-        "-c", "--config", envvar="SLUICE_CONFIG", required=True, metavar="FILE", type=click.Path(), help="Configuration (or SLUICE_CONFIG)."
-    )
-    @click.option("--name", metavar="NAME", help="gateway.name")
-    @click.option("--state-directory", metavar="DIR", help="gateway.state_directory")
-    @click.option("--rules-file", metavar="FILE", help="rules_file")
-    @click.option("--admin-bind", metavar="HOST:PORT", help="admin.bind")
-    @click.option("--log-level", metavar="LEVEL", help="log.level")
-    @click.option("--log-format", metavar="FORMAT", help="log.format")
-    @click.option(
-        "--set", "others", multiple=True, metavar="PATH=VALUE", help="Any other setting, e.g. limiter.threads=0. May be repeated."
-    )
-    @functools.wraps(command)
-    def wrapped(*args: Any, config: str, others: tuple[str, ...], **kwargs: Any) -> Any:
-        flags = {setting: kwargs.pop(flag.lstrip("-").replace("-", "_")) for flag, setting in FLAGS.items()}
-        flags = {setting: value for setting, value in flags.items() if value is not None}
-        for other in others:
-            setting, equals, value = other.partition("=")
-            if not equals:
-                raise CommandError(USAGE, f"--set {other}: write it like --set limiter.threads=0")
-            flags[setting] = value
-        return command(*args, settings=_load(config, flags), **kwargs)
-
-    return wrapped
+RUN_EXAMPLE: Final = """\
+sluice run -c config/sluice.yaml
+sluice run
+sluice run --protocol amqp --bind :5672 --upstream 127.0.0.1:5673 --limit 500/s"""
 
 
-def _load(config: str, flags: dict[str, str]) -> Settings:
-    from gateway.settings import ConfigError, load
-
-    try:
-        return load(config, os.environ, flags)
-    except ConfigError as error:
-        for problem in error.errors:
-            click.echo(_lines(str(problem)), err=True)
-        raise CommandError(INVALID, f"{config}: {counted(len(error.errors), 'error')}") from None
-
-
-def _lines(text: str) -> str:
-    return "\n".join(clean(line) for line in text.splitlines())
-
-
-@click.command(
-    cls=Verb, example="sluice run -c config/sluice.yaml\nsluice run -c config/sluice.yaml --admin-bind 127.0.0.1:0 --log-format text"
+@click.command(cls=Verb, example=RUN_EXAMPLE)
+@click.option("--protocol", metavar="NAME", help=f"Without a file: {', '.join(LISTENER_PROTOCOLS)}.")
+@click.option("--bind", metavar="HOST:PORT", help="Without a file: where clients connect; `:5672` is on all addresses.")
+@click.option("--upstream", metavar="HOST:PORT", help="Without a file: where the broker is.")
+@click.option(
+    "--limit", "limits", multiple=True, metavar="RATE", help="Without a file: each topic's limit, 500/s or 5MiB/s, or both: 500/s,5MiB/s."
 )
-@configured
+@setting_options
 @click.pass_context
-def run(ctx: click.Context, settings: Settings) -> None:
-    """Run a gateway until SIGTERM. SIGHUP reads the configuration again."""
+def run(
+    ctx: click.Context, /, protocol: str | None, bind: str | None, upstream: str | None, limits: tuple[str, ...],
+    config: str | None, file: str | None, **options: Any,
+) -> None:  # fmt: skip
+    """Run a gateway until SIGTERM. SIGHUP reads the configuration again.
+
+    With --protocol, --bind and --upstream no file is needed, and none is read.
+    """
     from gateway.main import run as run_gateway
 
-    ctx.exit(run_gateway(settings))
+    flags = taken_flags(options)
+    listener = {"--protocol": protocol, "--bind": bind, "--upstream": upstream}
+    if any(listener.values()) or limits:
+        if config or file:
+            raise CommandError(USAGE, "--protocol, --bind, --upstream and --limit are for a run without a file; or change them in the file")
+        missing = [name for name, value in listener.items() if not value]
+        if missing:
+            raise CommandError(USAGE, f"a run without a file needs {' and '.join(missing)} too", [RUN_EXAMPLE.splitlines()[-1]])
+        given: str | CommandLine = CommandLine(protocol or "", bind or "", upstream or "", limits, Path.cwd())
+    else:
+        given = config_file(config, file)
+    ctx.exit(run_gateway(loaded(given, flags)))
 
 
-@click.command(cls=Verb, example="sluice check -c config/sluice.yaml --strict")
+@click.command(cls=Verb, example="sluice check config/sluice.yaml --strict\nsluice check -c config/sluice.yaml")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @configured
 @click.pass_context
@@ -86,7 +68,7 @@ def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa
     warnings = lint(settings)
     for warning in warnings:
         location = str(warning.location)
-        click.echo(_lines(str(warning).replace(f"{location}: ", f"{location}: {'error' if strict else 'warning'}: ", 1)), err=True)
+        click.echo(by_line(str(warning).replace(f"{location}: ", f"{location}: {'error' if strict else 'warning'}: ", 1)), err=True)
     if warnings and strict:
         raise CommandError(INVALID, f"{counted(len(warnings), 'warning')}, and --strict")
     counts = (counted(len(settings.listeners), "listener"), counted(len(settings.rules), "rule"), counted(len(warnings), "warning"))
@@ -128,6 +110,45 @@ def leaves(value: object, path: str) -> list[tuple[str, object]]:
     return [] if value in ({}, []) else [(path, value)]
 
 
+DIFF_EXAMPLE: Final = """\
+sluice config diff config/sluice.yaml
+sluice config diff sluice.yaml next.yaml --exit-code"""
+
+
+@config.command("diff", example=DIFF_EXAMPLE)
+@click.argument("file", required=False, type=click.Path())
+@click.argument("other", required=False, type=click.Path())
+@click.option("--exit-code", is_flag=True, help="Exit with 1 where there is a difference.")
+@remote
+@click.pass_context
+def diff_(ctx: click.Context, /, remote: Remote, file: str | None, other: str | None, exit_code: bool) -> None:  # noqa: FBT001
+    """Show how a file differs from what the running gateway has in force, or how two files differ.
+
+    Without FILE it is the one that `sluice run` would take. Live changes are not in it: `sluice limits list`, `sluice rules list`.
+    """
+    from gateway.settings import differences
+
+    first = loaded(config_file(None, file), {})
+    if other is not None:
+        old, new, what = first.describe(), loaded(other, {}).describe(), f"{file} and {other}"
+    else:
+        client = remote.client
+        running = client.ask("GET", "/v1/config").body
+        old = running.get("settings", running) if isinstance(running, dict) else {}
+        new, what = first.describe(), f"{client.url} and {file or first.file}"
+    for each in (old, new):
+        each.pop("rules_file", None)  # its rules are compared
+    lines = differences(old, new)
+    if remote.form != "table":
+        remote.emit(lines)
+    for line in lines if remote.form == "table" else ():
+        click.echo(clean(line))
+    print_status(f"{what}: {counted(len(lines), 'difference')}" if lines else f"{what}: no difference")
+    if lines and other is None:
+        print_status("in force after `sluice reload`, or a restart: `sluice reload --dry-run` tells which")
+    ctx.exit(FAILED if lines and exit_code else OK)
+
+
 @config.command(example="sluice config schema > config/sluice.schema.json\nsluice config schema --rules > config/limits.schema.json")
 @click.option("--rules", is_flag=True, help="The schema of the rules file instead.")
 def schema(rules: bool) -> None:  # noqa: FBT001  -- click's way
@@ -135,35 +156,3 @@ def schema(rules: bool) -> None:  # noqa: FBT001  -- click's way
     from gateway.settings.schema import rules_schema, schema, text
 
     click.echo(text(rules_schema() if rules else schema()), nl=False)
-
-
-@click.group(cls=Group, example="sluice token new --file tokens/ci")
-def token() -> None:
-    """Make bearer tokens for the admin API."""
-
-
-@token.command(example="sluice token new --file tokens/ci --name ci --role operator\nsluice token new")
-@click.option(
-    "--file", "target", type=click.Path(path_type=Path), help="Write the token to this new file, mode 0600. An existing file is kept."
-)
-@click.option("--name", default="ci", show_default=True, help="Name of its owner, as the history shows it.")
-@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), default="operator", show_default=True, help="What it permits.")
-def new(target: Path | None, name: str, role: str) -> None:
-    """Make a token of 256 random bits, and show the lines to add to the configuration. Without --file it goes to stdout."""
-    import secrets
-
-    secret = secrets.token_urlsafe(32)
-    if target is None:
-        click.echo(secret)
-        return
-    try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise CommandError(USAGE, f"{target} exists; remove it first if its token is no longer in use") from None
-    except OSError as error:
-        raise click.ClickException(f"{target}: {error.strerror}") from None
-    with os.fdopen(handle, "w") as file:
-        file.write(secret + "\n")
-    print_status(f"{target} written; add to the configuration and restart:")
-    click.echo(f"admin:\n  tokens:\n    - {{name: {name}, role: {role}, file: {clean(target.absolute())}}}")

@@ -15,28 +15,48 @@ from gateway.cli.verb import Group
 # A verb's module is imported when the verb is used, so that `sluice run` starts fast.
 VERBS: Final = {
     "run": "gateway.cli.local:run",
+    "init": "gateway.cli.init:init",
     "check": "gateway.cli.local:check",
     "config": "gateway.cli.local:config",
+    "why": "gateway.cli.why:why",
     "limits": "gateway.cli.limits:limits",
     "rules": "gateway.cli.rules:rules",
     "topics": "gateway.cli.live:topics",
+    "top": "gateway.cli.top:top",
+    "events": "gateway.cli.events:events",
     "connections": "gateway.cli.live:connections",
     "listeners": "gateway.cli.live:listeners",
     "history": "gateway.cli.history:history",
-    "audit": "gateway.cli.history:audit",
+    "audit": "gateway.cli.audit:audit",
     "quotas": "gateway.cli.quotas:quotas",
     "log": "gateway.cli.log:log",
     "reload": "gateway.cli.live:reload",
     "drain": "gateway.cli.live:drain",
     "status": "gateway.cli.live:status",
     "health": "gateway.cli.live:health",
-    "token": "gateway.cli.local:token",
+    "support-bundle": "gateway.cli.support_bundle:support_bundle",
+    "token": "gateway.cli.token:token",
     "version": "gateway.cli.about:version",
     "completion": "gateway.cli.about:completion",
 }
 
 
-@click.group(cls=Group, late=VERBS, example="sluice run -c config/sluice.yaml\nsluice limits set rocketmq orders --messages 500/s")
+def show_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  -- click's way
+    if value and not context.resilient_parsing:
+        from gateway.build import build
+
+        facts = build()
+        click.echo(f"sluice {facts.version} ({facts.kind}, Python {facts.python})")
+        context.exit()
+
+
+@click.group(
+    cls=Group,
+    late=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    example="sluice run -c config/sluice.yaml\nsluice limits set rocketmq orders --messages 500/s",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version and exit.")
 def sluice() -> None:
     """A gateway that limits each topic on a RocketMQ or RabbitMQ broker, so that one flood does not hurt the others.
 
@@ -47,7 +67,16 @@ def sluice() -> None:
     """
 
 
-COMMON: Final = ("--admin", "--token-file", "--timeout", "--output", "-o")  # each takes a value
+COMMON: Final = (
+    "--admin",
+    "--ca-file",
+    "--client-certificate",
+    "--client-key",
+    "--token-file",
+    "--timeout",
+    "--output",
+    "-o",
+)  # each takes a value
 
 
 def common_options_last(args: list[str]) -> list[str]:

@@ -5,21 +5,34 @@ Topic names come from untrusted clients, so no control character of theirs reach
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
+from gateway.cli import tables
+from gateway.cli.tables import AnyColumn, TableColumn, column
+
 # Control characters (C0, DEL, C1), bidirectional overrides, zero-width and line separators, and surrogates, which no terminal can show.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c|$)|\x1b[@-_]")
-WIDE: Final = 10_000  # columns of a "terminal" that is a pipe: never wrap what a program reads
+WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
+
+
+Column = AnyColumn
+__all__ = [
+    "Column", "captured", "cell", "clean", "colourful", "column", "columns", "counted", "emit", "note_wide", "on_terminal", "out",
+    "print_status", "stacked", "summarise", "table_width", "terminal_width",
+]  # fmt: skip
 
 
 def clean(text: object) -> str:
@@ -32,54 +45,113 @@ def colourful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-Column = tuple[str, Callable[[dict[str, Any]], object]]
+def columns(*titles: str) -> list[TableColumn]:
+    """Columns named as the members they show, with `_` as a blank; the further right, the less important."""
+    return [column(title.replace("_", " ").split(".")[-1], title, rank=min(at * 3, 90)) for at, title in enumerate(titles)]
 
 
-def column(title: str, *names: str) -> Column:
-    """A column that shows the first member of an item that exists; `a.b` is the member b of a."""
+def emit(form: str, value: Any, shown: Sequence[AnyColumn] | None = None, *, stack: bool = False, empty: str = "") -> None:
+    """Write `value` to stdout as `table`, `wide`, `csv`, `json` or `yaml`. A list of objects is a table, an object one line per member.
 
-    def read(item: dict[str, Any]) -> object:
-        for name in names:
-            value: Any = item
-            for part in name.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            if value is not None:
-                return value
-        return None
-
-    return title, read
-
-
-def columns(*titles: str) -> list[Column]:
-    """Columns named as the members they show, with `_` as a blank."""
-    return [column(title.replace("_", " ").split(".")[-1], title) for title in titles]
-
-
-def emit(form: str, value: Any, shown: Sequence[Column] | None = None, *, stack: bool = False) -> None:
-    """Write `value` to stdout as `table`, `json` or `yaml`. A list of objects is a table, an object one line per member.
-
-    `stack`: on a terminal too narrow for the table, a few lines for each object instead.
+    On a terminal a table has as many columns as fit, with figures for people; `wide` has all of them. In a pipe a table has every column
+    and exact values. `stack`: on a terminal too narrow for the table, a few lines for each object instead. `empty` says to a person what a
+    list without items means.
     """
+    wide = form == "wide" or (form == "table" and wide_wanted())
     if form == "json":
-        click.echo(_escaped(json.dumps(value, indent=2, ensure_ascii=False)))
+        out(_escaped(json.dumps(value, indent=2, ensure_ascii=False)))
     elif form == "yaml":
         import yaml
 
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=200)
         if _UNSAFE.search(text.replace("\n", "")):  # YAML writes some of them plainly; without Unicode all are escapes in double quotes
             text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=200)
-        click.echo(text, nl=False)
+        out(text.rstrip("\n"))
+    elif form == "csv":
+        _csv(value, shown)
     elif isinstance(value, list):
         items, titles = [item for item in value if isinstance(item, dict)], shown or _all_columns(value)
-        columns_here = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-        if stack and table_width(items, titles) > columns_here:
-            click.echo("\n".join(stacked(items, titles, columns_here)))
-        else:
-            _table(items, titles)
+        if not items and empty:
+            for line in textwrap.wrap(empty, terminal_width()) if on_terminal() else [empty]:
+                print_status(line)
+        if stack and not wide and on_terminal() and table_width(items, titles) > terminal_width():
+            out("\n".join(stacked(items, titles, terminal_width())))
+        elif items or not on_terminal():
+            _table(items, tables.ranked(titles), wide=wide)
     elif isinstance(value, dict):
         _lines(value)
     elif value is not None:
-        click.echo("\n".join(clean(line) for line in str(value).splitlines()))
+        out("\n".join(clean(line) for line in str(value).splitlines()))
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def wide_wanted() -> bool:
+    """Whether -o wide was given to the command that runs; its form is `table` then."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(WIDE))
+
+
+def note_wide(context: click.Context, _: click.Parameter, value: str) -> str:
+    """The callback of -o: `wide` is a table."""
+    if value == "wide":
+        context.meta[WIDE] = True
+        return "table"
+    return value
+
+
+_frames: Final[list[list[str]]] = []  # that are being made, the innermost last
+
+
+def out(text: str) -> None:
+    """Write lines to stdout, or into the frame that is being made."""
+    if _frames:
+        _frames[-1].extend(text.split("\n"))
+    else:
+        click.echo(text)
+
+
+@contextmanager
+def captured() -> Iterator[list[str]]:
+    """Collect what is written meanwhile, the notes to the person too, as the lines of one frame."""
+    _frames.append([])
+    try:
+        yield _frames[-1]
+    finally:
+        _frames.pop()
+
+
+def _csv(value: Any, shown: Sequence[AnyColumn] | None) -> None:
+    """Comma-separated values with a header (RFC 4180), exact and with every column; an object without a list is name and value."""
+    if isinstance(value, dict):
+        inner = next((each for each in value.values() if isinstance(each, list) and each and isinstance(each[0], dict)), None)
+        if inner is None and any(isinstance(value.get(name), list) for name in ("items", "levels", "events", "changes")):
+            inner = []
+        if inner is None:
+            inner, shown = [{"name": name, "value": text} for name, text in _flat(value, "")], columns("name", "value")
+        value = inner
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else [{"value": value}]
+    titles = tables.ranked(shown or _all_columns(items))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([each.title.replace(" ", "_") for each in titles])
+    writer.writerows([_exact(each.read(item)) for each in titles] for item in items)
+    written = text.getvalue().rstrip("\n")
+    out("\n".join(clean(line) for line in written.splitlines()) if on_terminal() else written)
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return value
 
 
 def _escaped(text: str) -> str:
@@ -87,7 +159,7 @@ def _escaped(text: str) -> str:
     return re.sub(_UNSAFE, lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
-def _all_columns(items: Iterable[Any]) -> list[Column]:
+def _all_columns(items: Iterable[Any]) -> list[TableColumn]:
     names: dict[str, None] = {}
     for item in items:
         if isinstance(item, dict):
@@ -117,47 +189,37 @@ def summarise(stored: object) -> str:
     return cell({name: value for name, value in stored.items() if value is not None and name not in {"by", "at", "reason", "sha256"}})
 
 
-def _table(items: list[dict[str, Any]], shown: Sequence[Column]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = sys.stdout.isatty()
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold" if colourful() else "")
-    rows = [[cell(read(item)) for _, read in shown] for item in items]
-    for number, (title, _) in enumerate(shown):
-        numeric = bool(rows) and all(re.fullmatch(r"-|-?[0-9.]+", row[number]) for row in rows)
-        table.add_column(title, justify="right" if numeric else "left", overflow="fold", no_wrap=not terminal)
-    for row in rows:
-        table.add_row(*(Text(text) for text in row))  # Text: brackets in names are not markup
-    console = Console(
-        file=sys.stdout,
-        width=None if terminal else WIDE,
-        no_color=not colourful(),
-        force_terminal=None if terminal else False,
-        highlight=False,
-    )
-    with console.capture() as capture:
-        console.print(table)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+def _table(items: list[dict[str, Any]], shown: Sequence[TableColumn], *, wide: bool) -> None:
+    terminal = on_terminal()
+    if not terminal and not wide:
+        made = tables.plain([each.title for each in shown], [[cell(each.read(item)) for each in shown] for item in items])
+    else:
+        rows = [[cell((each.people or each.read)(item)) for each in shown] for item in items]
+        made = tables.plain([each.title for each in shown], rows) if wide else tables.fitted(shown, rows, terminal_width())
+    head, *lines = made.lines
+    out("\n".join([f"\x1b[1m{head}\x1b[0m" if colourful() else head, *lines]))
+    notes = [f"{counted(made.dropped, 'column')} more with -o wide"] if made.dropped else []
+    notes += [f"{tables.ELLIPSIS} is whole with -o wide"] if made.shortened else []
+    if notes:
+        print_status("; ".join(notes))
 
 
 FOLDED: Final = 30  # columns; a last column, often a reason in words, may be folded to this and be read with ease (a guess)
 
 
-def table_width(items: Sequence[dict[str, Any]], shown: Sequence[Column]) -> int:
+def table_width(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn]) -> int:
     """Columns that the table takes: each column's widest cell and a blank, the last one folded to FOLDED."""
-    widest = [max([len(title), *(len(cell(read(item))) for item in items)]) for title, read in shown]
+    widest = [max([len(each[0]), *(len(cell(each[1](item))) for item in items)]) for each in shown]
     return sum(widest[:-1]) + len(widest) - 1 + min(widest[-1], FOLDED)
 
 
-def stacked(items: Sequence[dict[str, Any]], shown: Sequence[Column], width: int) -> list[str]:
+def stacked(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], width: int) -> list[str]:
     """A few lines for each item: its first two columns, then each other one that has a value, folded to `width`."""
     lines: list[str] = []
-    indent = max((len(title) for title, _ in shown[2:]), default=0) + 4
+    indent = max((len(each[0]) for each in shown[2:]), default=0) + 4
     for item in items:
-        lines += textwrap.wrap(" ".join(cell(read(item)) for _, read in shown[:2]), width) or [""]
-        for title, read in shown[2:]:
+        lines += textwrap.wrap(" ".join(cell(each[1](item)) for each in shown[:2]), width) or [""]
+        for title, read in [(each[0], each[1]) for each in shown[2:]]:
             text = cell(read(item))
             if text != "-":
                 first = f"  {title:{indent - 4}}  "
@@ -170,7 +232,7 @@ def _lines(value: dict[str, Any]) -> None:
     flat = list(_flat(value, ""))
     width = max((len(name) for name, _ in flat), default=0)
     for name, text in flat:
-        click.echo(f"{name:{width}}  {text}".rstrip())
+        out(f"{name:{width}}  {text}".rstrip())
 
 
 def _flat(value: Any, path: str) -> Iterable[tuple[str, str]]:
@@ -191,4 +253,7 @@ def counted(number: int, thing: str) -> str:
 
 def print_status(message: str) -> None:
     """Write a message for the person at the terminal to stderr. Data goes to stdout (`emit`)."""
-    click.echo(clean(message), err=True)
+    if _frames:
+        _frames[-1].append(clean(message))
+    else:
+        click.echo(clean(message), err=True)

@@ -1,4 +1,4 @@
-"""`sluice rules`: the rules of the configuration, their live changes and candidates."""
+"""`sluice rules`: the rules of the configuration, those added live, their live changes and candidates."""
 
 from __future__ import annotations
 
@@ -10,29 +10,39 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import AdminClient, Reply, listed, path
-from gateway.cli.exits import NOT_FOUND, CommandError
+from gateway.cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
 from gateway.cli.explain import tried
-from gateway.cli.limits import change_body, limit_options, report_replaced, show
-from gateway.cli.output import Column, column, print_status
+from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_replaced, show
+from gateway.cli.listing import limit_option, watchable
+from gateway.cli.output import print_status
+from gateway.cli.tables import TableColumn, column
+from gateway.cli.traffic_columns import byte_limit, limit_in_figures
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
+from limiter.algorithms import ALGORITHMS
+from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS, SCOPES, Match
 
-RULES: Final[list[Column]] = [
-    column("rule", "name"),
-    column("match", "match"),
-    column("per", "per"),
-    column("key words", "routing_key_words"),
-    column("messages", "limit.messages"),
-    column("concurrent", "limit.concurrent"),
-    column("bytes", "limit.bytes"),
-    column("action", "action"),
-    column("fallback", "fallback"),
-    column("mode", "mode"),
-    ("candidate", lambda rule: tried(rule.get("candidate"), rule.get("candidate_usage"))),
-    column("origin", "origin"),
-    column("place", "place"),
-    column("by", "override.by"),
-    column("until", "override.expires"),
-    column("reason", "override.reason"),
+
+def _limit(rule: dict[str, Any]) -> object:
+    return limit_in_figures(rule.get("limit"))
+
+
+RULES: Final[list[TableColumn]] = [
+    column("rule", "name", rank=0),
+    column("match", "match", rank=3),
+    column("per", "per", rank=2),
+    column("key words", "routing_key_words", rank=20),
+    column("messages", "limit.messages", rank=1, short="limit", people=_limit),
+    column("concurrent", "limit.concurrent", rank=60),
+    column("bytes", "limit.bytes", rank=12, short="byte limit", people=lambda rule: byte_limit(rule.get("limit"))),
+    column("action", "action", rank=4),
+    column("fallback", "fallback", rank=30),
+    column("mode", "mode", rank=5),
+    TableColumn("candidate", lambda rule: tried(rule.get("candidate"), rule.get("candidate_usage")), 9),
+    column("origin", "origin", rank=6),
+    column("place", "place", rank=10),
+    column("by", "override.by", "live.by", rank=8),
+    column("until", "override.expires", "live.expires", rank=7),
+    column("reason", "override.reason", "live.reason", rank=11),
 ]
 
 
@@ -41,12 +51,15 @@ def rules() -> None:
     """Look at the rules of the configuration, and change one's limit live."""
 
 
-@rules.command("list", example="sluice rules list")
+@rules.command("list", example="sluice rules list\nsluice rules list -o wide")
+@limit_option()
+@watchable
 @remote
-def list_rules(remote: Remote) -> None:
+def list_rules(remote: Remote, most: int | None) -> None:
     """List all rules, in the order in which they are tried."""
     body = remote.client.ask("GET", "/v1/rules").body
-    remote.emit(listed(body) if remote.form == "table" else body, RULES)
+    empty = "there is no rule: nothing is limited; `sluice limits set` limits one topic, rules_file names a file of rules"
+    remote.emit(listed(body)[:most] if remote.form in {"table", "csv"} or most is not None else body, RULES, empty=empty)
 
 
 @rules.command("set", example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
@@ -64,9 +77,11 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
     target = path("rules", name)
     with _naming(client, name):
         seen = client.ask("GET", target)
+        kept = keep_end(body, seen, no_end=options["no_end"])
         reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen))
     show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} changed", f"change rule {name}")
+    report_end(reply, kept=kept)
     report_replaced(change, seen)
 
 
@@ -75,17 +90,27 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
 @changing
 @remote
 def promote(remote: Remote, change: Change, name: str) -> None:
-    """Make a rule's candidate its limit, and remove the candidate: one change, which `sluice history rollback` takes back."""
+    """Make a rule's candidate its limit, and remove the candidate: one change, which `sluice history rollback` takes back.
+
+    Prints the rule as it is then, to be put into the rules file. Of a rule that was added live and has no candidate it prints that alone.
+    """
     client = remote.client
     target = path("rules", name)
     with _naming(client, name):
         seen = client.ask("GET", target)
+        if isinstance(seen.body, dict) and seen.body.get("live") and not seen.body.get("candidate"):
+            remote.emit(seen.body, None) if remote.form != "table" else click.echo(as_yaml(seen.body))
+            print_status(f"{name} was added live and has no candidate: nothing is changed. {PUT_INTO_FILE}")
+            return
         body = {"reason": change.reason} if change.reason else {}
         reply = client.ask("POST", f"{target}:promote", query=change.query(), body=body, if_match=change.if_match(seen))
     show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     rule = seen.body if isinstance(seen.body, dict) else {}
     print_status(f"the candidate of {name}: {tried(rule.get('candidate'), rule.get('candidate_usage'))}")
     report_change(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
+    if not change.dry_run and isinstance(reply.body, dict) and reply.body.get("text") and remote.form == "table":
+        print_status(PUT_INTO_FILE)
+        click.echo(as_yaml(reply.body))
 
 
 @rules.command(example="sluice rules reset rocketmq-topics")
@@ -96,11 +121,131 @@ def reset(remote: Remote, change: Change, name: str) -> None:
     """Take a rule's live change back; the file's limit holds again."""
     client = remote.client
     target = path("rules", name)
-    if_match = change.if_match(_seen_rule(client.ask, target) if change.if_version is None else None)
+    seen = _seen_rule(client.ask, target)
+    if seen is not None and isinstance(seen.body, dict) and seen.body.get("live"):
+        raise CommandError(POLICY, f"{name} was added live and is in no file to return to; `sluice rules remove {name}` takes it away")
+    if_match = change.if_match(seen)
     with _naming(client, name):
         reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
     show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
+
+
+MATCHES: Final = ", ".join(field for field in Match.__dataclass_fields__)
+PUT_INTO_FILE: Final = "To keep it, put this into the rules file; after `sluice reload` and `sluice rules remove` the file's holds:"
+
+
+@rules.command("show", example="sluice rules show rocketmq-topics")
+@click.argument("name")
+@remote
+def show_text(remote: Remote, name: str) -> None:
+    """Show a rule as it holds, in the form of the rules file."""
+    client = remote.client
+    with _naming(client, name):
+        reply = client.ask("GET", path("rules", name))
+    if remote.form == "table" and isinstance(reply.body, dict) and reply.body.get("text"):
+        click.echo(as_yaml(reply.body))
+    else:
+        remote.emit(reply.body)
+
+
+@rules.command(
+    example="sluice rules add orders-storm --match topic='order*' --per topic --messages 500/s --mode shadow --for 2h\n"
+    "sluice rules add batch-hosts --match client=10.1.0.0/16 --per client --messages 50/s --reason 'incident 12'\n"
+    "sluice rules add slow-jobs --match queue='jobs.*' --match operation=consume --messages 20/s --before orders"
+)
+@click.argument("name")
+@click.option("--match", "matches", multiple=True, metavar="FIELD=PATTERN", help=f"Which messages; may be given again. Fields: {MATCHES}.")
+@click.option("--protocol", type=click.Choice(PROTOCOLS), help="The same as --match protocol=...")
+@click.option("--operation", type=click.Choice(OPERATIONS), help="The same as --match operation=...; default: produce.")
+@click.option("--per", type=click.Choice(PER), default="topic", show_default=True, help="There is one bucket per this.")
+@click.option("--algorithm", type=click.Choice([*ALGORITHMS]), help="How the limit is kept; default: token_bucket.")
+@click.option("--scope", type=click.Choice(SCOPES), help="In a fleet: whose buckets these are.")
+@click.option("--weight", type=float, help="The topics' weight in a listener's cap.")
+@click.option("--protected", is_flag=True, help="The topics are served first while a listener's cap binds.")
+@limit_options
+@click.option("--before", metavar="RULE", help="Its place: right before this rule.")
+@click.option("--after", metavar="RULE", help="Its place: right after this rule.")
+@click.option("--first", "position", flag_value="first", help="Its place: before all others; this is the default.")
+@click.option("--last", "position", flag_value="last", help="Its place: after all others.")
+@click.option("--replace", is_flag=True, help="There may be a rule of this name; it holds no more until yours is removed.")
+@changing
+@remote
+def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
+    """Add a whole rule live: it holds for the next batch, and after a restart.
+
+    It stands before all others unless its place is said. `sluice rules remove` takes it away.
+    """
+    own = {each: options.pop(each) for each in OF_RULES}
+    replace = options.pop("replace")
+    body = rule_body(change_body(change, options, may_be_empty=bool(own["weight"] or own["protected"])), own)
+    client = remote.client
+    target = path("rules", name)
+    seen = _seen_rule(client.ask, target)
+    if seen is not None and not replace and change.if_version is None:
+        raise CommandError(
+            CONFLICT,
+            f"there is a rule {name} already: --replace puts yours in its place, `sluice rules set {name}` changes its limit alone",
+        )
+    reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen), if_new=seen is None)
+    show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
+    report_change(change, f"rule {name} added", f"add rule {name}")
+    live = reply.body.get("live") if isinstance(reply.body, dict) else None
+    if isinstance(live, dict) and live.get("expires"):
+        print_status(f"it holds until {live['expires']}")
+
+
+@rules.command(example="sluice rules remove orders-storm --reason 'incident over'")
+@click.argument("name")
+@changing
+@remote
+def remove(remote: Remote, change: Change, name: str) -> None:
+    """Remove a rule that was added live. Where the file has a rule of this name, that one holds again."""
+    client = remote.client
+    target = path("rules", name)
+    with _naming(client, name):
+        seen = client.ask("GET", target)
+        if isinstance(seen.body, dict) and not seen.body.get("live"):
+            raise CommandError(
+                POLICY,
+                f"{name} stands in {seen.body.get('place') or 'the configuration'}: remove it there and `sluice reload`; "
+                f"`sluice rules set {name} --mode off` lets all pass until then",
+            )
+        reply = client.ask("DELETE", target, query=change.query(), if_match=change.if_match(seen))
+    show(remote, reply, lambda body: [body] if "name" in body else [], RULES)
+    report_change(change, f"rule {name} removed", f"remove rule {name}")
+
+
+OF_RULES: Final = ("matches", "protocol", "operation", "per", "algorithm", "scope", "weight", "protected", "before", "after", "position")
+
+
+def rule_body(change: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The body of a PUT that adds a rule: from that of a change, and the options that only rules have. Raises CommandError."""
+    match: dict[str, str] = {}
+    for each in own["matches"]:
+        field, equals, pattern = each.partition("=")
+        if not equals:
+            raise CommandError(USAGE, f"--match {each}: write it FIELD=PATTERN, such as topic='order*'")
+        if field in match:
+            raise CommandError(USAGE, f"--match {field} is given twice; one pattern each, and one rule for each pattern")
+        match[field] = pattern
+    match |= {field: own[field] for field in ("protocol", "operation") if own[field] is not None}
+    places = {name: own[name] for name in ("before", "after", "position") if own[name] is not None}
+    if len(places) > 1:
+        raise CommandError(USAGE, "a rule has one place; give one of --before, --after, --first, --last")
+    if change.get("candidate") == "none":
+        raise CommandError(USAGE, "--no-candidate is for changes of a rule that has one; leave it out")
+    limit = {name: change.pop(name) for name in ("messages", "bytes", "burst", "concurrent") if name in change}
+    breaker = {"breaker": {"open_for": change.pop("open_for")}} if "open_for" in change else {}
+    more = {name: own[name] for name in ("algorithm", "scope", "weight", "protected") if own[name]}
+    return {"match": match, "per": own["per"], "limit": limit, **breaker, **change, **more, **places}
+
+
+def as_yaml(body: dict[str, Any]) -> str:
+    """A rule as an item of the rules file."""
+    import yaml
+
+    return yaml.safe_dump([body["text"]], sort_keys=False, allow_unicode=True, default_flow_style=None, width=120).rstrip()
 
 
 @contextmanager

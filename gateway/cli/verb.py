@@ -7,16 +7,18 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from gateway.cli.client import AdminClient, Reply, token_for
+from gateway.cli.admin_address import ClientTls
+from gateway.cli.client import AdminClient, Reply
 from gateway.cli.exits import FAILED, USAGE, CommandError
-from gateway.cli.output import Column, clean, emit, print_status
+from gateway.cli.output import Column, clean, emit, note_wide, print_status
+from gateway.cli.token_search import look_for_token
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,14 +84,16 @@ class Remote:
     url: str
     token_file: Path | None
     timeout_s: float
-    form: str  # table, json or yaml
+    form: str  # table (wide ones too), csv, json or yaml
+    tls: ClientTls = ClientTls()  # noqa: RUF009  -- immutable
 
     @property
     def client(self) -> AdminClient:
-        return AdminClient(self.url, token_for(self.url, self.token_file, os.environ), self.timeout_s)
+        found = look_for_token(self.url, self.token_file, os.environ)
+        return AdminClient(self.url, found.token, self.timeout_s, found, self.tls)
 
-    def emit(self, value: Any, shown: list[Column] | None = None, *, stack: bool = False) -> None:
-        emit(self.form, value, shown, stack=stack)
+    def emit(self, value: Any, shown: Sequence[Column] | None = None, *, stack: bool = False, empty: str = "") -> None:
+        emit(self.form, value, shown, stack=stack, empty=empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,11 @@ def output_option(command: F) -> F:
         "-o",
         "--output",
         "form",
-        type=click.Choice(["table", "json", "yaml"]),
+        type=click.Choice(["table", "wide", "csv", "json", "yaml"]),
         default="table",
         show_default=True,
-        help="Form of the output.",
+        callback=note_wide,
+        help="Form of the output: a table for the terminal's width, with all columns (wide), or exact values.",
     )(command)
 
 
@@ -172,11 +177,41 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
         help="File with the bearer token (or SLUICE_TOKEN_FILE; or SLUICE_TOKEN itself); default: the local state/admin.token.",
     )
     @click.option(
-        "--admin", envvar="SLUICE_ADMIN", metavar="URL", default=DEFAULT_ADMIN, show_default=True, help="Admin API (or SLUICE_ADMIN)."
+        "--client-key", envvar="SLUICE_CLIENT_KEY", type=click.Path(path_type=Path), help="Its private key (or SLUICE_CLIENT_KEY)."
+    )
+    @click.option(
+        "--client-certificate",
+        envvar="SLUICE_CLIENT_CERTIFICATE",
+        type=click.Path(path_type=Path),
+        help="Certificate to show, where the gateway wants one (or SLUICE_CLIENT_CERTIFICATE).",
+    )
+    @click.option(
+        "--ca-file",
+        envvar="SLUICE_CA_FILE",
+        type=click.Path(path_type=Path),
+        help="CAs that the gateway's certificate may be of (or SLUICE_CA_FILE); default: the system's.",
+    )
+    @click.option(
+        "--admin",
+        envvar="SLUICE_ADMIN",
+        metavar="URL",
+        default=DEFAULT_ADMIN,
+        show_default=True,
+        help="Admin API (or SLUICE_ADMIN): http://, https:// or unix:PATH.",
     )
     @functools.wraps(command)
-    def wrapped(*args: Any, admin: str, token_file: Path | None, timeout: float, form: str = "table", **kwargs: Any) -> Any:
-        return command(*args, remote=Remote(admin, token_file, timeout, form), **kwargs)
+    def wrapped(
+        *args: Any,
+        admin: str,
+        token_file: Path | None,
+        timeout: float,
+        ca_file: Path | None,
+        client_certificate: Path | None,
+        client_key: Path | None,
+        form: str = "table",
+        **kwargs: Any,
+    ) -> Any:
+        return command(*args, remote=Remote(admin, token_file, timeout, form, ClientTls(ca_file, client_certificate, client_key)), **kwargs)
 
     return wrapped
 

@@ -66,6 +66,15 @@ class AccessLog:
         self._gap = 0  # of these, lines since the last second that was queued
         self._writer = LogWriter(directory, gateway, boot, rolling, free)
 
+    @property
+    def rolling(self) -> Rolling:
+        """When files are closed, and when none is written."""
+        return self._writer.rolling
+
+    def roll(self, rolling: Rolling) -> None:
+        """Close files by this from now on."""
+        self._writer.rolling = rolling
+
     def start(self) -> None:
         self._writer.start()
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from gateway.counting.recent_rates import RecentCounts
 from limiter.keys import Key, Tally
 
 MAX_TOPICS: Final = 10_000  # with totals of their own; further ones are counted under OTHER (a guess)
 OTHER: Final = "__other__"
 WINDOW_NS: Final = 100_000_000  # ns; how long the window is whose busiest the access log shows (max_100ms_messages)
+NO_RATES: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # not Final: mypyc takes a Final tuple of floats for unset
 SLICE_KEYS: Final = 256  # folded, or topics whose rates are worked out, in one go: 0.3 ms
 MAX_SLICES: Final = 32  # per fold, a turn of the loop after each: a second is to be closed well before the next one ends (a guess)
 
@@ -27,8 +29,9 @@ class TopicTotals:
     """What happened to one topic's messages since the gateway started: on their way to the broker, or (another one) from it."""
 
     __slots__ = (
-        "abandoned", "bypassed", "bytes", "delayed", "demand", "demand_bytes", "dropped", "forwarded", "last_seen", "moving", "operation",
-        "previous", "protocol", "rates", "received", "refused", "refused_bytes", "refused_share", "shadow_refused", "text", "turned_away",
+        "abandoned", "bypassed", "bytes", "delayed", "demand", "demand_bytes", "dropped", "forwarded", "last_rates",
+        "last_seen", "limited_s", "moving", "operation", "previous", "protocol", "rates", "received", "recent",
+        "refused", "refused_bytes", "refused_share", "shadow_refused", "text", "turned_away", "was_limited",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -50,9 +53,13 @@ class TopicTotals:
         self.moving = False  # on the list of those whose rates are to be worked out
         self.previous = (0, 0, 0, 0)  # received, forwarded, refused, bytes at the last tick
         self.turned_away = (0, 0)  # messages refused and dropped, and bytes refused, at the last tick
+        self.limited_s = 0.0  # seconds, whole ticks in which a limit refused, dropped or delayed something
+        self.was_limited = 0  # messages refused, dropped and delayed, at the last tick
         self.demand = 0  # messages, at the last tick: forwarded, and of those turned away in no tick more than were forwarded in it
         self.demand_bytes = 0  # the same of bytes
-        self.rates = (0.0, 0.0, 0.0, 0.0)  # the same per second, over the last tick
+        self.rates = NO_RATES  # received, forwarded, refused, bytes per second: means over ten seconds
+        self.last_rates = NO_RATES  # the same, over the last tick
+        self.recent: RecentCounts | None = None  # None: nothing in the last ten seconds
 
     @property
     def waiting(self) -> int:
@@ -90,6 +97,7 @@ class TopicTotals:
         self.abandoned += sum([each.abandoned for each in others])
         self.bypassed += sum([each.bypassed for each in others])
         self.shadow_refused += sum([each.shadow_refused for each in others])
+        self.limited_s += sum([each.limited_s for each in others])
 
     def tick(self, seconds: float) -> None:
         """Work out the rates since the last tick, and what it adds to the demand.
@@ -103,12 +111,22 @@ class TopicTotals:
         passed, passed_bytes = self.forwarded - forwarded, self.bytes - size
         self.demand += passed + min(self.refused + self.dropped - away, passed)
         self.demand_bytes += passed_bytes + min(self.refused_bytes - away_bytes, passed_bytes)
-        self.rates = (
-            (self.received - received) / seconds,
-            (self.forwarded - forwarded) / seconds,
-            (self.refused - refused) / seconds,
-            (self.bytes - size) / seconds,
-        )
+        limited = self.refused + self.dropped + self.delayed
+        if limited != self.was_limited:
+            self.was_limited = limited
+            self.limited_s += seconds
+        counts = (self.received - received, passed, self.refused - refused, passed_bytes)
+        self.last_rates = (counts[0] / seconds, counts[1] / seconds, counts[2] / seconds, counts[3] / seconds)
+        recent = self.recent
+        if recent is None:
+            recent = self.recent = RecentCounts(4)
+        recent.add(seconds, counts)
+        if recent.empty():
+            self.recent = None
+            self.rates = NO_RATES
+        else:
+            means = recent.rates()
+            self.rates = (means[0], means[1], means[2], means[3])
         self.previous = (self.received, self.forwarded, self.refused, self.bytes)
 
     def __repr__(self) -> str:
@@ -125,7 +143,7 @@ class Accounts:
         self.topics: dict[tuple[str, str, str], TopicTotals] = {}  # by protocol, topic as text, operation
         self.observers: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since; theirs to keep
         self._dirty: list[Key] = []
-        self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be at the next tick
+        self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be after the next tick
 
     def tally_of(self, key: Key) -> Tally:
         """The counters of `key`, to be added to; from now on it is on the list to fold.
@@ -189,7 +207,7 @@ class Accounts:
         for first in range(0, len(moving), size):
             for totals in moving[first : first + size]:
                 totals.tick(seconds)
-                totals.moving = any(totals.rates)
+                totals.moving = totals.recent is not None
                 if totals.moving:
                     self._moving.append(totals)
             yield

@@ -32,13 +32,17 @@ class MemoryWatermark:
     """Sums up what all sessions hold, a few times a second, and stops or releases those that publish. Times are monotonic ns."""
 
     def __init__(self, high_watermark: int, shared: Shared) -> None:
-        self.high_watermark = high_watermark
-        self.low_watermark = high_watermark * LOW_WATERMARK_FIFTHS // 5
+        self.take_high_watermark(high_watermark)
         self.shared = shared
         self.held = 0  # bytes, at the last check
         self.stopped = 0  # connections that are not read because of it
         self._full_at = 0  # when it became full
         self._full_ns = 0  # full times that are over
+
+    def take_high_watermark(self, high_watermark: int) -> None:
+        """It holds from the next check on."""
+        self.high_watermark = high_watermark
+        self.low_watermark = high_watermark * LOW_WATERMARK_FIFTHS // 5
 
     @property
     def full(self) -> bool:

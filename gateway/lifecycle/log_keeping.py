@@ -47,6 +47,16 @@ class LogKeeping:
             self.order = Order(str(found.directory), codec, found.keep_ns // 1_000_000_000, found.keep_size, found.keep_until)
             self._asked = found.compress
 
+    def take_settings(self, settings: Settings) -> None:
+        """Keep files by these from the next round on. To turn the access log on or off, or to move it, needs a restart."""
+        if self.order is None or settings.access_log is None:
+            return
+        before, found = self.order, settings.access_log
+        self.order = Order(before.directory, chosen(found.compress), found.keep_ns // 1_000_000_000, found.keep_size, found.keep_until)
+        self._asked = found.compress
+        if self.order != before:
+            self._say_how(self.order)
+
     async def run(self) -> None:
         """Until cancelled; a child that runs then is ended, which costs nothing."""
         if self.order is None:

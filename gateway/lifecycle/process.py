@@ -14,6 +14,7 @@ import trio
 
 from gateway import log
 from gateway.build import build
+from gateway.lifecycle.first_steps import first_steps
 from gateway.lifecycle.reload import reload_on_hangup
 from gateway.listeners.factory import log_ending_certificates
 from gateway.telemetry import status
@@ -48,6 +49,7 @@ def log_started(settings: Settings, listeners: Iterable[Listener], began: float,
         log.event(logging.INFO, "listening", **status.listening(listener))
     log_ending_certificates(settings)
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)
+    log.tell(first_steps(settings))
 
 
 async def watch_signals(

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
+from admin.auth import TokenError
 from admin.ports import ReloadFailedError
 from gateway import log, systemd
+from gateway.lifecycle.apply_settings import apply_log
 from gateway.listeners.factory import Derived, Protection, apply_tls, changed_tls, log_ending_certificates, read_tls
 from gateway.ports import LastReload
-from gateway.settings import diff, reload
+from gateway.settings import diff, reload, reloading
 from gateway.settings.problems import ConfigError
 from gateway.transport.tls.certificates import TlsFileError
 from limiter.rules.rule_set import RuleSet
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Rule
 
 # Seconds. 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22).
+NORMAL_S: Final = sys.getswitchinterval()
 SWITCH_S: Final = 0.0001
 
 
@@ -66,6 +69,10 @@ class FileRules(Protocol):
 
     file_rules: tuple[Rule, ...]
 
+    def with_live_rules(self, file_rules: tuple[Rule, ...]) -> tuple[Rule, ...]: ...
+
+    def live_rules_over(self, file_rules: tuple[Rule, ...]) -> list[str]: ...
+
     def rules(self) -> RuleSet: ...
 
     def replace_file_rules(self, rules: tuple[Rule, ...], compiled: RuleSet | None = None) -> RuleSet: ...
@@ -77,6 +84,7 @@ class Reloadable(Protocol):
     settings: Settings
     listening: dict[str, Listener]
     brokers: dict[str, BrokerListeners]
+    log_handler: log.QueueHandler
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force for the next batch."""
@@ -89,12 +97,16 @@ class Reloads:
     """Reads the configuration anew, one reload at a time. A concurrent call waits its turn and then reads the files afresh."""
 
     def __init__(self, store: FileRules) -> None:
+        # Each reads what the merged settings name, and returns what puts it in force. Raises TokenError, TlsFileError.
+        self.members: list[Callable[[Settings], Callable[[], None]]] = []
         self.turn = trio.Lock()  # held from the reading until what was found is in force
         self.last = LastReload()
         self._store = store
 
     async def reload(self, target: Reloadable, *, dry_run: bool = False) -> dict[str, object]:
-        """Read the configuration and the files of TLS again. Rules, TLS and quotas take effect, the rest is named where it needs a restart.
+        """Read the configuration and the files of TLS again. What can be changed takes effect, the rest is named.
+
+        `gateway/settings/reloading.py` has both lists.
 
         A dry run says the same and changes nothing, the outcome of the last reload included. Traffic goes on while the files are read.
         Raises ReloadFailedError with all that is wrong.
@@ -103,6 +115,7 @@ class Reloads:
             try:
                 found = await self._read(target.settings)
                 protection = found.with_derived(target.brokers)
+                commits = self._prepare(found.merged)
             except ReloadFailedError as error:
                 if not dry_run:
                     self._failed(error)
@@ -111,21 +124,31 @@ class Reloads:
                 in_force = found.difference["in_force"] + changed_tls(target.listening, protection)
                 return {**found.difference, "in_force": in_force, "dry_run": True}
             self._put_in_force(found, protection, target)
+            for commit in commits:
+                commit()
             return {**found.difference}
+
+    def _prepare(self, merged: Settings) -> list[Callable[[], None]]:
+        """Raises ReloadFailedError."""
+        try:
+            return [prepare(merged) for prepare in self.members]
+        except (TokenError, TlsFileError) as error:
+            raise ReloadFailedError([str(error)]) from error
 
     async def _read(self, current: Settings) -> NewConfiguration:
         """Raises ReloadFailedError. Cancelled, it ends at once; the thread ends by itself, and its result is dropped."""
         with quick_switches():
-            return await trio.to_thread.run_sync(read, current, self._store.file_rules, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(read, current, self._store, abandon_on_cancel=True)
 
     def _put_in_force(self, found: NewConfiguration, protection: dict[str, Protection], target: Reloadable) -> None:
         """In one piece. Live changes made since the reading began hold as well."""
-        target.settings = found.merged
+        before, target.settings = target.settings, found.merged
         if found.compiled is not None:
             self._store.replace_file_rules(found.settings.rules, found.compiled)
             target.enforce(self._store.rules())
         found.difference["in_force"] += apply_tls(target.listening, protection)
         target.reloaded()
+        apply_log(target.log_handler, before.log, found.merged.log)
         self.last.at = time.time()
         self.last.ok = True
         self.last.needs_restart = found.difference["needs_restart"]
@@ -142,18 +165,23 @@ class Reloads:
         return f"<Reloads {'reading' if self.turn.locked() else 'idle'}>"
 
 
-def read(current: Settings, rules: tuple[Rule, ...]) -> NewConfiguration:
-    """Read the files on a thread: what they change of `current`, and of the file's `rules` that hold now. Changes nothing itself."""
+def read(current: Settings, store: FileRules) -> NewConfiguration:
+    """Read the files on a thread: what they change of `current`, and of the file's rules that hold now. Changes nothing itself."""
     try:
         settings = reload(current)
-        merged = current.with_rules(settings).with_quotas(settings).with_tls(settings)
-        protection = read_tls(merged)  # not of the new settings as they are: an upstream of another name needs a restart
+        merged = reloading.merged(current, settings)
+        protection = read_tls(merged)  # not of the new settings as they are: what needs a restart is not in force
     except ConfigError as error:
         raise ReloadFailedError([str(fault) for fault in error.errors]) from error
     except TlsFileError as error:
         raise ReloadFailedError([str(error)]) from error
-    compiled = None if settings.rules == rules else RuleSet(settings.rules)
-    return NewConfiguration(settings, merged, diff(current, settings), protection, compiled)
+    compiled = None if settings.rules == store.file_rules else RuleSet(store.with_live_rules(settings.rules))
+    difference = diff(current, settings)
+    difference["in_force"] += [
+        f"rule {name}: a live rule has this name and holds in its place; `sluice rules remove {name}` lets the file's hold"
+        for name in store.live_rules_over(settings.rules)
+    ]
+    return NewConfiguration(settings, merged, difference, protection, compiled)
 
 
 async def reload_on_hangup(
@@ -176,7 +204,7 @@ async def reload_on_hangup(
 @contextmanager
 def quick_switches() -> Iterator[None]:
     """Let threads take turns more often meanwhile. Not nested: the interval of before comes back."""
-    before = sys.getswitchinterval()
+    before = max(sys.getswitchinterval(), NORMAL_S)  # short just now where something else is under way beside the loop
     sys.setswitchinterval(SWITCH_S)
     try:
         yield

@@ -9,13 +9,17 @@ instructions (2026-11).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
 from gateway import log
+
+REST: Final = 2  # times as long as a slice of a list for operators took, messages go first; a guess
+MAX_REST_S: Final = 0.01  # seconds; after one slice
+T = TypeVar("T")
 
 TICK_S: Final = 0.25  # seconds; between two ticks, for deadlines and heartbeats: heartbeats are at least 1 s apart
 FAULT_EVERY_S: Final = 10.0  # seconds; between two log lines of a loop that fails in every round; a guess
@@ -102,10 +106,23 @@ async def run_cooperatively(slices: Iterator[None]) -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def result_cooperatively(slices: Generator[None, None, T]) -> T:
+    """What a piece of work returns, with a turn of the event loop after each of its slices."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()
+
+
 async def collect_cooperatively(slices: Iterator[list[dict[str, object]]]) -> list[dict[str, object]]:
-    """One list out of its slices, with a turn of the event loop after each."""
+    """One list for operators out of its slices. Messages go first: after each there is a rest of REST times as long."""
     found: list[dict[str, object]] = []
+    started = trio.current_time()
     for part in slices:
         found += part
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(min(REST * (trio.current_time() - started), MAX_REST_S))
+        started = trio.current_time()
     return found

@@ -56,8 +56,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         entry.other_protocols == "pass",
         entry.send_proxy_protocol == "v2",
     )
-    remote = entry.remote_admin
-    config.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
+    config.remote_admin = permission_of(entry)
     tls, upstream_tls = hops(entry)
     return Listener(
         config,
@@ -68,6 +67,12 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         accept_proxy=entry.accept_proxy_protocol,
         tls=tls,
     )
+
+
+def permission_of(entry: Entry) -> Permission | None:
+    """Who may view and change limits by RocketMQ requests."""
+    remote = entry.remote_admin
+    return None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
 
 
 def limits_of(entry: Entry) -> ConnectionLimits:

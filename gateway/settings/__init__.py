@@ -1,6 +1,7 @@
 """The configuration: YAML in, typed settings out, errors like a compiler's. `load` is the way in; `known_settings.py` has all settings."""
 
-from gateway.settings.difference import diff
+from gateway.settings.command_line import CommandLine
+from gateway.settings.difference import diff, differences
 from gateway.settings.known_settings import (
     AccessLog,
     Admin,
@@ -23,7 +24,7 @@ from gateway.settings.settings import Settings
 from gateway.settings.tls_files import hops
 
 __all__ = [
-    "AccessLog", "Admin", "ConfigError", "ConfigProblem", "Credit", "Disk", "Fleet", "FleetRedis", "Gateway", "Limiter", "Listener", "Log",
-    "Memory", "Settings",
-    "Token", "diff", "hops", "lint", "load", "load_rules", "reload", "rules_schema", "schema",
+    "AccessLog", "Admin", "CommandLine", "ConfigError", "ConfigProblem", "Credit", "Disk", "Fleet", "FleetRedis", "Gateway", "Limiter",
+    "Listener", "Log", "Memory", "Settings", "Token", "diff", "differences", "hops", "lint", "load", "load_rules", "reload", "rules_schema",
+    "schema",
 ]  # fmt: skip

@@ -9,12 +9,14 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Quotas
+from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Probes, Quotas
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
+MAX_SOCKET_PATH_BYTES: Final = 107  # bytes; sun_path has 108 with its final zero (unix(7))
+PROBES_PORT: Final = 9181  # as the documentation's examples have it
 ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared, not bound
 
 
@@ -57,7 +59,7 @@ def binds(reading: Reading) -> None:
     """No two sockets on one address; no listener whose broker is a listener of this gateway."""
     bound: list[tuple[str, Address]] = []
     for path, value in reading.sections:
-        if not isinstance(value, Listener | Admin) or not value.bind.host:
+        if not isinstance(value, Listener | Admin | Probes) or not value.bind.host:
             continue
         inner = f"{path}.bind"
         taken = next((earlier for earlier, address in bound if overlap(address, value.bind)), None)
@@ -134,7 +136,7 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
     """No other listener, and no other range, has a port of this range on the same host."""
     inner = f"{path}.broker_ports"
     for other, value in reading.sections:
-        if not isinstance(value, Listener | Admin):
+        if not isinstance(value, Listener | Admin | Probes):
             continue
         addresses = [(f"{other}.bind", value.bind)]
         if isinstance(value, Listener) and is_loopback(value.upstream.host):
@@ -203,14 +205,21 @@ def memory(reading: Reading) -> None:
 
 
 def admin(reading: Reading) -> None:
-    """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own."""
+    """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own; its socket's path is short enough."""
     for path, value in reading.sections:
         if not isinstance(value, Admin):
             continue
-        if value.bind.host and not is_loopback(value.bind.host):
-            message = f"{value.bind} is not a loopback address, and the admin API has no TLS yet"
-            remedy = f"bind 127.0.0.1:{value.bind.port} and reach it through an SSH tunnel or `kubectl port-forward`"
+        if value.bind.host and not is_loopback(value.bind.host) and value.tls is None and not reading.unread(f"{path}.tls"):
+            message = f"{value.bind} is not a loopback address, and tokens would cross the network as plain text"
+            remedy = (
+                "add admin.tls: {certificate: FILE.pem, key: FILE.key}; for probes and Prometheus alone bind "
+                f"127.0.0.1:{value.bind.port} and add probes: {{bind: {Address(value.bind.host, PROBES_PORT)}}}; "
+                "for this host alone use 127.0.0.1 or admin.socket"
+            )
             reading.add_problem(f"{path}.bind", message, remedy)
+        if value.socket is not None and len(str(value.socket).encode()) > MAX_SOCKET_PATH_BYTES:
+            message = f"{value.socket} is too long for a Unix socket: {MAX_SOCKET_PATH_BYTES} bytes at most"
+            reading.add_problem(f"{path}.socket", message, "choose a shorter path, such as /run/sluice/admin.sock")
         names: set[str] = set()
         for number, token in enumerate(value.tokens):
             inner = f"{path}.tokens[{number}].name"

@@ -1,22 +1,24 @@
-"""What a changed configuration means for a running gateway: rules, TLS and quotas take effect on a reload, all else needs a restart."""
+"""What a changed configuration means for a running gateway: what a reload puts in force, and what needs a restart (`reloading.py`)."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
 from gateway.settings.kinds import JSON
+from gateway.settings.reloading import merged
 from gateway.settings.rules import RULES
-from gateway.settings.settings import ROOT, TLS, Settings
+from gateway.settings.settings import ROOT, Settings
 from limiter.rules.rule import Rule
 
 _CONTENT: Final = attrgetter(*(each.name for each in dataclasses.fields(Rule) if each.name != "place"))  # a rule but for where it stands
 
 
 def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
-    """What changes from `old` to `new`, one line each: rules, TLS and quotas are in force on a reload, the rest needs a restart."""
+    """What changes from `old` to `new`, one line each: what is in force on a reload, and what needs a restart."""
     in_force: list[str] = []
     before = {rule.name: rule for rule in old.rules}
     after = {rule.name: rule for rule in new.rules}
@@ -29,24 +31,24 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
             in_force.extend(_changed_rule(before[name], after[name]))
     if [name for name in before if name in after] != [name for name in after if name in before]:
         in_force.append("rules: order changed")
-    was, will_be = replace(old, rules=()).describe(), replace(new, rules=()).describe()
-    kept = {listener.name for listener in old.listeners} & {listener.name for listener in new.listeners}
-    in_force.extend(_changes(_take_tls(was, kept), _take_tls(will_be, kept), "listeners"))
-    in_force.extend(_changes(was.get("quotas"), will_be.get("quotas"), "quotas"))
-    needs_restart = [
-        line
-        for key in ROOT.settings
-        if key not in {"rules", "rules_file", "quotas"}
-        for line in _changes(was.get(key), will_be.get(key), key)
-    ]  # fmt: skip
-    return {"in_force": in_force, "needs_restart": needs_restart}
+    was, holds, will_be = (replace(each, rules=()).describe() for each in (old, merged(old, new), new))
+    keys = [key for key in ROOT.settings if key not in {"rules", "rules_file"}]
+    in_force += [line for key in keys for line in _changes(was.get(key), holds.get(key), key)]
+    return {"in_force": in_force, "needs_restart": [line for key in keys for line in _changes(holds.get(key), will_be.get(key), key)]}
 
 
-def _take_tls(described: dict[str, object], names: set[str]) -> dict[str, object]:
-    """Take the TLS of the listeners of these names out of a described configuration: name -> its TLS."""
-    listeners = described["listeners"]
-    assert isinstance(listeners, list)
-    return {each["name"]: {key: each.pop(key) for key in TLS} for each in listeners if each["name"] in names}
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """Every value in which two described configurations (`Settings.describe`) differ: `admin.bind: 127.0.0.1:1 -> 127.0.0.1:2`."""
+    lines = [line for key in dict.fromkeys([*old, *new]) for line in _changes(old.get(key), new.get(key), key)]
+    before, after = _rule_names(old), _rule_names(new)
+    if before != after and sorted(before) == sorted(after):
+        lines.append("rules: order changed")
+    return lines
+
+
+def _rule_names(described: Mapping[str, object]) -> list[str]:
+    rules = described.get("rules")
+    return [str(rule.get("name")) for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
 
 
 def _changed_rule(old: Rule, new: Rule) -> list[str]:

@@ -176,7 +176,7 @@ class _Composer:
             self._syntax(error)
             return None
         if self.root is None:
-            self._add(SourceLocation(self.name, 1, 1), "the file is empty", "start from config/sluice.yaml of the distribution")
+            self._add(SourceLocation(self.name, 1, 1), "the file is empty", "let `sluice init` write one")
         return self.root
 
     def _take(self, event: yaml.Event) -> bool:

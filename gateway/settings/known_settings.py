@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
-from gateway.settings.kinds import Choice, Name, NotYet, NotYets, PathName, Text, Whole, YesNo
+from gateway.settings.kinds import Choice, Name, PathName, Text, Whole, YesNo
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProtocol
 from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
@@ -314,15 +313,51 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Admin:
-    """The admin API, probes and metrics."""
+class AdminTls:
+    """TLS on the admin API, 1.2 and later. Files are PEM, and read again on a reload."""
 
-    bind: Address = setting(HostPort("127.0.0.1:9180", bind=True), Address("127.0.0.1", 9180), "Address to listen on; loopback only.")
-    tokens: tuple[Token, ...] = setting(
-        ListOf(Section(Token), "{name: ci, role: operator, file: tokens/ci}"), (), "Bearer tokens beside state/admin.token."
+    certificate: Path = setting(PathName("tls/admin.pem"), REQUIRED, "The admin API's certificate, followed by those that vouch for it.")
+    key: Path = setting(PathName("tls/admin.key"), REQUIRED, "Its private key, without a password.")
+    client_ca: Path | None = setting(
+        PathName("tls/operators-ca.pem"),
+        None,
+        "CAs of client certificates; with it every client must show a certificate of theirs, and its token as well.",
     )
 
-    not_yet: ClassVar[NotYets] = {"tls": NotYet("TLS on the admin API is", ("false",))}
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """The admin API, with the dashboard, probes and metrics."""
+
+    bind: Address = setting(
+        HostPort("127.0.0.1:9180", bind=True), Address("127.0.0.1", 9180), "Address to listen on; other than loopback only with tls."
+    )
+    names: tuple[str, ...] = setting(
+        ListOf(HostName("sluice.monitoring.svc"), "sluice.monitoring.svc"),
+        (),
+        "Host names under which clients may reach it, beside addresses and localhost: what the Host header must say.",
+    )
+    tls: AdminTls | None = setting(OrElse(Section(AdminTls), Off()), None, "TLS on the admin API, or off.")
+    socket: Path | None = setting(
+        PathName("run/admin.sock"), None, "Unix socket to listen on as well, mode 0600; tokens are needed there, too."
+    )
+    tokens: tuple[Token, ...] = setting(
+        ListOf(Section(Token), "{name: ci, role: operator, file: tokens/ci}"),
+        (),
+        "Bearer tokens beside state/admin.token and those made by `sluice token new`.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """A second listener for probes and scrapes: /livez, /readyz, /startupz and /metrics, nothing else, without TLS."""
+
+    bind: Address = setting(HostPort("0.0.0.0:9181", bind=True), REQUIRED, "Address to listen on; any.")
+    metrics: str = setting(
+        Choice("token", "open"),
+        "token",
+        "token: /metrics needs a bearer token, of any role; open: everybody who reaches this port reads it.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +391,11 @@ class Log:
     """The gateway's own log, on stderr."""
 
     level: str = setting(Choice("debug", "info", "warning", "error"), "info", "Least level written.")
-    format: str = setting(Choice("json", "text"), "json", "json for machines, text for people.")
+    format: str = setting(
+        Choice("auto", "json", "text"), "auto", "json for machines, text for people; auto: text where stderr is a terminal, else json."
+    )
 
 
 FLEET = OrElse(Section(Fleet), Off())
 ACCESS_LOG = OrElse(Section(AccessLog), Off())
+PROBES = OrElse(Section(Probes), Off())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.settings.checks import CHECKS
+from gateway.settings.command_line import NAME, CommandLine
 from gateway.settings.document import Mapping, read
 from gateway.settings.kinds import Invalid, Reading
 from gateway.settings.problems import NOWHERE, Problems, SourceLocation
@@ -18,16 +19,20 @@ from limiter.rules.rule import Rule, RuleError
 from limiter.rules.rule_set import RuleSet
 
 
-def load(path: Path | str, environ: MappingType[str, str] | None = None, flags: MappingType[str, str] | None = None) -> Settings:
+def load(
+    path: Path | str | CommandLine, environ: MappingType[str, str] | None = None, flags: MappingType[str, str] | None = None
+) -> Settings:
     """The settings in the file at `path`, under environment and flags (path of a setting -> text). Raises ConfigError with all faults."""
+    given = path if isinstance(path, CommandLine) else None
+    path = NAME if given is not None else str(path)
     file = Path(path)
     environ = {name: text for name, text in (environ or {}).items() if name.startswith(PREFIX)}
     flags = dict(flags or {})
     problems = Problems()
     reading = Reading(problems)
-    tree = read(file, str(path), problems)
-    directory = file.absolute().parent
-    reading.directories = {str(path): directory, NOWHERE.file: directory}
+    tree = read(file, path, problems) if given is None else given.tree(problems)
+    directory = file.absolute().parent if given is None else given.directory
+    reading.directories = {path: directory, NOWHERE.file: directory}
     if tree is not None and not isinstance(tree, Mapping):
         problems.add(tree.location, "", "the file is not a mapping", f"its keys are {', '.join(ROOT.settings)}")
     if not isinstance(tree, Mapping):
@@ -35,12 +40,12 @@ def load(path: Path | str, environ: MappingType[str, str] | None = None, flags: 
         raise AssertionError("a file without a tree has a problem")
     overlay(tree, ROOT, environ, flags, problems)
     if "listeners" not in tree.entries:
-        problems.add(SourceLocation(str(path), 1, 1), "listeners", "is missing", f"add listeners, e.g. {_listeners_example()}")
+        problems.add(SourceLocation(path, 1, 1), "listeners", "is missing", f"add listeners, e.g. {_listeners_example()}")
     settings = ROOT.read(tree, "", reading)
     if "rules_file" in tree.entries and "rules" in tree.entries:
         problems.add(tree.keys["rules"], "rules", "given twice: here and by rules_file", "keep one of the two")
     elif settings.rules_file is not None and settings.rules_file != Path():
-        settings = replace(settings, rules=_rules(settings.rules_file, str(path), reading))
+        settings = replace(settings, rules=_rules(settings.rules_file, path, reading))
     for check in CHECKS:
         check(reading)
     problems.check()
@@ -48,7 +53,8 @@ def load(path: Path | str, environ: MappingType[str, str] | None = None, flags: 
     return replace(
         settings,
         gateway=replace(settings.gateway, name=name),
-        file=file.absolute(),
+        file=file.absolute() if given is None else file,
+        command_line=given,
         environ=environ,
         flags=flags,
         origins=reading.origins,
@@ -58,7 +64,7 @@ def load(path: Path | str, environ: MappingType[str, str] | None = None, flags: 
 
 def reload(settings: Settings) -> Settings:
     """Read everything again, with the same environment and flags. Raises ConfigError."""
-    return load(settings.file, settings.environ, settings.flags)
+    return load(settings.command_line or settings.file, settings.environ, settings.flags)
 
 
 def load_rules(path: Path | str) -> tuple[Rule, ...]:

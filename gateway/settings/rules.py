@@ -385,7 +385,7 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
         candidate=candidate_of(text.candidate),
         weight=text.weight,
         protected=text.protected,
-        place=f"{location.file.rpartition('/')[2]}:{location.line}",
+        place=f"{location.file.rpartition('/')[2]}:{location.line}" if location.line else location.file,
         fallback=text.fallback,
         routing_key_words=text.routing_key_words,
         ipv6_prefix=text.ipv6_prefix,

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from gateway.settings.command_line import CommandLine
 from gateway.settings.kinds import Only, PathName, Whole
 from gateway.settings.known_settings import (
     ACCESS_LOG,
     FLEET,
+    PROBES,
     AccessLog,
     Admin,
     Credit,
@@ -24,14 +26,13 @@ from gateway.settings.known_settings import (
     Listener,
     Log,
     Memory,
+    Probes,
     Quotas,
 )
 from gateway.settings.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
 from gateway.settings.rules import RULES, RulesFile
 from gateway.settings.sections import ListOf, Section, setting
 from limiter.rules.rule import Rule
-
-TLS: Final = ("tls", "upstream_tls")  # a reload puts them in force for listeners that are there already
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Settings:
     memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
     disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")
     admin: Admin = setting(Section(Admin), Admin(), "The admin API, probes and metrics.")
+    probes: Probes | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")
     access_log: AccessLog | None = setting(ACCESS_LOG, AccessLog(), "The access log, or off.")
     log: Log = setting(Section(Log), Log(), "The gateway's own log.")
     rules_file: Path | None = setting(PathName("limits.yaml"), None, "File with the rules, relative to this one; or `rules:` inline.")
@@ -61,6 +63,7 @@ class Settings:
 
     # Not settings: how this was loaded.
     file: Path = Path()
+    command_line: CommandLine | None = None  # instead of a file
     environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
     flags: MappingType[str, str] = field(default_factory=dict)
     origins: MappingType[str, SourceLocation] = field(default_factory=dict, repr=False)  # path -> where it was written
@@ -82,35 +85,6 @@ class Settings:
     def origin(self, path: str) -> SourceLocation:
         """Where the value at `path` comes from: file, line and column, environment, flag or default."""
         return self.origins.get(path, NOWHERE)
-
-    def with_rules(self, new: Settings) -> Settings:
-        """These settings with the rules of `new`, as a reload puts them in force."""
-        kept = {path: location for path, location in self.origins.items() if not path.startswith("rules")}
-        kept.update({path: location for path, location in new.origins.items() if path.startswith("rules")})
-        return replace(self, rules=new.rules, rules_file=new.rules_file, origins=kept, sources=new.sources)
-
-    def with_quotas(self, new: Settings) -> Settings:
-        """These settings with those of quotas of `new`, as a reload puts them in force."""
-        kept = {path: location for path, location in self.origins.items() if not path.startswith("quotas")}
-        kept.update({path: location for path, location in new.origins.items() if path.startswith("quotas")})
-        return replace(self, quotas=new.quotas, origins=kept, sources=new.sources)
-
-    def with_tls(self, new: Settings) -> Settings:
-        """These settings with the TLS of those listeners that are in `new` too, as a reload puts it in force."""
-        positions = {listener.name: number for number, listener in enumerate(new.listeners)}
-        origins = dict(self.origins)
-        listeners = []
-        for number, listener in enumerate(self.listeners):
-            position = positions.get(listener.name)
-            if position is not None:
-                after = new.listeners[position]
-                listener = replace(listener, tls=after.tls, upstream_tls=after.upstream_tls)  # noqa: PLW2901
-                for key in TLS:
-                    here, there = f"listeners[{number}].{key}", f"listeners[{position}].{key}"
-                    origins = {path: location for path, location in origins.items() if not path.startswith(here)}
-                    origins |= {here + path[len(there) :]: location for path, location in new.origins.items() if path.startswith(there)}
-            listeners.append(listener)
-        return replace(self, listeners=tuple(listeners), origins=origins, sources=new.sources)
 
 
 ROOT: Final = Section(Settings)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import Listener, ListenerTls, RedisTls, UpstreamTls
+from gateway.settings.known_settings import AdminTls, Listener, ListenerTls, RedisTls, UpstreamTls
 from gateway.settings.problems import ConfigProblem
 from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
@@ -30,10 +30,16 @@ def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
     return None if tls is None else _client_hop(tls), None if upstream is None else _upstream_hop(upstream, listener.upstream.host)
 
 
-def _client_hop(tls: ListenerTls) -> Hop:
+def admin_hop(tls: AdminTls) -> Hop:
+    """The TLS of the admin API. Raises TlsFileError."""
+    return _client_hop(tls)
+
+
+def _client_hop(tls: ListenerTls | AdminTls) -> Hop:
     from gateway.transport.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
 
-    return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=tls.mode == "permissive")
+    permissive = isinstance(tls, ListenerTls) and tls.mode == "permissive"
+    return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=permissive)
 
 
 def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
@@ -51,7 +57,7 @@ def usable(reading: Reading) -> None:
             reading.add_problem(inner, f"stands without {missing}", f"add {missing}: FILE.pem")
             continue
         try:
-            if isinstance(value, ListenerTls) and Path() not in {value.certificate, value.key, value.client_ca}:
+            if isinstance(value, ListenerTls | AdminTls) and Path() not in {value.certificate, value.key, value.client_ca}:
                 _client_hop(value)
             elif isinstance(value, UpstreamTls) and Path() not in {value.ca, value.certificate, value.key}:
                 _upstream_hop(value, "")
@@ -70,6 +76,9 @@ def ending(settings: Settings) -> Iterator[ConfigProblem]:
                 periods = validities(tls.certificate, "certificate")
                 path = f"listeners[{number}].{name}.certificate"
                 yield from _ending(settings, path, tls.certificate, min(periods, key=lambda each: each.until))
+    if settings.admin.tls is not None:
+        file = settings.admin.tls.certificate
+        yield from _ending(settings, "admin.tls.certificate", file, min(validities(file, "certificate"), key=lambda each: each.until))
 
 
 def risky(settings: Settings) -> Iterator[ConfigProblem]:
@@ -98,6 +107,12 @@ def risky(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(path, f"the broker's certificate {what}: an attacker who redirects the connection can read it", remedy)
         if upstream is not None and upstream.certificate is not None:
             yield settings.problem(f"listeners[{number}].upstream_tls.certificate", *_lent(listener))
+    admin = settings.admin.tls
+    if admin is not None and stat.S_IMODE(admin.key.stat().st_mode) & 0o007:
+        yield settings.problem("admin.tls.key", f"{admin.key} can be read by others", f"chmod o= {admin.key}")
+    if admin is not None and admin.client_ca is not None and not _cas(admin.client_ca):
+        message = f"{admin.client_ca} holds a certificate that is no CA's, so it verifies no peer"
+        yield settings.problem("admin.tls.client_ca", message, "name the certificate of the CA that signed the operators'")
 
 
 def _lent(listener: Listener) -> tuple[str, str]:

@@ -5,7 +5,6 @@ Reads only, and all at once: see `exposition.py`. `status.py` tells the same to 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import chain, product
 from typing import TYPE_CHECKING
@@ -18,14 +17,15 @@ from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry.exposition import Sample, Samples, families, family, histogram, single
 from gateway.telemetry.fleet_metrics import fleet_lines
+from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.refused_clients import retry_samples
+from gateway.telemetry.topic_limits import rates
 from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN, topic_lines
 from gateway.transport.tls.context import CLIENT, REASONS, UPSTREAM
 
 if TYPE_CHECKING:
     from gateway.telemetry.ports import Gateway
     from limiter.buckets.candidate import CandidateCounts
-    from limiter.limits import Limit
     from limiter.rules.rule_set import RuleSet
 
 
@@ -45,6 +45,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         broker_flow_lines(gateway, sums),
         route_lines(gateway),
         topic_lines(gateway.accounts),
+        gateway.topic_limits.lines(gateway.rule_source.rules()),
         limiter_lines(gateway, sums),
     ]
     if gateway.fleet is not None:
@@ -84,13 +85,6 @@ def memory_lines(gateway: Gateway) -> Iterator[str]:
         single("sluice_memory_full_seconds_total", memory.full_ns(now_ns()) / 1e9),
         single("sluice_memory_stopped_connections", memory.stopped),
     )
-
-
-def process_lines() -> Iterator[str]:
-    """`process_*` as every exporter has them."""
-    with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123  -- a kernel file, not a path of ours
-        resident = int(statm.read().split()[1]) * 4096
-    return chain(single("process_resident_memory_bytes", resident), single("process_cpu_seconds_total", time.process_time()))
 
 
 def remote_admin_samples(gateway: Gateway) -> list[Sample]:
@@ -177,13 +171,6 @@ def candidate_samples(candidates: dict[str, CandidateCounts]) -> list[Sample]:
     ]
 
 
-def rates(limit: Limit) -> Iterator[tuple[str, float]]:
-    """A limit's rates by their dimension, per second."""
-    for dimension, rate in (("messages", limit.messages), ("bytes", limit.bytes)):
-        if rate is not None:
-            yield dimension, rate.per_second
-
-
 def rate_samples(rules: RuleSet) -> list[Sample]:
     """The rates of every rule."""
     return [((rule.name, dimension), rate) for rule in rules.rules for dimension, rate in rates(rule.limit)]
@@ -225,6 +212,7 @@ def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
     ]
     return chain(
         family("sluice_limit_checks_total", [((result,), count) for result, count in judge.checks().items()]),
+        family("sluice_rule_messages_total", gateway.topic_limits.rule_samples(gateway.rule_source.rules())),
         family("sluice_candidate_messages_total", candidate_samples(judge.candidates(now_ns()))),
         family("sluice_limit_rate", rate_samples(gateway.rule_source.rules())),
         family("sluice_limit_in_flight", [((name,), taken) for name, taken in judge.in_flight().items()]),

@@ -8,10 +8,10 @@ since the last tick, in messages per second. `refused` counts the messages that 
 or connection that was closed for it. `delayed` counts those that it made wait. Both are counted since the line before; in
 `limit_recovered`, since the episode began.
 
-`client` is the address that was over the limit most since the line before, `client_refused` the messages that it lost by that, and
-`clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`, `user` and `listener` are those of
-that client's last message over the limit. `group` is the consumer group for a retry topic, otherwise RocketMQ's producer group.
-`retry_after_ms` is the wait of the last message over the limit.
+`since` is when the episode began. `client` is the address that was over the limit most since the line before, `client_refused` the
+messages that it lost by that, and `clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`,
+`user` and `listener` are those of that client's last message over the limit. `group` is the consumer group for a retry topic, otherwise
+RocketMQ's producer group. `retry_after_ms` is the wait of the last message over the limit.
 
 A client that makes up names can drive any number of buckets over their limits. MAX_EPISODES of them have lines of their own at a time. One
 line a second (`limits_reached`) counts the messages over the limits of all others.
@@ -20,6 +20,7 @@ line a second (`limits_reached`) counts the messages over the limits of all othe
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final
 
 from gateway import log
@@ -63,9 +64,10 @@ class Culprit:
 class Episode:
     """One bucket over its limit, since the first message that was."""
 
-    __slots__ = ("bucket", "clients", "delayed", "last_over_at", "refused", "retry_after_ns", "worst")
+    __slots__ = ("began", "bucket", "clients", "delayed", "last_over_at", "refused", "retry_after_ns", "worst")
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
+        self.began = time.time()
         self.bucket = bucket
         self.clients: dict[str, Culprit] = {}  # by address, since the line before; MAX_CLIENTS at most
         self.worst = Culprit(key)  # of the line before
@@ -169,6 +171,6 @@ def log_limit_event(level: int, event: str, episode: Episode, **counts: float | 
     log.event(
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
         thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
-        limit=format_limit(bucket.rule.limit), reason="share" if is_cap(bucket) else None, **counts, client=origin.client,
-        user=origin.user, operation=key.operation,
+        limit=format_limit(bucket.rule.limit), reason="share" if is_cap(bucket) else None, since=log.moment(episode.began), **counts,
+        client=origin.client, user=origin.user, operation=key.operation,
     )  # fmt: skip

@@ -41,7 +41,7 @@ def lines(*levels: str, fields: str = "", meaning: str) -> LogEvent:
 
 LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol send_proxy_protocol"
 CONNECTION_LIMITS: Final = "max_connections max_connections_per_address max_connections_per_user max_connection_rate seats"
-LIMIT: Final = "listener protocol topic group per thing rule place origin limit reason"
+LIMIT: Final = "listener protocol topic group per thing rule place origin limit reason since"
 BUSY: Final = " ".join(sorted(BUSY_REASONS))  # how often each was said
 
 LIFE: Final = {
@@ -49,7 +49,7 @@ LIFE: Final = {
     "listening": lines(
         "info", fields=f"{LISTENING} {CONNECTION_LIMITS}", meaning="A listener accepts connections, under these settings."),
     "cannot_start": lines("critical", fields="err", meaning="The gateway ends at once; `err` says what to mend."),
-    "stopping": lines("info", fields="signal", meaning="A signal asked for a graceful stop."),
+    "stopping": lines("info", fields="signal by", meaning="A graceful stop was asked for: by a signal, or by the token of this name."),
     "stopped": lines(
         "info", "warning", fields="after_ms abandoned workers",
         meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; a warning where there are some."),
@@ -92,14 +92,18 @@ CONNECTIONS: Final = {
 LIMITS: Final = {
     "limit_reached": lines(
         "warning", fields=f"{LIMIT} rate refused delayed retry_after_ms clients client_refused client user operation",
-        meaning="A bucket is over its limit; once a second while it lasts. `rate`: messages per second offered to it; `refused` and "
-        "`delayed`: since the line before; `clients`: how many were over it; `client`: the worst, with `client_refused` messages."),
+        meaning="A bucket is over its limit, `since` then without a pause of two seconds; once a second while it lasts. `rate`: messages "
+        "per second offered to it; `refused` and `delayed`: since the line before; `clients`: how many were over it; `client`: the "
+        "worst, with `client_refused` messages."),
     "limit_recovered": lines(
         "info", fields=f"{LIMIT} refused delayed client user operation",
         meaning="A bucket has not been over its limit for two seconds; `refused` and `delayed` since its first `limit_reached`."),
     "limits_reached": lines(
         "warning", fields="messages remedy",
         meaning="So many messages were over the limits of buckets that have no line of their own: too many are over at once."),
+    "changed": lines(
+        "info", fields="by role action revision reason targets changes",
+        meaning="A live change is durable and in force, as `revision`: by whom and why. `targets` are the first of what was changed."),
     "quotas_raised": lines(
         "info", fields="hour raised of observed_s protocol topic factor",
         meaning="A new hour has begun, or its quotas have changed: `raised` of the published quotas are raised by the demand of the "
@@ -178,13 +182,18 @@ RECORDS: Final = {
 }  # fmt: skip
 
 ADMIN: Final = {
-    "admin_listening": lines("info", fields="bind", meaning="The admin API accepts connections."),
+    "admin_listening": lines("info", fields="bind probes tls", meaning="The admin API, and the listener for probes, accept connections."),
+    "admin_tls_failed": lines("debug", fields="client err", meaning="A TLS handshake on the admin port failed."),
     "admin_unauthorised": lines(
         "warning", fields="client request_id suppressed",
         meaning="A request without a good token; once a second, `suppressed` others since."),
     "admin_request_failed": lines(
         "error", fields="method route request_id err", meaning="A fault while a request was answered: please report it."),
     "admin_connection_failed": lines("error", fields="err", meaning="A fault on an admin connection: please report it."),
+    "log_level_set": lines("warning", fields="to by for_s", meaning="The level of the log was set live, for `for_s` seconds where given."),
+    "log_level_returned": lines("warning", fields="to", meaning="The time of a level that was set live is over; the configured one holds."),
+    "stream_snapshot_failed": lines(
+        "error", fields="err", meaning="A fault while the snapshot of the streams was made; they go on with events. Please report it."),
     "admin_accept_failed": lines("warning", fields="err", meaning="An admin connection could not be accepted."),
     "admin_failed": lines("error", fields="task rounds err", meaning="The admin API ended and is started again; traffic goes on."),
 }  # fmt: skip

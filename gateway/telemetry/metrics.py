@@ -20,6 +20,7 @@ HISTOGRAM: Final = "histogram"
 
 SUM: Final = "sum"  # of all workers; of counters and histograms those that have ended included
 SAME: Final = "same"  # in all processes, or known to one only: told once, by the parent
+ONE: Final = "one"  # the same in all processes that know it: told once, by whichever reported last
 EACH: Final = "each"  # one series per worker, with the label `worker`: a sum would mean nothing
 
 
@@ -30,7 +31,7 @@ class Metric(NamedTuple):
     kind: str  # COUNTER, GAUGE or HISTOGRAM
     help: str
     labels: tuple[str, ...]
-    workers: str  # SUM, SAME or EACH
+    workers: str  # SUM, SAME, ONE or EACH
 
 
 def counter(name: str, text: str, *labels: str, workers: str = SUM) -> Metric:
@@ -192,7 +193,7 @@ MESSAGES: Final = (
     ),
     gauge(
         "sluice_retries_worst_client_ratio",
-        "Of the retries refused in the last second, the part (0 to 1) that one client sent. `sluice topics` and the log name the client.",
+        "Of the retries refused in the last 10 s, the part (0 to 1) that one client sent. `sluice topics` and the log name the client.",
         "group",
         workers=EACH,
     ),
@@ -204,6 +205,27 @@ LIMITS: Final = (
         "Published quotas that are raised in this hour (quotas.hourly_raise), not counting those they stand "
         "behind: rules that name the topic, live changes.",
         workers=SAME,
+    ),
+    gauge(
+        "sluice_topic_limit",
+        "Limit in force for a topic, in messages or bytes per second (dimension), and where it comes from (origin). Live changes and "
+        "quotas are included. Compare it with the rate of sluice_messages_forwarded_total or sluice_message_bytes_total.",
+        *TOPIC,
+        "dimension",
+        "origin",
+        workers=ONE,
+    ),
+    counter(
+        "sluice_topic_limited_seconds_total",
+        "Seconds in which a topic was at a limit: a message was refused, dropped or delayed. Several workers count each their own.",
+        *TOPIC,
+    ),
+    counter(
+        "sluice_rule_messages_total",
+        "Messages under each rule, by result: passed, refused, dropped, delayed; shadow_refused, passed, but the rule, in shadow mode, "
+        "would have refused them. Where several rules refuse messages of a client and topic in a second, they count for the last.",
+        "rule",
+        "result",
     ),
     gauge("sluice_limit_rate", "Rate of each rule, in messages or bytes per second (dimension).", "rule", "dimension", workers=SAME),
     counter(
@@ -304,6 +326,8 @@ FLEET: Final = (
 PROCESS: Final = (
     gauge("sluice_build_info", "1; the labels say which build runs: sluice's version, compiled or pure Python, Python's version.",
           "version", "build", "python", workers=EACH),
+    gauge("sluice_ready", "1 while /readyz answers 200, else 0: a broker is away, a worker is not running, or a drain goes on.",
+          workers=SAME),
     histogram(
         "sluice_event_loop_lag_seconds",
         "Seconds by which a timer of the event loop came late. All connections wait that long. Above 0.05 the process has too much to do.",
@@ -336,6 +360,10 @@ PROCESS: Final = (
     gauge("sluice_disk_free_bytes", "Bytes free on the access log's disk.", workers=EACH),
     counter("sluice_log_lines_dropped_total", "Lines of the log dropped because stderr took no more or failed."),
     gauge("process_resident_memory_bytes", "Bytes of resident memory.", workers=SUM),
+    gauge("process_virtual_memory_bytes", "Bytes of virtual memory.", workers=SUM),
+    gauge("process_open_fds", "File descriptors that are open now.", workers=EACH),
+    gauge("process_max_fds", "Most file descriptors that may be open.", workers=EACH),
+    gauge("process_start_time_seconds", "Unix time, in seconds, at which the process started.", workers=EACH),
     counter("process_cpu_seconds_total", "Seconds of processor time used, user and system."),
 )  # fmt: skip
 
@@ -360,6 +388,16 @@ ADMIN: Final = (
     gauge("sluice_admin_connections_active", "Admin connections that are open now.", workers=SAME),
     counter("sluice_admin_connections_opened_total", "Admin connections accepted.", workers=SAME),
     counter("sluice_admin_connections_refused_total", "Admin connections refused because too many were open.", workers=SAME),
+    counter(
+        "sluice_admin_connections_gave_way_total",
+        "Admin connections closed for new ones when all places were taken: idle, half a request, or an answer not taken.",
+        workers=SAME,
+    ),
+    gauge("sluice_admin_streams", "Streams (`/v1/stream`) that are open.", workers=SAME),
+    counter("sluice_admin_tls_failures_total", "TLS handshakes on the admin port that failed.", workers=SAME),
+    gauge("sluice_probe_connections_active", "Connections of the listener for probes that are open now.", workers=SAME),
+    counter("sluice_probe_connections_opened_total", "Connections of the listener for probes accepted.", workers=SAME),
+    counter("sluice_probe_connections_refused_total", "Connections of the listener for probes closed for newer ones.", workers=SAME),
     counter("sluice_admin_slow_readers_total", "Admin connections closed because their client did not read the answer.", workers=SAME),
     counter(
         "sluice_state_write_failures_total",
@@ -411,6 +449,7 @@ LABELS: Final[dict[str, str]] = {  # label: what its values are
     "group": "RocketMQ's consumer group. `__other__`: all groups beyond the cap.",
     "rule": "Name of a rule.",
     "dimension": "`messages` or `bytes`.",
+    "origin": "Where a limit comes from: `override`, `file`, `quota`, `quota+hour` or `default`.",
     "cause": "Why a connection ended (close-causes.md).",
     "reason": "Why; each metric has a few fixed words, shown from the start at 0.",
     "result": "How it went; the metric's meaning lists the words.",

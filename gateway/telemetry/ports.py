@@ -9,6 +9,7 @@ from gateway.ports import RunningGateway
 if TYPE_CHECKING:
     from gateway.broker_load.lag_watch import LagWatch
     from gateway.telemetry.refused_clients import RefusedClients
+    from gateway.telemetry.topic_limits import TopicLimits
 
 
 class Gateway(RunningGateway, Protocol):
@@ -16,3 +17,4 @@ class Gateway(RunningGateway, Protocol):
 
     lag_watch: LagWatch
     refused_clients: RefusedClients
+    topic_limits: TopicLimits

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from gateway.counting.accounts import OTHER, Accounts
+from gateway.counting.recent_rates import RecentCounts
 from gateway.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -37,19 +38,30 @@ def consumer_group(protocol: str, topic: str) -> str | None:
 class Client:
     """One client's messages to one topic, counted since the client is listed."""
 
-    __slots__ = ("address", "forwarded", "previous", "rate", "recent", "refused")
+    __slots__ = ("address", "forwarded", "last_rate", "previous", "rate", "recent", "refused", "window")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.forwarded = 0
         self.refused = 0  # or dropped
         self.previous = 0  # of `refused`, at the last tick
-        self.rate = 0.0  # refused per second, over the last tick
+        self.rate = 0.0  # refused per second, the mean over ten seconds
+        self.last_rate = 0.0  # the same, over the last tick
+        self.window: RecentCounts | None = None  # None: none refused in the last ten seconds
         self.recent = 0.0  # refused of late: halved every second; decides who stays in the list
 
     def tick(self, seconds: float) -> None:
-        self.rate = (self.refused - self.previous) / seconds
+        refused = self.refused - self.previous
+        self.last_rate = refused / seconds
         self.previous = self.refused
+        window = self.window
+        if window is None and refused:
+            window = self.window = RecentCounts(1)
+        if window is not None:
+            window.add(seconds, (refused,))
+            self.rate = window.rates()[0]
+            if window.empty():
+                self.window = None
         self.recent /= 2
 
     def describe(self) -> dict[str, object]:
@@ -58,6 +70,7 @@ class Client:
             "forwarded": self.forwarded,
             "refused": self.refused,
             "refused_per_second": round(self.rate, 3),
+            "refused_per_second_1s": round(self.last_rate, 3),
         }
 
     def __repr__(self) -> str:
@@ -69,6 +82,7 @@ class RefusedClients:
 
     def __init__(self) -> None:
         self._topics: OrderedDict[TopicKey, dict[str, Client]] = OrderedDict()  # refused last at the end
+        self.shown_groups: dict[str, None] = {}  # groups with series of their own, for good: `retry_samples`
 
     def add(self, key: Key, tally: Tally) -> None:
         """An observer of `Accounts`: what one key counted since it was folded last."""
@@ -132,7 +146,10 @@ def retry_samples(accounts: Accounts, clients: RefusedClients) -> dict[str, list
         rates = [client.rate for client in clients.of(topic)]
         if sum(rates) > 0:
             ratios[group] = max(rates) / sum(rates)
-    shown = sorted(refused, key=refused.__getitem__, reverse=True)[:MAX_GROUPS_SHOWN]
+    for group in refused:
+        if len(clients.shown_groups) < MAX_GROUPS_SHOWN:
+            clients.shown_groups.setdefault(group, None)
+    shown = [group for group in clients.shown_groups if group in refused]
     rest = sum(refused.values()) - sum(refused[group] for group in shown)
     others: list[Sample] = [((OTHER,), rest)] if rest else []
     return {

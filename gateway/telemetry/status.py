@@ -22,6 +22,7 @@ from limiter.units import format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gateway.counting.accounts import TopicTotals
     from gateway.listeners.listener import Listener
     from gateway.telemetry.ports import Gateway
 
@@ -167,13 +168,14 @@ def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[dict[
         yield [description.describe(sessions[number], now) for number in wanted if number in sessions]
 
 
-def topics(gateway: Gateway) -> Iterator[list[dict[str, object]]]:
-    """`GET /v1/topics`, in slices.
+def topics(gateway: Gateway, wanted: list[tuple[tuple[str, str, str], TopicTotals]] | None = None) -> Iterator[list[dict[str, object]]]:
+    """`GET /v1/topics`, in slices: all topics, or those `wanted` of the accounts, in their order.
 
-    `group` is the consumer group whose retries the topic holds. `clients` are those refused most, each counted since it is listed.
+    Rates are means over ten seconds; those of the last second end in `_1s`. `group` is the consumer group whose retries the topic holds.
+    `clients` are those refused most, each counted since it is listed.
     """
     gateway.accounts.fold(now_ns())
-    known = list(gateway.accounts.topics.items())
+    known = list(gateway.accounts.topics.items()) if wanted is None else wanted
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
         now = now_ns()
         yield [
@@ -196,6 +198,10 @@ def topics(gateway: Gateway) -> Iterator[list[dict[str, object]]]:
                 "forwarded_per_second": round(totals.rates[1], 3),
                 "refused_per_second": round(totals.rates[2], 3),
                 "bytes_per_second": round(totals.rates[3], 3),
+                "received_per_second_1s": round(totals.last_rates[0], 3),
+                "forwarded_per_second_1s": round(totals.last_rates[1], 3),
+                "refused_per_second_1s": round(totals.last_rates[2], 3),
+                "bytes_per_second_1s": round(totals.last_rates[3], 3),
                 "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
                 "clients": [client.describe() for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
             }

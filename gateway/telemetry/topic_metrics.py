@@ -1,12 +1,16 @@
 """The metrics with one series per topic and operation: most of a scrape, so they have a writer of their own.
 
-The text of a topic's labels is made once for all its metrics. Series are capped: MAX_TOPICS_SHOWN topics have their own, and the others
-are summed under `__other__`.
+The text of a topic's labels is made once for all its metrics. Series are capped: the first MAX_TOPICS_SHOWN topics have their own as long
+as the process lives, and the others are summed under `__other__`.
+
+The naive way shows the busiest. Then a topic that grows into them takes what it had counted out of `__other__`, which goes back: Prometheus
+takes that for a restart and computes a rate from all that is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from gateway.counting.accounts import OTHER, Accounts, TopicTotals
@@ -16,7 +20,7 @@ from gateway.telemetry.metrics import METRICS, Metric
 MAX_TOPICS_SHOWN: Final = 500  # topics; bounds the series per metric; a guess at what a Prometheus server bears of one target
 
 REFUSED: Final = "sluice_messages_refused_total"
-COLUMNS: Final[dict[str, Callable[[TopicTotals], int]]] = {  # in the order in which they are written
+COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in which they are written
     "sluice_messages_received_total": lambda totals: totals.received,
     "sluice_messages_forwarded_total": lambda totals: totals.forwarded,
     REFUSED: lambda totals: totals.refused - totals.refused_share,
@@ -27,21 +31,20 @@ COLUMNS: Final[dict[str, Callable[[TopicTotals], int]]] = {  # in the order in w
     "sluice_messages_shadow_refused_total": lambda totals: totals.shadow_refused,
     "sluice_messages_waiting": lambda totals: totals.waiting,
     "sluice_message_bytes_total": lambda totals: totals.bytes,
+    "sluice_topic_limited_seconds_total": lambda totals: totals.limited_s,
 }
 BY_LIMIT: Final = ',reason="limit"'  # behind the labels of the topic in sluice_messages_refused_total
 BY_SHARE: Final = ',reason="share"'
 
 
 def shown(accounts: Accounts) -> list[TopicTotals]:
-    """The topics with series of their own, the busiest first, and the sum of all others. They are the real ones: their numbers go on."""
-    topics = sorted(accounts.topics.values(), key=lambda totals: totals.received, reverse=True)
-    kept = topics[:MAX_TOPICS_SHOWN]
+    """The topics with series of their own, and the sums of all others. They are the real ones: their numbers go on."""
+    topics = accounts.topics.values()  # in the order in which they came; none is ever forgotten
+    kept = [totals for totals in islice(topics, MAX_TOPICS_SHOWN) if totals.text != OTHER]
     rest: dict[tuple[str, str], list[TopicTotals]] = {}
-    for totals in topics[MAX_TOPICS_SHOWN:]:
-        rest.setdefault((totals.protocol, totals.operation), []).append(totals)
-    for totals in [totals for totals in kept if totals.text == OTHER and (totals.protocol, totals.operation) in rest]:
-        rest[totals.protocol, totals.operation].append(totals)
-        kept.remove(totals)
+    for number, totals in enumerate(topics):
+        if number >= MAX_TOPICS_SHOWN or totals.text == OTHER:
+            rest.setdefault((totals.protocol, totals.operation), []).append(totals)
     for (protocol, operation), several in rest.items():
         others = TopicTotals(protocol, OTHER, operation)
         others.merge(several)
@@ -61,7 +64,7 @@ def topic_lines(accounts: Accounts) -> Iterator[str]:
     return _lines(topics, columns)
 
 
-def _lines(topics: list[TopicTotals], columns: list[tuple[Metric, list[int], list[int]]]) -> Iterator[str]:
+def _lines(topics: list[TopicTotals], columns: list[tuple[Metric, list[float], list[int]]]) -> Iterator[str]:
     """One series per topic; where a share of a listener's cap has refused something, one more with that as its reason."""
     labels = [f'protocol="{each.protocol}",topic="{escape(each.text)}",operation="{each.operation}"' for each in topics]
     for metric, values, shares in columns:

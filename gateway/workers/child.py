@@ -40,7 +40,7 @@ from limiter.rules.subject import Subject
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gateway.workers.wire import AnyMessage, Message
     from limiter.judge import Judge
@@ -54,11 +54,15 @@ NO_COUNTS: Final = (0,) * 6
 class Child:
     """A worker's process, from its start to its end."""
 
-    def __init__(self, worker: int, generation: int, judge: Judge, owner: LeaseOwner) -> None:
+    def __init__(
+        self, worker: int, generation: int, judge: Judge, owner: LeaseOwner, take_event: Callable[[dict[str, object]], None] | None = None
+    ) -> None:
+        """`take_event` is called with each event of the worker's log, at most a second or so after it was logged."""
         self.worker = worker
         self.generation = generation
         self.judge = judge
         self.owner = owner
+        self.take_event = take_event
         self.pid = 0
         self.started = time.monotonic()
         self.last_heard = self.started  # when its last message came
@@ -203,6 +207,10 @@ class Child:
         for name, data in views.items():
             if name == "metrics":
                 self.families = scrapes.parse(data.decode())
+            elif name == "events":
+                if self.take_event is not None:
+                    for event in msgspec.msgpack.decode(data):
+                        self.take_event(event)
             else:
                 self.reported[name] = msgspec.msgpack.decode(data)
 

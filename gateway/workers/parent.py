@@ -26,8 +26,8 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial, reduce
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,22 +36,24 @@ import trio
 from gateway import log, systemd
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
-from gateway.lifecycle.admin_server import serve_admin
+from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
-from gateway.lifecycle.scheduling import SupervisedLoop
+from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
-from gateway.telemetry import exposition
+from gateway.settings.effective import values_with_origins
+from gateway.telemetry import exposition, live_snapshot
+from gateway.telemetry.recent_events import RecentEvents
 from gateway.workers import overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.settings_text import described
-from gateway.workers.wire import Begin, Close, Drain, Message, NewRaise, NewRules, Reload
+from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
@@ -70,16 +72,17 @@ DRAIN_S: Final = 30.0  # seconds; `gateway.lifecycle.drain` is over within them
 PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
-GATHERED: Final = ("status", "listeners", "topics", "metrics")  # once a second: what remains of a worker that is killed
+GATHERED: Final = ("status", "listeners", "topics", "metrics", "events")  # once a second: what remains of a worker that is killed
 DEMAND: Final = "demand"  # once an hour, for the intraday raise
 NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
-    "/metrics": ["metrics"],
+    "/metrics": ["metrics", "status"],
     "/readyz": ["status"],
     "/v1/status": ["status"],
     "/v1/topics": ["topics"],
     "/v1/listeners": ["listeners"],
     "/v1/connections": ["connections"],
     "/v1/connections/{id}": ["connections"],
+    "/v1/events": ["events"],
 }
 
 
@@ -92,6 +95,7 @@ class Parent:
         self.store = store
         self.log_handler = log_handler
         self.boot = secrets.token_hex(4)
+        self.recent_events = RecentEvents(self.boot)
         self.started = time.monotonic()
         self.draining = False
         self.drain_requested = trio.Event()
@@ -110,7 +114,11 @@ class Parent:
         self.replaced = 0
         self.retired_topics: list[dict[str, Any]] = []  # of workers that have ended, as the next
         self.retired_families: dict[str, scrapes.Family] = {}
+        self.shown_topics = scrapes.ShownTopics()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
+        self.admin_server = AdminServer(self, store, settings)
+        self.reloads.members += [self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new)]
+        self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
 
@@ -119,8 +127,8 @@ class Parent:
     async def gather(self, route: str) -> None:
         """Ask the workers for what the answer to `route` is made of."""
         views = NEEDS.get(route)
-        if views is None:
-            views = ["topics"] if route.startswith("/v1/limits") else None
+        if views is None and route.startswith("/v1/limits"):
+            views = ["topics"] if route == "/v1/limits" else []  # of one key the counters, and its rates of a second ago
         if views is not None:
             await self._gather(views)
 
@@ -171,6 +179,9 @@ class Parent:
             reasons += [f"worker {child.worker}: {reason}" for reason in because]
         return reasons
 
+    def begun(self) -> bool:
+        return self._begun
+
     def warnings(self) -> list[str]:
         states = [(child.worker, child.reported.get("status") or {}) for child in self.serving()]
         told = [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
@@ -192,16 +203,40 @@ class Parent:
                 return True
         return False
 
-    async def topics(self) -> list[dict[str, object]]:
-        return summing.topics([self.retired_topics, *(child.topics() for child in self.serving())])
+    async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
+        views = [self.retired_topics, *(child.topics() for child in self.serving())]
+        if wanted is not None:
+            views = [[item for item in view if (item["protocol"], item["topic"], item["operation"]) in wanted] for view in views]
+        return summing.topics(views)
+
+    async def snapshot(self) -> dict[str, object]:
+        """Of what the workers have reported last, a second ago at most."""
+        views = [self.retired_topics, *(child.topics() for child in self.serving())]
+        none: dict[str, Any] = {}
+        memory = reduce(summing.add, (view["memory"] for view in self.views("status")), none)
+        return await result_cooperatively(live_snapshot.summed({**self.status(), "memory": memory}, views, summing.topics))
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
-        workers = scrapes.lines(scrapes.merged(living, self.retired_families))
+        workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.shown_topics))
         return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(others)))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
+
+    def origins(self) -> list[dict[str, object]]:
+        return values_with_origins(self.settings)
+
+    def log_level(self) -> str:
+        return log.level_of(self.log_handler)
+
+    def configured_log_level(self) -> str:
+        return self.settings.log.level
+
+    def set_log_level(self, level: str) -> None:
+        log.set_level(self.log_handler, level)
+        for child in self.children.values():
+            child.send(LogLevel(level))
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError.
@@ -244,8 +279,12 @@ class Parent:
 
     async def run(self) -> None:
         """Open, start the workers, and drain when asked to. Raises OSError when an address cannot be bound or no worker can start."""
+        with self.recent_events:
+            await self._run()
+
+    async def _run(self) -> None:
         self._open()
-        admin_socket = self.inheritance.at(self.settings.admin.bind) or self.inheritance.named("admin")
+        self.admin_server.take_sockets(self.inheritance)
         self.inheritance.close_rest()
         self._close_leftovers("")
         async with trio.open_nursery() as nursery:
@@ -254,12 +293,13 @@ class Parent:
                 for place in range(1, self.settings.gateway.workers + 1):
                     starting.start_soon(nursery.start, self._attend, place)
             await self._gather(list(GATHERED))
-            await nursery.start(serve_admin, self, self.store, self.settings.admin, admin_socket)
+            await nursery.start(self.admin_server.run)
             nursery.start_soon(expire_changes, self.store)
             nursery.start_soon(keep_fill_levels, self.fill_levels)
             nursery.start_soon(self.log_keeping.run)
             nursery.start_soon(self._every_second)
             nursery.start_soon(self.hourly_raises.run)
+            self._begun = True
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
             systemd.notify("READY=1")
@@ -289,8 +329,9 @@ class Parent:
         """Keep a worker running at this place until the end. Started when the first one serves; raises OSError where that one cannot."""
         pause = PAUSE_S
         for generation in count():
-            child = self.children[place] = Child(place, generation, self.judge, self.owner)
+            child = self.children[place] = Child(place, generation, self.judge, self.owner, self.recent_events.add)
             child.send(self._begin(child))
+            child.send(LogLevel(self.log_level()))
             code: list[int] = []
             async with trio.open_nursery() as nursery:
 

@@ -15,6 +15,7 @@ import msgspec
 from limiter.limits import Adapt, Lag, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.hourly_raise import HourlyRaise
+from limiter.rules.level_keys import LevelKey
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import TopicName
@@ -22,12 +23,15 @@ from limiter.topics import TopicName
 TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Override, Quota)}
 TUPLE: Final = ""  # the type name of a tuple
 TOPIC: Final = "TopicName"
+LEVEL_KEY: Final = "LevelKey"
 
 
 def plain(value: object) -> object:
     """`value` as lists that begin with the name of their type. Raises TypeError for a type that is not in TYPES."""
     if isinstance(value, TopicName):
         return [TOPIC, *value]
+    if isinstance(value, LevelKey):
+        return [LEVEL_KEY, *value]
     if isinstance(value, tuple | list):
         return [TUPLE, *(plain(each) for each in value)]
     if value is None or isinstance(value, str | int | float | bytes):
@@ -46,6 +50,8 @@ def unplain(value: Any) -> Any:
         return tuple(unplain(each) for each in value[1:])
     if name == TOPIC:
         return TopicName(*value[1:])
+    if name == LEVEL_KEY:
+        return LevelKey(*value[1:])
     return TYPES[name](**{field: unplain(inner) for field, inner in value[1].items()})
 
 
@@ -60,13 +66,14 @@ def encode(rules: RuleSet) -> bytes:
             [[plain(topic), plain(quota)] for topic, quota in rules.shadow_quotas.items()],
             rules.revision,
             raise_of(rules),
+            [[plain(key), plain(change)] for key, change in rules.level_overrides.items()],
         ]
     )
 
 
 def decode(data: bytes) -> RuleSet:
     """The inverse. A change with an end holds until the parent sends other rules: its clock decides."""
-    file_rules, rule_overrides, overrides, quotas, shadow_quotas, revision, hourly = msgspec.msgpack.decode(data)
+    file_rules, rule_overrides, overrides, quotas, shadow_quotas, revision, hourly, levels = msgspec.msgpack.decode(data)
     return RuleSet(
         unplain(file_rules),
         {name: unplain(change) for name, change in rule_overrides},
@@ -75,6 +82,7 @@ def decode(data: bytes) -> RuleSet:
         revision,
         shadow_quotas={unplain(topic): unplain(quota) for topic, quota in shadow_quotas},
         hourly=hourly_raise(hourly),
+        level_overrides={unplain(key): unplain(change) for key, change in levels},
     )
 
 
@@ -105,4 +113,5 @@ def differ_in_raise_only(one: RuleSet, other: RuleSet) -> bool:
         and one.revision == other.revision
         and one.overrides == other.overrides
         and one.rule_overrides == other.rule_overrides
+        and one.level_overrides == other.level_overrides
     )

@@ -5,14 +5,21 @@ The table of metrics (`gateway/telemetry/metrics.py`) says for each what becomes
 * SUM: they are added up. For a counter or a histogram, ended workers are included with what they had counted at their last report, so
   that no counter falls when a worker is replaced.
 * SAME: they are left out, and the parent's own lines have them once.
+* ONE: the last value stands. The label that comes last (`origin`) does not tell series apart.
 * EACH: every series gets the label `worker`, because a sum would mean nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from gateway.telemetry.metrics import GAUGE, METRICS, SAME, SUM
+from gateway.counting.accounts import OTHER
+from gateway.telemetry.metrics import EACH, GAUGE, METRICS, ONE, SAME, TOPIC
+from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
+
+TOPIC_LABELS: Final = re.compile(r'protocol="[^"]*",topic="(?P<topic>(?:[^"\\]|\\.)*)",operation="[^"]*"')
 
 Series = dict[str, float]  # by name and labels as they stand in the text
 
@@ -55,9 +62,56 @@ def add(totals: dict[str, Family], one: dict[str, Family], worker: str | None) -
         if workers == SAME or (worker is None and family.kind == GAUGE):
             continue
         total = totals.setdefault(name, Family(family.head, family.kind))
+        if workers == ONE:
+            replace_ones(total.series, family.series)
+            continue
         for series, number in family.series.items():
-            labels = series if workers == SUM else labelled(series, worker or "")
+            labels = labelled(series, worker or "") if workers == EACH else series
             total.series[labels] = total.series.get(labels, 0.0) + number
+
+
+def replace_ones(series: Series, newer: Series) -> None:
+    """Put `newer` in the place of what is the same but for its last label."""
+    known = {name.rpartition(",")[0]: name for name in series}
+    for name, number in newer.items():
+        series.pop(known.get(name.rpartition(",")[0], ""), None)
+        series[name] = number
+
+
+class ShownTopics:
+    """The topics that have series of their own in the sum: each worker shows its own first ones, which together may be many more.
+
+    The first that come stay, so no counter goes back: neither theirs nor that of `__other__`.
+    """
+
+    def __init__(self, most: int = MAX_TOPICS_SHOWN) -> None:
+        self._most = most
+        self._shown: set[str] = set()  # by their labels as text
+
+    def gather(self, totals: dict[str, Family]) -> None:
+        """Move the series of all other topics to `__other__`; where a sum would mean nothing they are left out."""
+        for name, family in totals.items():
+            if METRICS[name].labels[: len(TOPIC)] != TOPIC:
+                continue
+            kept: Series = {}
+            for series, number in family.series.items():
+                labels = TOPIC_LABELS.search(series)
+                if labels is None or labels["topic"] == OTHER or self._is_shown(labels[0]):
+                    kept[series] = kept.get(series, 0.0) + number
+                elif METRICS[name].workers != ONE:
+                    other = f"{series[: labels.start('topic')]}{OTHER}{series[labels.end('topic') :]}"
+                    kept[other] = kept.get(other, 0.0) + number
+            family.series = kept
+
+    def _is_shown(self, labels: str) -> bool:
+        if labels not in self._shown:
+            if len(self._shown) >= self._most:
+                return False
+            self._shown.add(labels)
+        return True
+
+    def __repr__(self) -> str:
+        return f"<ShownTopics {len(self._shown)} of {self._most}>"
 
 
 def labelled(series: str, worker: str) -> str:
@@ -72,10 +126,14 @@ def lines(totals: dict[str, Family]) -> Iterator[str]:
             yield f"{series} {int(number) if number == int(number) else repr(number)}\n"
 
 
-def merged(living: Iterable[tuple[str, dict[str, Family]]], ended: dict[str, Family]) -> dict[str, Family]:
+def merged(
+    living: Iterable[tuple[str, dict[str, Family]]], ended: dict[str, Family], shown: ShownTopics | None = None
+) -> dict[str, Family]:
     """All workers' families as one: (worker, its families), and what those that have ended had counted."""
     totals: dict[str, Family] = {}
     for worker, families in living:
         add(totals, families, worker)
     add(totals, ended, None)
+    if shown is not None:
+        shown.gather(totals)
     return totals

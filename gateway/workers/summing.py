@@ -12,7 +12,7 @@ from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN
 
 JSONObject = dict[str, Any]
 
-RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second", "waiting")
+RATES: Final = tuple(f"{what}_per_second{window}" for what in ("received", "forwarded", "refused", "bytes") for window in ("", "_1s"))
 
 
 def add(one: Any, other: Any) -> Any:
@@ -53,7 +53,7 @@ def ended(view: list[JSONObject]) -> list[JSONObject]:
     """The topics of a worker that has ended: its counts without its rates. Messages that waited there are lost, so they are abandoned."""
     found = []
     for item in view:
-        rates: JSONObject = dict.fromkeys(RATES, 0)
+        rates: JSONObject = dict.fromkeys((*RATES, "waiting"), 0)
         found.append({**item, **rates, "abandoned": item["abandoned"] + item["waiting"], "clients": []})
     return found
 

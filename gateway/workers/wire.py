@@ -3,7 +3,7 @@
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `Drain`.
+Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `LogLevel`, `Drain`.
 Worker to parent: `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`, `StateReport`, `Described`.
 """
 
@@ -84,6 +84,12 @@ class Close(Message, frozen=True):
     reason: str
 
 
+class LogLevel(Message, frozen=True):
+    """Write lines of this level and above."""
+
+    level: str
+
+
 class Drain(Message, frozen=True):
     """Stop gracefully."""
 
@@ -146,7 +152,7 @@ class Described(Message, frozen=True):
     connections: list[dict[str, Any]]
 
 
-ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | Drain
+ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | LogLevel | Drain
 ToParent: TypeAlias = Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
 AnyMessage: TypeAlias = ToWorker | ToParent
 

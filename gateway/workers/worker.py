@@ -24,12 +24,15 @@ from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
+from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.listeners.factory import apply_tls, read_tls
 from gateway.settings import ConfigError, Settings
+from gateway.settings.reloading import merged
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, status
+from gateway.telemetry.recent_events import RecentEvents
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
@@ -46,6 +49,7 @@ from gateway.workers.wire import (
     Done,
     Drain,
     Grants,
+    LogLevel,
     NewRaise,
     NewRules,
     Outbox,
@@ -101,6 +105,7 @@ class Worker:
         self.parent = parent
         self.rule_cache = RuleCache(rule_sets.decode(begin.rules))
         self.outbox = Outbox(MAX_UNSENT_BYTES)
+        self.recent_events = RecentEvents(begin.boot)
         self.bucket_ids = BucketIds()
         self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
         self.lease = Lease(begin.workers)
@@ -119,9 +124,10 @@ class Worker:
     async def run(self) -> None:
         """Open, serve, and drain when the parent says so, or is gone."""
         sockets = SocketsByName([(name, _listening(descriptor)) for name, descriptor in self.begin.sockets.items()])
-        self.gateway.open(sockets)
-        sockets.close_rest()
-        await self.gateway.run(self)
+        with self.recent_events:
+            self.gateway.open(sockets)
+            sockets.close_rest()
+            await self.gateway.run(self)
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
         return ()
@@ -204,6 +210,8 @@ class Worker:
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
                 self.gateway.close_connection(connection, reason)
+            case LogLevel(level):
+                log.set_level(self.gateway.log_handler, level)
             case Drain():
                 self.gateway.drain_requested.set()
 
@@ -214,13 +222,16 @@ class Worker:
         self.outbox.put(Done(number))
 
     def _reload(self, text: str) -> str:
-        """Let new connections begin with the files of TLS as they are now. Returns why that failed, or ""."""
+        """Put in force what a reload changes, with the files of TLS as they are now. Returns why that failed, or ""."""
         try:
-            settings = self.gateway.settings.with_tls(settings_of(text))
+            before = self.gateway.settings
+            settings = merged(before, settings_of(text))
             apply_tls(self.gateway.listening, read_tls(settings, self.gateway.brokers))
             self.gateway.settings = settings
+            self.gateway.reloaded()
+            apply_log(self.gateway.log_handler, before.log, settings.log)
         except (ConfigError, TlsFileError) as error:
-            log.event(logging.ERROR, "reload_failed", err=str(error), remedy="the last good files of TLS stay in use")
+            log.event(logging.ERROR, "reload_failed", err=str(error), remedy="what this worker had before stays in force")
             return str(error)
         return ""
 
@@ -236,6 +247,8 @@ class Worker:
                 return encoded(self.gateway.connections())
             case "topics":
                 return encoded(list(chain.from_iterable(status.topics(self.gateway))))
+            case "events":
+                return encoded([{**event, "worker": self.begin.worker} for event in self.recent_events.take_new()])
             case "demand":
                 self.gateway.accounts.fold(now_ns())
                 return encoded(readings_of(self.gateway.accounts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.fair_share.shared_bucket import SharedBucket
+from limiter.rules.level_keys import LevelKey
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
@@ -69,7 +70,8 @@ class CapState:
 def cap_identities(rules: RuleSet, listener: str) -> list[Identity]:
     """Whose buckets the caps of a listener may be."""
     caps = [rule.name for rule in rules.rules if rule.is_cap()]
-    return [("listener", own, "", listener) for own in (["", *caps] if caps else [])]
+    changed_live = LevelKey("produce", "listener", "", listener) in rules.level_overrides
+    return [("listener", own, "", listener) for own in (["", *caps] if caps or changed_live else [])]
 
 
 def observe_broker_load(buckets: list[Bucket], reason: str, now: int) -> list[tuple[str, CapState]]:

@@ -136,6 +136,9 @@ def explain_level(rules: RuleSet, per: str, of_level: list[Rule], effective: Eff
     if effective is not None:
         if per == "topic" and subject.operation == "produce":
             lose_changes(found, rules, effective, base, matching[0][0] if matching else BARE, subject)
+        elif base is not None and effective.origin == "override":
+            first = f"the live change of {per} {effective.thing} comes first; the rest is as here"
+            found.lose(Loss(origin_of(matching[0][0]), base.name, base.place, base.limit, first))
         if base is not None:
             lose_file_limit(found, rules, base)
     for standing, _, rule in matching[1:]:

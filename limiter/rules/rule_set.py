@@ -3,17 +3,18 @@
 A level is the kind of thing that a rule keeps a bucket for (`per:`). A message must pass one rule of each level. Within a level the first
 of these that exists holds (`docs/design/contract.md` 3):
 
-1. the live override of that exact topic, or else of   (level `topic` only; origin "override")
-   the group it is in (`routing_key_words`)
+1. the live override of that exact thing, or else of   (origin "override"; `limiter.rules.level_keys` for what is not published
+   the group it is in (`routing_key_words`)             to a topic)
 2. a rule that names the key exactly, in file order    (origin "file")
 3. the published quota of that topic, or else of its   (level `topic` only; origin "quota", or "quota+hour" where it is
    group                                                raised in this hour: `limiter.rules.hourly_raise`)
 4. the first rule whose pattern matches, in file order (origin "default")
 
-Overrides and quotas change the limit of the rule that would hold otherwise, and keep the rest of it (action, breaker, mode, ...). They are
-for `operation: produce` only. A rule changed live keeps its place, so a default changed live leaves overrides alone. An override of a topic
-takes it out of its group. A group has the words that its topics share and a last word `#` as its name; a key that is spelt like that itself
-(`order.eu.#` of routing_key_words: 2) is in the group and cannot be changed alone.
+Overrides and quotas change the limit of the rule that would hold otherwise, and keep the rest of it (action, breaker, mode, ...). Quotas
+are for `operation: produce` only. An override gives its thing one bucket, whatever rules its messages would meet. A rule changed live keeps
+its place, so a default changed live leaves overrides alone. An override of a topic takes it out of its group. A group has the words that
+its topics share and a last word `#` as its name; a key that is spelt like that itself (`order.eu.#` of routing_key_words: 2) is in the
+group and cannot be changed alone.
 
 In file order a rule for everything would hide each rule after it, as `{protocol: rocketmq}` hides `topic: '%RETRY%*'` in the contract's own
 example. Hence a **bare** rule, whose match names only protocol, listener and operation, holds when no pattern of the level matches,
@@ -33,7 +34,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from limiter.limits import Limit, as_change
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.index import RuleIndex
+from limiter.rules.level_keys import LevelChanges, LevelKey
 from limiter.rules.matching import Matcher, group_text
 from limiter.rules.rule import (
     LEAST_PATIENT,
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Effective", "Identity", "Match", "Override", "Rule", "RuleError", "RuleSet"]
+__all__ = ["Effective", "Identity", "LevelKey", "Match", "Override", "Rule", "RuleError", "RuleSet"]
 
 # Names one bucket: (per, the rule where it has buckets of its own or "", protocol of a topic or "", the thing). Independent of the
 # limit, so that a change of the limit finds the bucket again; independent of the listener, so that RocketMQ's ordinary and VIP port share.
@@ -102,6 +105,25 @@ class Effective:
 def with_quota(rule: Rule, quota: Quota) -> Rule:
     changed = quota_over(rule, quota)
     return replace(changed, mode="enforce") if rule is UNRULED else changed
+
+
+def unruled(per: str, operation: str) -> Rule:
+    """The rule that a live change of a thing of the level `per` changes where no rule is for it: like UNRULED, of that level."""
+    return replace(UNRULED, per=per, match=Match(operation="consume") if operation == "consume" else Match())
+
+
+def with_level_override(rule: Rule, override: Override, protocol: str) -> Rule:
+    """`rule` with the live change of a thing that is no published topic. What does not fit the rule, as the file has it by now, or the
+    message's protocol is left out: of the change its rates hold in any case."""
+    names = PROTOCOL_NAMES[protocol]
+    if override.reply is not None and names.refuses_with:
+        override = replace(override, reply=None)
+    try:
+        changed = with_override(rule, override, protocol)
+    except RuleError:
+        changed = with_override(rule, Override(messages=override.messages, bytes=override.bytes), protocol)
+    enforceable = rule.name == UNRULED.name and override.mode is None and not changed.limit.limits_nothing()
+    return replace(changed, mode="enforce") if enforceable else changed
 
 
 def with_override(rule: Rule, override: Override, protocol: str) -> Rule:
@@ -179,6 +201,7 @@ class RuleSet:
         "_index",
         "_levels",
         "_matchers",
+        "_unruled",
         "by_connection",
         "file_rules",
         "follows",
@@ -186,6 +209,7 @@ class RuleSet:
         "groups_topics",
         "has_candidates",
         "hourly",
+        "level_changes",
         "next_expiry",
         "overrides",
         "quotas",
@@ -206,6 +230,7 @@ class RuleSet:
         like: RuleSet | None = None,
         shadow_quotas: Mapping[TopicName, Quota] | None = None,
         hourly: HourlyRaise | None = None,
+        level_overrides: Mapping[LevelKey, Override] | None = None,
     ) -> None:
         self.generation: int = next(GENERATIONS)
         self.hourly = hourly
@@ -223,6 +248,10 @@ class RuleSet:
         for name, change in ({} if rule_overrides is None else rule_overrides).items():
             if self._still_holds(change, now_s):
                 self.rule_overrides[name] = change
+        given = {} if level_overrides is None else level_overrides
+        levels = {key: change for key, change in given.items() if self._still_holds(change, now_s)}
+        self.level_changes: LevelChanges | None = LevelChanges(levels) if levels else None  # of what is not published to a topic
+        self._unruled: dict[tuple[str, str], Rule] = {}  # by level and operation; made when asked for
         self.file_rules = rules  # as the file has them
         self.rules: tuple[Rule, ...] = tuple(  # as they hold, live changes included
             self.rule_overrides[rule.name].over(rule) if rule.name in self.rule_overrides else rule for rule in rules
@@ -231,7 +260,7 @@ class RuleSet:
         self.follows = any(rule.algorithm == "lag" and rule.mode != "off" for rule in self.rules)
         self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
         self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
-            change.candidate is not None for change in self.overrides.values()
+            change.candidate is not None for change in (*self.overrides.values(), *levels.values())
         )
         self._index: dict[str, int] = {}
         self._matchers: list[Matcher] = []
@@ -244,12 +273,15 @@ class RuleSet:
             self._compile()
         if self.overrides or self.quotas or self.shadow_quotas:
             self._levels.setdefault("topic", LevelRules("topic"))
+        if self.level_changes is not None:
+            for per in self.level_changes.levels:
+                self._levels.setdefault(per, LevelRules(per))
 
     def raised_by(self, hourly: HourlyRaise | None) -> RuleSet:
         """The same with its quotas raised by `hourly`. What has expired since holds on."""
         return RuleSet(
             self.file_rules, self.rule_overrides, self.overrides, self.quotas, self.revision,
-            like=self, shadow_quotas=self.shadow_quotas, hourly=hourly,
+            like=self, shadow_quotas=self.shadow_quotas, hourly=hourly, level_overrides=self.level_overrides,
         )  # fmt: skip
 
     def _compile(self) -> None:
@@ -273,6 +305,11 @@ class RuleSet:
         if self.next_expiry is None or expiry < self.next_expiry:
             self.next_expiry = expiry
         return True
+
+    @property
+    def level_overrides(self) -> dict[LevelKey, Override]:
+        """The live changes of things that are no published topics."""
+        return {} if self.level_changes is None else self.level_changes.changes
 
     def rule(self, name: str) -> Rule | None:
         """The rule of that name, with its live change."""
@@ -367,6 +404,12 @@ class RuleSet:
             thing = self._matchers[at].client_network(thing, rule.client_bits())
             if self._matchers[at].cuts(rule.client_bits()):
                 own_buckets = rule.name
+        if self.level_changes is not None:
+            found = self.level_changes.find(per, subject.thing(per), subject)
+            if found is not None:
+                thing, change = found
+                origin, alone = "override", True
+                rule = with_level_override(self._unruled_of(per, subject.operation) if at < 0 else rule, change, subject.name.protocol)
         if alone:
             own_buckets = ""
         elif words is not None:
@@ -377,6 +420,12 @@ class RuleSet:
             return None
         identity = (per, own_buckets, subject.name.protocol if per == "topic" else "", thing)
         return Effective(per, thing, identity, origin, rule, change)
+
+    def _unruled_of(self, per: str, operation: str) -> Rule:
+        rule = self._unruled.get((per, operation))
+        if rule is None:
+            rule = self._unruled[(per, operation)] = unruled(per, operation)
+        return rule
 
     def _first(self, candidates: list[int], subject: Subject) -> int:
         """The first of `candidates` that matches, or -1."""

@@ -144,12 +144,17 @@ def test_a_token_others_can_read_is_warned_about(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "  \n", "short"])
-def test_a_token_file_without_a_token_is_an_error_that_names_it(tmp_path: Path, content: str | None) -> None:
+def test_a_token_file_without_a_token_is_a_warning_at_the_start_and_an_error_at_a_reload(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
+    files = [TokenFile("ci", Role.VIEWER, path)]
+    tokens = Tokens(files)
+    assert "'ci'" in tokens.warnings[0]
+    assert str(path) in tokens.warnings[0]
+    assert tokens.find((content or "").strip().encode()) is None
     with pytest.raises(TokenError, match=r"ci.*token"):
-        Tokens([TokenFile("ci", Role.VIEWER, path)])
+        tokens.read(files)
 
 
 async def test_rotated_tokens_are_good_after_a_reload(api: Control) -> None:

@@ -16,8 +16,9 @@ from admin.changes import Author, WriteFailedError
 from admin.files import FileSystem
 from admin.journal import BEGIN, chained
 from admin.snapshots import Publication, publication
-from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride
+from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule
 from admin.store import Store
+from gateway.settings.rule_texts import RuleTexts
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleSet
 from support.admin.admin_client import RULES, Clock
@@ -37,8 +38,14 @@ def publish(rate: int) -> tuple[list[Edit], Publication | None]:
     return [*pair(rate)[0], (QUOTAS, PublishedQuotas(published.sha256, 0, "2026-11-21T01:00:00Z"))], published
 
 
+def live_rule(rate: int) -> tuple[list[Edit], Publication | None]:
+    """A live rule and a client, beside the two keys."""
+    stored = StoredRule({"match": {"topic": "order*"}, "limit": {"messages": f"{rate}/s"}}, 1, expires="2090-01-01T00:00:00Z")
+    return [*pair(rate)[0], ("live-rules/storm", stored), ("limits/client/10.0.0.7", StoredOverride(messages=f"{rate}/s"))], None
+
+
 def open_store(folder: Path, files: FileSystem | None = None, rotate_at: int = 1 << 20) -> Store:
-    return Store.open(folder, RULES, Clock(), files, rotate_at)
+    return Store.open(folder, RULES, Clock(), files, rotate_at, RuleTexts())
 
 
 async def change(store: Store, edits: tuple[list[Edit], Publication | None]) -> None:
@@ -46,7 +53,7 @@ async def change(store: Store, edits: tuple[list[Edit], Publication | None]) -> 
 
 
 def contents(state: State) -> tuple[object, ...]:
-    return (state.revision, dict(state.keys), state.quotas)
+    return (state.revision, dict(state.keys), state.quotas, dict(state.levels), dict(state.live_rules))
 
 
 async def check_whole(folder: Path, expected: list[tuple[object, ...]]) -> tuple[object, ...]:
@@ -80,7 +87,7 @@ def check_chain(folder: Path) -> None:
         before = given
 
 
-CASES: dict[str, Callable[[int], tuple[list[Edit], Publication | None]]] = {"keys": pair, "quotas": publish}
+CASES: dict[str, Callable[[int], tuple[list[Edit], Publication | None]]] = {"keys": pair, "quotas": publish, "live rules": live_rule}
 
 
 async def prepared(folder: Path, files: FileSystem, *, first: bool, rotate_at: int) -> Store:
@@ -100,8 +107,15 @@ async def count_steps(folder: Path, case: str, *, first: bool, rotate_at: int) -
     return list(files.steps)
 
 
-WAYS = [("keys", True, 1 << 20), ("keys", False, 1 << 20), ("quotas", False, 1 << 20), ("quotas", True, 1 << 20), ("keys", False, 1)]
-IDS = ["first change", "later change", "quotas", "first quotas", "with rotation"]
+WAYS = [
+    ("keys", True, 1 << 20),
+    ("keys", False, 1 << 20),
+    ("quotas", False, 1 << 20),
+    ("quotas", True, 1 << 20),
+    ("keys", False, 1),
+    ("live rules", False, 1 << 20),
+]
+IDS = ["first change", "later change", "quotas", "first quotas", "with rotation", "live rules"]
 
 
 @pytest.mark.parametrize(("case", "first", "rotate_at"), WAYS, ids=IDS)

@@ -54,8 +54,6 @@ AMBIGUOUS = {
     "an authority": b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
     "a fragment": b"GET /#x HTTP/1.1\r\nHost: a\r\n\r\n",
     "half an escape": b"GET /%2 HTTP/1.1\r\nHost: a\r\n\r\n",
-    "an upgrade": b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-    "an upgrade to HTTP/2": b"GET / HTTP/1.1\r\nHost: a\r\nHTTP2-Settings: AAM\r\n\r\n",
     "HTTP/2 straight away": b"PRI * HTTP/2.0\r\n\r\n",
     "HTTP/0.9": b"GET /\r\n\r\n",
     "HTTP/1.2": b"GET / HTTP/1.2\r\nHost: a\r\n\r\n",

@@ -410,6 +410,9 @@ async def test_a_queue_shows_what_holds_for_consuming_from_it_too(tmp_path: Path
 async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:
     for number in range(25):
         api.gateway.flood(rocketmq_topic(b"topic-%02d" % number), 2000 + number, 10**9)
+        rates = dict.fromkeys(("received_per_second", "forwarded_per_second", "bytes_per_second"), float(number))
+        now = {"topic": f"topic-{number:02d}", "protocol": "rocketmq", "operation": "produce", "refused_per_second": float(number)}
+        api.gateway.seen_topics.append(now | rates)
     seen: list[str] = []
     cursor = ""
     for _ in range(3):
@@ -421,7 +424,7 @@ async def test_the_list_is_filtered_sorted_and_cut(api: Control) -> None:
     assert seen == [f"topic-{number:02d}" for number in range(24, -1, -1)]
     assert (await api.ask("GET", "/v1/limits?protocol=amqp")).json()["total"] == 0
     assert (await api.ask("GET", "/v1/limits?cursor=garbage")).status == 422
-    for sort in ("name", "fill", "rate", "last_refused"):
+    for sort in ("name", "fill", "used", "rate", "wait", "last_refused"):
         assert (await api.ask("GET", f"/v1/limits?sort={sort}")).json()["total"] == 25
 
 

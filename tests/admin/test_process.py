@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from admin.app import serve
 from admin.store import Store
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
+from limiter.topics import rocketmq_topic
 from support.admin.admin_client import RULES, Control, control
 from support.admin.fake_gateway import FakeGateway
 from support.expositions import families as read_families
@@ -34,6 +38,12 @@ async def test_warnings_are_told_beside_readiness_and_do_not_make_the_gateway_un
     answer = await api.ask("GET", "/readyz", role="viewer")
     assert (answer.status, answer.json()) == (200, {"ready": True, "warnings": ["disk: 7 bytes are free"]})
     assert (await api.ask("GET", "/v1/status", role="viewer")).json()["warnings"][0] == "disk: 7 bytes are free"
+
+
+async def test_metrics_say_whether_readyz_is_content(api: Control) -> None:
+    assert "\nsluice_ready 1\n" in (await api.ask("GET", "/metrics", role="viewer")).body.decode()
+    api.gateway.not_ready = ["draining"]
+    assert "\nsluice_ready 0\n" in (await api.ask("GET", "/metrics", role="viewer")).body.decode()
 
 
 async def test_probes_do_not_mind_a_wrong_token(api: Control) -> None:
@@ -173,6 +183,38 @@ async def test_topics_sorted_by_what_hurts(api: Control) -> None:
         "cab",
         "b",
     ]
+
+
+async def test_topics_have_their_limit_and_how_much_of_it_is_used(tmp_path: Path) -> None:
+    def topic(name: str, passed: float, refused: float, *, operation: str = "produce", protocol: str = "rocketmq") -> dict[str, object]:
+        rates = {"received_per_second": passed + refused, "forwarded_per_second": passed, "refused_per_second": refused}
+        return {"protocol": protocol, "topic": name, "operation": operation, "bytes_per_second": passed * 100, "waiting": 0, **rates}
+
+    rule = Rule("some", Match(protocol="rocketmq"), limit=Limit(messages=Rate(100), bytes=Rate(50_000)))
+    async with control(tmp_path, (rule,)) as api:
+        api.gateway.flood(rocketmq_topic(b"hot"), 5000, 10**9)
+        api.gateway.seen_topics = [
+            topic("calm", 10, 0), topic("hot", 99, 300), topic("hot", 5, 0, operation="consume"), topic("rest", 0, 0),
+            topic("__other__", 7, 0, protocol="amqp"), topic("over", 150, 0),
+        ]  # fmt: skip
+
+        async def items(query: str) -> list[dict[str, Any]]:
+            found = (await api.ask("GET", f"/v1/topics?{query}")).json()["items"]
+            assert isinstance(found, list)
+            return found
+
+        found = {(item["topic"], item["operation"]): item for item in await items("sort=name")}
+        hot = found["hot", "produce"]
+        assert (hot["used"], hot["limit"]["messages"], hot["limit"]["origin"], hot["limit"]["rule"]) == (0.99, "100/s", "default", "some")
+        assert (hot["wait_ms"] is not None, found["calm", "produce"]["wait_ms"]) == (True, None)
+        assert (found["calm", "produce"]["used"], found["over", "produce"]["used"]) == (0.1, 1.0)
+        assert [found["hot", "consume"][name] for name in ("limit", "used", "wait_ms")] == [None, None, None]
+        assert found["__other__", "produce"]["limit"] is None
+        by_use = [item["topic"] for item in await items("sort=used")]
+        assert by_use[:3] == ["over", "hot", "calm"]
+        assert sorted(by_use) == sorted(str(item["topic"]) for item in api.gateway.seen_topics)
+        assert (await items("sort=used&limit=1"))[0]["limit"]["messages"] == "100/s"
+        assert len(await items("sort=wait")) == len(by_use)
 
 
 async def test_status_names_what_to_look_at(api: Control) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from admin.exchange import Deadlines
 from admin.http import Head, RefusedError
+from admin.peer import Peer
 from admin.routing import Answer
 from admin.server import ReceiveBody, Server
 from support.admin.admin_client import Control, control, everything, request
@@ -20,14 +22,14 @@ from support.admin.admin_client import Control, control, everything, request
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def answer_ok(head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
+async def answer_ok(head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
     if isinstance(head, RefusedError):
         return Answer({"refused": head.detail}, head.status)
     try:
         body = await receive(100) if head.has_body else b""
     except RefusedError as refused:
         return Answer({"refused": refused.detail}, refused.status)
-    return Answer({"method": head.method, "path": head.path, "body": body.decode(), "address": address})
+    return Answer({"method": head.method, "path": head.path, "body": body.decode(), "address": peer.address})
 
 
 def statuses(said: bytes) -> list[int]:
@@ -132,7 +134,7 @@ async def test_http_1_0_is_answered_and_closed(autojump_clock: MockClock) -> Non
 
 
 async def test_a_handler_that_fails_ends_its_connection_only(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(head: Head | RefusedError, receive: ReceiveBody, address: str) -> Answer:
+    async def fail(head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
         raise RuntimeError("a fault of ours")
 
     server = Server(fail)
@@ -192,15 +194,113 @@ async def test_an_idle_connection_gives_way_when_all_places_are_taken(api: Contr
         await trio.aclose_forcefully(stream)
 
 
-async def test_when_all_places_are_busy_a_newcomer_is_turned_away(api: Control) -> None:
-    busy = [await api.connect() for _ in range(64)]
-    for stream in busy:
+async def test_half_sent_requests_do_not_keep_others_out(api: Control) -> None:
+    """At 585f47f 64 of them shut the API without a token: 115 of 116 good requests got 503, probes too."""
+    half = [await api.connect() for _ in range(64)]
+    for stream in half:
         await stream.send_all(GET[:10])
-    await trio.testing.wait_all_tasks_blocked(0.05)
-    async with await api.connect() as late:
-        assert statuses(await everything(late)) == [503]
-    for stream in busy:
+    for _ in range(5):
+        assert (await api.ask("GET", "/livez", role=None)).status == 200
+        assert (await api.ask("GET", "/v1/status")).status == 200
+    assert b"sluice_admin_connections_refused_total 0\n" in await own_metrics(api)
+    for stream in half:
         await trio.aclose_forcefully(stream)
+
+
+async def test_half_sent_requests_go_on_being_sent_and_good_ones_get_through(api: Control) -> None:
+    """More and more half requests, as fast as they can be sent, beside good requests one after the other."""
+    answered: list[int] = []
+
+    async def flood() -> None:
+        held: list[trio.SocketStream] = []
+        try:
+            while True:
+                stream = await api.connect()
+                held.append(stream)
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(GET[: len(held) % 20])
+                if len(held) > 150:
+                    await trio.aclose_forcefully(held.pop(0))
+        finally:
+            for stream in held:
+                stream.socket.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flood)
+        for _ in range(20):
+            try:
+                answered.append((await api.ask("GET", "/readyz", role=None)).status)
+            except trio.BrokenResourceError:
+                answered.append(0)
+        nursery.cancel_scope.cancel()
+    assert answered.count(200) >= 15, answered
+
+
+async def test_half_sent_bodies_do_not_keep_others_out(api: Control) -> None:
+    """Whoever has a token may be slow with its body, and loses its place when it is needed."""
+    head = f"PUT /v1/limits/rocketmq/x?force=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n"
+    half = [await api.connect() for _ in range(64)]
+    for stream in half:
+        await stream.send_all(f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode())
+    for _ in range(3):
+        assert (await api.ask("GET", "/livez", role=None)).status == 200
+    assert api.store.revision == 0
+    for stream in half:
+        await trio.aclose_forcefully(stream)
+
+
+async def test_answers_that_nobody_takes_do_not_keep_others_out(tmp_path: Path) -> None:
+    async with control(tmp_path, deadlines=Deadlines(write=60)) as api:
+        stalled = [await stalled_reader(api) for _ in range(64)]
+        with trio.fail_after(30):
+            while True:
+                with suppress(trio.BrokenResourceError):
+                    if (await api.ask("GET", "/livez", role=None)).status == 200:
+                        break
+                await trio.sleep(0.1)
+        for client in stalled:
+            client.close()
+
+
+async def test_a_burst_is_served_in_whole(api: Control) -> None:
+    """More clients at once than there are places: each gets its answer."""
+    answered: list[int] = []
+
+    async def one() -> None:
+        answered.append((await api.ask("GET", "/livez", role=None)).status)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(120):
+            nursery.start_soon(one)
+    assert answered == [200] * 120
+
+
+async def test_when_all_places_are_worked_for_a_newcomer_is_turned_away() -> None:
+    work = trio.Event()
+
+    async def respond(head: Head | RefusedError, receive: ReceiveBody, peer: Peer) -> Answer:
+        await work.wait()
+        return await answer_ok(head, receive, peer)
+
+    server = Server(respond, most=3)
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(server.serve, listeners, 1.0)
+        streams = [await trio.testing.open_stream_to_socket_listener(listeners[0]) for _ in range(3)]
+        for stream in streams:
+            await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        with trio.fail_after(10):
+            while server.counts.opened < 3:
+                await trio.sleep(0.01)
+        late = await trio.testing.open_stream_to_socket_listener(listeners[0])
+        assert statuses(await everything(late)) == [503]
+        assert server.counts.turned_away == 1
+        work.set()
+        for stream in streams:
+            assert statuses(await everything(stream)) == [200]
+        for stream in (*streams, late):
+            await stream.aclose()
+        nursery.cancel_scope.cancel()
 
 
 async def stalled_reader(api: Control) -> socket.socket:
@@ -304,3 +404,42 @@ async def test_a_scrape_that_fails_half_way_is_visibly_cut_short(api: Control) -
     said = await api.say(f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n\r\n".encode())
     assert statuses(said) == [200]
     assert not said.endswith(b"0\r\n\r\n")
+
+
+OFFERS = {
+    "h2c, as Java's client does": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+    "a websocket": b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+    "settings alone": b"HTTP2-Settings: AAM\r\n",
+}
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS.keys())
+async def test_an_offer_to_upgrade_is_answered_as_http_1_1(api: Control, offer: bytes) -> None:
+    """The JDK's HTTP client offers h2c by default; at 585f47f it got 400 for every request."""
+    get = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n"
+    last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    said = await api.say(get + get.replace(b"\r\n\r\n", b"\r\nX: 1\r\n\r\n") + last)
+    assert said.count(b"HTTP/1.1 200 ") == 3, said
+    body = b'{"messages": "5/s"}'
+    head = f"PUT /v1/limits/rocketmq/x?force=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token()}\r\n"
+    framing = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    said = await api.say(head.encode() + framing.encode() + offer + b"\r\n" + body + last)
+    assert said.count(b"HTTP/1.1 200 ") == 2, said
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"reason": "\xff"}', b'{"\xff": 1}', b'{"reason": "\\ud800"}', b'{"reason": "\xed\xa0\x80"}', b"\xff", b'{"a']
+)
+async def test_a_body_that_is_no_json_text_is_400(api: Control, body: bytes) -> None:
+    """Invalid UTF-8 inside a string was 500 with a traceback in the log."""
+    for method, path in (
+        ("PUT", "/v1/limits/rocketmq/x?force=1"),
+        ("PUT", "/v1/rules/orders?force=1"),
+        ("POST", "/v1/drain"),
+        ("POST", "/v1/config:reload"),
+        ("PUT", "/v1/quotas?force=1"),
+        ("POST", "/v1/history/0:rollback?force=1"),
+    ):
+        answer = await api.ask(method, path, body)
+        assert answer.status in (400, 422), (path, answer.body)
+        assert "Traceback" not in answer.body.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from pathlib import Path
@@ -12,8 +13,10 @@ from admin.changes import Author, StoreError
 from admin.files import FileSystem
 from admin.journal import Journal, JournalError
 from admin.snapshots import publication
-from admin.state import QUOTAS, Edit, PublishedQuotas, StoredOverride, decode_state, encode_state, key_of, key_target
+from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule, decode_state, encode_state, key_of, key_target
 from admin.store import MAX_KEYS, Store
+from gateway.settings.rule_texts import RuleTexts
+from limiter.limits import Rate
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleError
 from limiter.topics import amqp_topic, rocketmq_topic
@@ -273,3 +276,47 @@ async def test_the_state_file_reads_back_as_it_was(tmp_path: Path) -> None:
     await store.change(lambda: ([(KEY, stored), ("rules/orders", stored)], None), WHO, "test")
     assert decode_state(encode_state(store.state)) == store.state
     store.close()
+
+
+async def test_an_older_gateway_can_go_on_until_there_is_a_live_rule_or_a_client(tmp_path: Path) -> None:
+    """A state without them is written as before; one with them says its version."""
+    edits: dict[str, StoredOverride | StoredRule] = {
+        "limits/client/10.0.0.7": StoredOverride(messages="5/s"),
+        "live-rules/storm": StoredRule({"match": {"topic": "a*"}, "limit": {"messages": "5/s"}}, 1),
+    }
+    for target, after in edits.items():
+        plain = State().changed([("limits/rocketmq/a", StoredOverride(messages="5/s"))])
+        more = plain.changed([(target, after)])
+        assert b'"version":1' in encode_state(plain)
+        assert b'"version":2' in encode_state(more)
+        assert decode_state(encode_state(more)) == more
+        assert encode_state(more.changed([(target, None)])) == encode_state(dataclasses.replace(plain, revision=more.revision + 1))
+
+
+def test_a_live_rule_that_cannot_be_read_any_more_stops_the_start_with_the_way_out(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    stored = StoredRule({"limit": {"mesages": "5/s"}}, 1)
+    (folder / "state.json").write_bytes(encode_state(State().changed([("live-rules/storm", stored)])))
+    with pytest.raises(StoreError, match=r"(?s)storm.*limit\.mesages.*did you mean"):
+        Store.open(folder, RULES, Clock(), rule_texts=RuleTexts())
+
+
+async def test_many_live_changes_stay_fast_enough_to_be_made(tmp_path: Path) -> None:
+    """10,000 clients and 1,000 live rules are held and found; docs/performance has the times."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    edits: list[tuple[str, StoredOverride | StoredRule]] = [
+        (f"limits/client/10.{at >> 8}.{at & 255}.1", StoredOverride(messages=f"{at % 99 + 1}/s")) for at in range(10_000)
+    ]
+    edits += [(f"live-rules/r{at}", StoredRule({"match": {"topic": f"t{at}-*"}, "limit": {"messages": "5/s"}}, at)) for at in range(1000)]
+    (folder / "state.json").write_bytes(encode_state(State().changed(edits)))
+    store = Store.open(folder, RULES, Clock(), rule_texts=RuleTexts())
+    try:
+        await store.change(lambda: ([("limits/client/10.9.9.9", StoredOverride(messages="77/s"))], None), Author("tester"), "test")
+        found = store.rules().effective(rocketmq_topic(b"t500-a"), client="10.9.9.9")
+        assert {(each.per, each.rule.name, each.limit.messages) for each in found} == {
+            ("topic", "r500", Rate(5)), ("client", "unruled", Rate(77)),
+        }  # fmt: skip
+    finally:
+        store.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 
 from admin.auth import Role
-from admin.endpoints import ROUTES
+from admin.endpoints import ROUTES, level_limits
 from admin.openapi import document, encoded
 from admin.routing import Route, Router
 from support.admin.admin_client import Control, Reply, control, folder_in_memory
@@ -25,10 +25,24 @@ EXAMPLES = {
     "name": "rocketmq-topics",
     "revision": "0",
     "id": "7",
+    "client": "10.0.0.7",
+    "user": "shop",
+    "listener": "rocket",
+    "group": "billing",
+    "namespace": "team",
+    "queue": "jobs",
 }
+LEVELS = (
+    "limits/client/{client}", "limits/user/{user}", "limits/listener/{listener}", "limits/vhost/{vhost}",
+    "limits/exchange/{vhost}/{exchange}", "limits/group/{group}", "limits/namespace/{namespace}",
+    "limits/consume/queue/{vhost}/{queue}", "limits/consume/rocketmq/{topic}", "limits/consume/client/{client}",
+    "limits/consume/user/{user}", "limits/consume/listener/{listener}", "limits/consume/vhost/{vhost}", "limits/consume/group/{group}",
+    "limits/consume/namespace/{namespace}",
+)  # fmt: skip
 QUOTAS = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "1", "quotas": []}
 IDS = [f"{route.method} {route.template}" for route in ROUTES]
 ROLES = ["nobody", "viewer", "operator", "admin"]
+ENDLESS = "/v1/stream"  # whose body has no end: tests ask for its head
 
 
 def path_of(route: Route) -> str:
@@ -40,21 +54,30 @@ def body_of(route: Route) -> Any:
         return None
     if "quotas" in route.template and route.method == "PUT":
         return QUOTAS
-    return {"LimitBody": {"messages": "5/s"}, "ConfirmBody": {"confirm": True}, "ReasonBody": {"reason": "test"}}[route.body.__name__]
+    if route.template == "/v1/log/level":
+        return {"level": "debug", "for": "10min"}
+    body = (get_args(route.body) or (route.body,))[0]
+    return {
+        "LimitBody": {"messages": "5/s"}, "ConfirmBody": {"confirm": True}, "ReasonBody": {"reason": "test"}, "RotateBody": {},
+        "NewTokenBody": {"name": "new", "role": "viewer"},
+    }[body.__name__]  # fmt: skip
 
 
 async def prepare(api: Control) -> None:
     """Something there for every path to be about."""
     api.gateway.open_connections = [{"id": 7, "client": "127.0.0.1:5", "state": "open"}]
     change = {"messages": "9/s", "candidate": {"messages": "8/s"}}
-    for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics"):
+    level_paths = [path_of(route) for route in ROUTES if route.handler is level_limits.delete]
+    for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics", *level_paths):
         assert (await api.ask("PUT", f"{path}?force=1", change)).status == 200
     assert (await api.ask("PUT", "/v1/quotas?force=1", QUOTAS)).status == 200
+    assert (await api.ask("POST", "/v1/tokens", {"name": EXAMPLES["name"], "role": "viewer"})).status in {201, 409}
 
 
 async def ask(api: Control, route: Route, role: str, query: str | None = None, headers: dict[str, str] | None = None) -> Reply:
     query = query if query is not None else ("?force=1" if route.conditional else "")
-    return await api.ask(route.method, path_of(route) + query, body_of(route), role=None if role == "nobody" else role, headers=headers)
+    method = "HEAD" if route.template == ENDLESS else route.method
+    return await api.ask(method, path_of(route) + query, body_of(route), role=None if role == "nobody" else role, headers=headers)
 
 
 @pytest.fixture
@@ -110,7 +133,7 @@ async def test_writes_of_the_state_need_if_match(api: Control, route: Route) -> 
     assert api.store.revision == before + 1
 
 
-READS = [route for route in ROUTES if route.method == "GET" and route.template.startswith("/v1")]
+READS = [route for route in ROUTES if route.method == "GET" and route.template.startswith("/v1") and route.template != ENDLESS]
 
 
 @pytest.mark.parametrize("route", READS, ids=[route.template for route in READS])
@@ -167,11 +190,15 @@ def test_every_operation_has_a_name_of_its_own() -> None:
 
 
 def test_only_the_probes_and_the_dashboards_files_are_for_everybody() -> None:
-    assert {route.template for route in ROUTES if route.role is Role.NOBODY} == {"/livez", "/readyz", "/", "/dashboard/style.css"}
+    assert {route.template for route in ROUTES if route.role is Role.NOBODY} == {
+        "/livez", "/readyz", "/startupz", "/", "/dashboard/style.css",
+    }  # fmt: skip
 
 
 def test_reads_need_no_more_than_operator_and_changes_no_less() -> None:
     for route in ROUTES:
+        if route.template == "/v1/tokens":
+            continue  # an admin's alone
         assert route.role <= Role.OPERATOR if route.method == "GET" else route.role >= Role.OPERATOR
 
 
@@ -181,6 +208,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/limits": {"GET"},
         "/v1/limits/rocketmq/{topic}": {"GET", "PUT", "PATCH", "DELETE"},
         "/v1/limits/amqp/{vhost}/{exchange}/{routing_key}": {"GET", "PUT", "PATCH", "DELETE"},
+        **{f"/v1/{path}": {"GET", "PUT", "PATCH", "DELETE"} for path in LEVELS},
         "/v1/rules": {"GET"},
         "/v1/rules/{name}": {"GET", "PUT", "DELETE"},
         "/v1/rules/{name}:promote": {"POST"},
@@ -196,13 +224,21 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/connections/{id}": {"GET", "DELETE"},
         "/v1/listeners": {"GET"},
         "/v1/status": {"GET"},
+        "/v1/events": {"GET"},
+        "/v1/stream": {"GET"},
         "/v1/config:reload": {"POST"},
         "/v1/config": {"GET"},
+        "/v1/log/level": {"GET", "PUT", "DELETE"},
         "/v1/drain": {"POST"},
+        "/v1/tokens": {"GET", "POST"},
+        "/v1/tokens/{name}": {"DELETE"},
+        "/v1/tokens/{name}:rotate": {"POST"},
         "/v1/audit": {"GET"},
+        "/v1/audit:verify": {"GET"},
         "/v1/openapi.json": {"GET"},
         "/livez": {"GET"},
         "/readyz": {"GET"},
+        "/startupz": {"GET"},
         "/metrics": {"GET"},
         "/": {"GET"},
         "/dashboard/style.css": {"GET"},

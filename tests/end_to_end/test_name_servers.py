@@ -59,8 +59,14 @@ def listeners(gateway: Gateway) -> dict[str, dict[str, Any]]:
     return {str(one["name"]): one for one in gateway.get("/v1/listeners")["items"]}
 
 
-def events(gateway: Gateway, name: str) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, gateway.log().splitlines()) if line.get("event") == name]
+def events(gateway: Gateway, name: str, least: int = 1) -> list[dict[str, Any]]:
+    """The log's lines of this event, once there are `least`."""
+
+    def lines() -> list[dict[str, Any]]:
+        return [line for line in map(json.loads, gateway.log().splitlines()) if line.get("event") == name]
+
+    wait_until(lambda: len(lines()) >= least, within=30, what=f"{least} lines of {name}")
+    return lines()
 
 
 StartGateway = Callable[..., Gateway]
@@ -93,7 +99,9 @@ def test_brokers_get_listeners_as_routes_name_them_and_operators_see_them(broker
     assert samples["sluice_route_answers_total", ("listener", "names"), ("result", "rewritten")] == 2
     assert samples["sluice_broker_ports", ("listener", "names"), ("state", "taken")] == 3
     assert samples["sluice_connections_opened_total", ("listener", "names/broker-b/0"), ("protocol", "rocketmq")] == 1
-    assert [line["listener"] for line in events(gateway, "broker_listener_opened")] == [f"names/{name}/{n}" for name, n in sorted(route)]
+    assert [line["listener"] for line in events(gateway, "broker_listener_opened", len(route))] == [
+        f"names/{name}/{n}" for name, n in sorted(route)
+    ]
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])

@@ -53,11 +53,13 @@ def parses(words: list[str]) -> None:
 @pytest.mark.parametrize("name", ["--admin", "--token-file", "--output", "--timeout"])
 def test_remote_verbs_share_their_options(name: str) -> None:
     local = {
+        ("audit", "verify"),
         ("check",),
+        ("init",),
         ("run",),
         ("config", "show"),
         ("config", "schema"),
-        ("token", "new"),
+        ("support-bundle",),
         ("version",),
         ("completion",),
         ("quotas", "compute"),

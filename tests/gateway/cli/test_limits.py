@@ -49,7 +49,7 @@ def test_keys_are_raw_words(sluice: Any, admin: Any, words: list[str], path: str
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["kafka", "orders"], "kafka: no such protocol"),
+        (["kafka", "orders"], "kafka: there are no such keys"),
         (["rocketmq", "a", "b"], "a key of RocketMQ is rocketmq TOPIC"),
         (["amqp", "/", "orders"], "a key of AMQP is amqp VHOST EXCHANGE ROUTING_KEY"),
     ],
@@ -191,7 +191,7 @@ def test_no_two_columns_have_one_name(sluice: Any, admin: Any) -> None:
     from gateway.cli.rules import RULES
 
     for shown in (IN_USE, LEVELS, RULES, CHANGED, QUOTAS):
-        titles = [title for title, _ in shown]
+        titles = [each[0] for each in shown]
         assert sorted(titles) == sorted(set(titles))
 
 

@@ -65,7 +65,7 @@ def test_verbs_that_only_list_also_take_the_word_list(sluice: Any, admin: Any, v
     assert (bare.code, len(bare.out.splitlines())) == (0, 2)
     assert [sluice(verb, "list"), sluice(verb, "-o", "table", "list")] == [bare, bare]
     wrong = sluice(verb, "lst")
-    assert (wrong.code, "'lst' is not 'list'" in wrong.err) == (2, True)
+    assert (wrong.code, "'lst'" in wrong.err, "list" in wrong.err.replace("lst", "")) == (2, True, True)
 
 
 def test_says_why_a_broker_is_not_there(sluice: Any, admin: Any) -> None:

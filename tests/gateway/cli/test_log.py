@@ -15,6 +15,21 @@ from support.log_files import NOON, log_file, log_text
 from support.processes import Process
 
 
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much nicer `compact` would be: it must not be so to the test run."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "nice", asked.append)
+    return asked
+
+
+def test_compact_lets_everybody_else_go_first(tmp_path: Path, asked: list[int]) -> None:
+    pytest.importorskip("pyarrow")
+    log_file(tmp_path)
+    assert main(["log", "compact", str(tmp_path)]) == 0
+    assert asked == [19]
+
+
 def test_compact_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     log_file(tmp_path)

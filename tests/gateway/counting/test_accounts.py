@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.counting.accounts import SLICE_KEYS, Accounts
+from gateway.counting.recent_rates import TICKS
 from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic
 
@@ -67,19 +68,24 @@ def test_traffic_that_does_not_end_does_not_keep_a_fold_from_its_end() -> None:
     assert received(accounts) == 4 * MANY
 
 
-def test_rates_are_of_the_last_tick_and_idle_topics_cost_nothing() -> None:
+def test_rates_are_means_and_of_the_last_tick_and_idle_topics_cost_nothing() -> None:
     accounts = Accounts()
     keys = [key(number) for number in range(MANY)]
     offer(accounts, keys, 4)
     accounts.fold(1)
     assert len(list(accounts.tick(2.0))) == 3
-    assert {totals.rates for totals in accounts.topics.values()} == {(2.0, 2.0, 0.0, 0.0)}
-    offer(accounts, keys[:1], 3)
+    assert {(totals.rates, totals.last_rates) for totals in accounts.topics.values()} == {((2.0, 2.0, 0.0, 0.0),) * 2}
+    offer(accounts, keys[:1], 5)
     accounts.fold(2)
-    assert len(list(accounts.tick(1.0))) == 3, "rates that were not zero become so"
-    assert [totals.rates[0] for totals in accounts.topics.values()] == [3.0] + [0.0] * (MANY - 1)
-    assert len(list(accounts.tick(1.0))) == 1
-    assert list(accounts.tick(1.0)) == []
+    assert len(list(accounts.tick(2.0))) == 3, "rates that were not zero become so"
+    assert [totals.last_rates[0] for totals in accounts.topics.values()] == [2.5] + [0.0] * (MANY - 1)
+    assert [totals.rates[0] for totals in accounts.topics.values()] == [2.25] + [1.0] * (MANY - 1)
+    for _ in range(TICKS - 2):
+        assert len(list(accounts.tick(2.0))) == 3, "what happened is still within the window"
+    assert len(list(accounts.tick(2.0))) == 3
+    assert [totals.rates[0] for totals in accounts.topics.values()] == [0.25] + [0.0] * (MANY - 1)
+    assert len(list(accounts.tick(2.0))) == 1
+    assert list(accounts.tick(2.0)) == []
     offer(accounts, keys[1:2], 5)
     accounts.fold(3)
     assert len(list(accounts.tick(1.0))) == 1
@@ -97,7 +103,9 @@ def test_a_fold_between_the_slices_of_a_tick_loses_no_rate() -> None:
     accounts.fold(2)
     list(slices)
     list(accounts.tick(1.0))
-    assert sorted({totals.rates[0] for totals in accounts.topics.values()}) == [0.0, 2.0]
-    list(accounts.tick(1.0))
+    assert {totals.rates[0] for totals in accounts.topics.values()} == {1.5}
+    assert sorted({totals.last_rates[0] for totals in accounts.topics.values()}) == [0.0, 2.0]
+    for _ in range(TICKS):
+        list(accounts.tick(1.0))
     assert {totals.rates[0] for totals in accounts.topics.values()} == {0.0}
     assert list(accounts.tick(1.0)) == []

@@ -472,7 +472,9 @@ async def test_lag_is_looked_for_often_while_there_is_much_traffic(tmp_path: Pat
 # ---- reload ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_reload_does_not_take_the_name_of_a_broker_that_it_does_not_dial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reload_takes_the_name_that_a_certificate_must_have_together_with_the_address_it_dials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ca = Authority(tmp_path)
     caplog.set_level(logging.ERROR)
     more = f", upstream_tls: {{ca: {ca.file}}}"
@@ -480,10 +482,10 @@ async def test_a_reload_does_not_take_the_name_of_a_broker_that_it_does_not_dial
     with standalone_of(file) as standalone:
         configure(tmp_path, "new.example:5672", more)
         changed = await standalone.reload()
-        assert any("upstream" in line for line in cast(list[str], changed["needs_restart"]))
+        assert any("upstream" in line for line in cast(list[str], changed["in_force"]))
         upstream = standalone.gateway.listening["one"].upstream
         assert upstream.tls is not None
-        assert (upstream.address[0], upstream.tls.server_name) == ("old.example", "old.example")
+        assert (upstream.address[0], upstream.tls.server_name) == ("new.example", "new.example")
 
 
 def test_rules_are_put_in_force_with_the_time(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from admin.store import Store
 from gateway.lifecycle import reload
 from gateway.settings import Settings, load
 from gateway.standalone import Standalone
-from limiter.rules.rule import Rule
 
 CONFIGURATION = """
 gateway: {state_directory: state}
@@ -71,10 +70,10 @@ class SlowDisk:
         self.done = threading.Semaphore(0)
         self.found: reload.NewConfiguration | None = None
 
-    def __call__(self, settings: Settings, rules: tuple[Rule, ...]) -> reload.NewConfiguration:
+    def __call__(self, settings: Settings, store: reload.FileRules) -> reload.NewConfiguration:
         self.reading += 1
         self.most = max(self.most, self.reading)
-        found = self.found = self.read(settings, rules)
+        found = self.found = self.read(settings, store)
         assert self.done.acquire(timeout=5), "the loop had no turn"
         self.reading -= 1
         return found

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.listeners.factory import apply_tls, changed_tls, listeners_of, read_tls
 from gateway.settings import Settings, diff, load
+from gateway.settings.reloading import merged
 from gateway.transport.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
 
@@ -94,6 +95,6 @@ def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, 
     before, after = mode("enforcing"), mode("permissive")
     assert diff(before, after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
     listening = listeners_of(before)
-    apply_tls(listening, read_tls(before.with_tls(after)))
+    apply_tls(listening, read_tls(merged(before, after)))
     assert listening["rocket"].tls is not None
     assert listening["rocket"].tls.describe()["mode"] == "permissive"

@@ -103,7 +103,8 @@ def test_all_of_a_blocked_flood_arrives_in_order_and_the_client_is_told_when_it_
         assert arrived == flood("orders", 50)
         assert not wires.session().withheld()
         wires.elapse(0.5)
-        assert on(wires.received(client), 0) == ["Connection.Blocked", "Connection.Unblocked"]
+        told = [name for name in on(wires.received(client), 0) if name != "Heartbeat"]  # on a busy machine the flood may take seconds
+        assert told == ["Connection.Blocked", "Connection.Unblocked"]
 
 
 def test_a_client_that_goes_away_while_it_is_blocked_is_given_up() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from typing import Any
 
 import pamqp.body
@@ -187,8 +186,8 @@ def test_a_limit_raised_live_frees_what_waits_within_half_a_second() -> None:
         client.sendall(b"".join(publish(1, "flood") for _ in range(50)))
         wires.until(lambda: wires.session().conversation.budget.held_messages > 0)
         wires.judge.replace(RuleSet((rule(rate=100_000),)))
-        started = time.monotonic()
+        started = wires.now()
         wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
-        assert time.monotonic() - started < 0.5
+        assert wires.now() - started < 500_000_000
         wires.run()
         assert names(wires.received(broker)).count("Basic.Publish") == 50

@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.settings import diff, load
+from gateway.settings.reloading import NEEDS_RESTART, RELOADED, merged
 from gateway.settings.rules import RuleKind
+from gateway.settings.sections import ListOf, OrElse, Section
+from gateway.settings.settings import ROOT
 from limiter.rules.rule import Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
@@ -26,7 +30,7 @@ CHANGES = [
     ("rules:\n  - {name: a, limit: {messages: 1/s}}\n", ["rule b: removed"], []),
     (RULES + "  - {name: c, limit: {messages: 3/s}}\n", ["rule c: added"], []),
     ("rules:\n  - {name: b, limit: {messages: 2/s}, match: {protocol: amqp}}\n  - {name: a, limit: {messages: 1/s}}\n", ["rules: order changed"], []),
-    (RULES + "log: {level: debug}\n", [], ["log.level: info -> debug"]),
+    (RULES + "log: {level: debug}\n", ["log.level: info -> debug"], []),
     (RULES + "quotas: {hourly_raise: on}\n", ["quotas.hourly_raise: off -> on"], []),
     (RULES + "access_log: off\n", [], [
         ("access_log: {directory: DIR/access-log, roll_every: 5min, roll_size: 128MiB, compress: auto, keep: 30d, keep_size: 10GiB, "
@@ -68,16 +72,55 @@ def test_listeners_are_compared_by_name(write: Callable[..., Path]) -> None:
             LISTENERS.replace("127.0.0.1:2", "127.0.0.1:3") + "  - {name: new, protocol: amqp, bind: 127.0.0.1:7, upstream: 127.0.0.1:8}\n"
         )
     )
-    changed, added = diff(old, new)["needs_restart"]
+    ((changed,), (added,)) = diff(old, new).values()
     assert changed == "listeners.rabbit.upstream: 127.0.0.1:2 -> 127.0.0.1:3"
     assert added.startswith("listeners.new: (none) -> {name: new, protocol: amqp")
 
 
-def test_with_rules_takes_the_rules_and_nothing_else(write: Callable[..., Path]) -> None:
+def test_merged_settings_have_what_a_reload_takes_and_where_it_is_written(write: Callable[..., Path]) -> None:
     old = load(write(LISTENERS + RULES))
-    new = load(write(LISTENERS + "log: {level: debug}\nrules: [{name: z, limit: {messages: 1/s}}]\n"))
-    merged = old.with_rules(new)
-    assert [rule.name for rule in merged.rules] == ["z"]
-    assert merged.log.level == "info"
-    assert str(merged.origin("rules[0].name")).endswith("sluice.yaml:4:16")
-    assert diff(merged, new) == {"in_force": [], "needs_restart": ["log.level: info -> debug"]}
+    new = load(write(LISTENERS + "admin: {bind: 127.0.0.1:9, names: [a.example]}\nrules: [{name: z, limit: {messages: 1/s}}]\n"))
+    both = merged(old, new)
+    assert [rule.name for rule in both.rules] == ["z"]
+    assert (both.admin.bind, both.admin.names) == (old.admin.bind, ("a.example",))
+    assert str(both.origin("rules[0].name")).endswith("sluice.yaml:4:16")
+    assert str(both.origin("admin.names[0]")).endswith("sluice.yaml:3:36")
+    assert diff(both, new) == {"in_force": [], "needs_restart": ["admin.bind: 127.0.0.1:9180 -> 127.0.0.1:9"]}
+
+
+def test_workers_caps_are_not_taken_by_a_reload_as_each_would_count_its_own(write: Callable[..., Path]) -> None:
+    old = load(write(LISTENERS + "gateway: {workers: 2}\n"))
+    new = load(write(LISTENERS.replace("127.0.0.1:2", "127.0.0.1:2, max_connections: 5, idle_timeout: 1min")))
+    both = merged(old, new)
+    assert (both.listeners[0].max_connections, both.listeners[0].idle_timeout_ns) == (None, 60_000_000_000)
+
+
+def leaves(section: Section[Any], path: str = "") -> Iterator[str]:
+    """Every setting of the gateway, as RELOADED writes it."""
+    for key, (_, known) in section.settings.items():
+        inner = f"{path}.{key}" if path else key
+        kind = known.kind
+        kind = kind.item if isinstance(kind, ListOf) else kind
+        kind = kind.section if isinstance(kind, OrElse) else kind
+        if isinstance(kind, Section):
+            yield from leaves(kind, inner)
+        else:
+            yield inner
+
+
+@pytest.mark.parametrize("path", sorted({*leaves(ROOT)}))
+def test_every_setting_is_on_one_of_the_two_lists(path: str) -> None:
+    listed = [each for each in (*RELOADED, *NEEDS_RESTART) if path == each or path.startswith(f"{each}.")]
+    assert len(listed) == 1, f"{path} is named {len(listed)} times in RELOADED and NEEDS_RESTART of gateway/settings/reloading.py"
+
+
+def test_the_lists_name_no_setting_that_is_gone() -> None:
+    known = [*leaves(ROOT)]
+    for each in (*RELOADED, *NEEDS_RESTART):
+        assert any(path == each or path.startswith(f"{each}.") for path in known), each
+
+
+def test_the_page_has_both_lists_as_they_are() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reloading.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{path}` | {text} |" for listed in (RELOADED, NEEDS_RESTART) for path, text in listed.items()]

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.listeners.factory import log_ending_certificates
 from gateway.settings import ConfigProblem, diff, hops, lint, load
+from gateway.settings.reloading import merged
 from support.tls import NAME, Authority
 
 Faults = Callable[..., list[ConfigProblem]]
@@ -194,7 +195,7 @@ def test_the_brokers_name_is_the_upstreams_host_unless_said_otherwise(here: Writ
 
 def test_tls_is_in_force_on_a_reload_and_so_it_is_said(here: Write) -> None:
     old = load(here(listener(tls()) + RULES))
-    new = load(here(listener(tls("other.pem", "other.key") + "    upstream_tls: {ca: ca.pem}\n    max_frame: 1MiB\n") + RULES))
+    new = load(here(listener(tls("other.pem", "other.key") + "    upstream_tls: {ca: ca.pem}\n    send_proxy_protocol: v2\n") + RULES))
     changes = diff(old, new)
     at = old.file.parent
     assert changes["in_force"][:2] == [
@@ -202,11 +203,11 @@ def test_tls_is_in_force_on_a_reload_and_so_it_is_said(here: Write) -> None:
         f"listeners.rabbit.tls.key: {at}/good.key -> {at}/other.key",
     ]
     assert changes["in_force"][2].startswith("listeners.rabbit.upstream_tls: off -> {ca: ")
-    assert changes["needs_restart"] == ["listeners.rabbit.max_frame: 16MiB -> 1MiB"]
-    merged = old.with_rules(new).with_tls(new)
-    assert merged.listeners == (replace(new.listeners[0], max_frame=16 << 20),)
-    assert str(merged.origin("listeners[0].upstream_tls.ca")).endswith("sluice.yaml:10:24")
-    assert diff(merged, new)["in_force"] == []
+    assert changes["needs_restart"] == ["listeners.rabbit.send_proxy_protocol: none -> v2"]
+    both = merged(old, new)
+    assert both.listeners == (replace(new.listeners[0], send_proxy_protocol="none"),)
+    assert str(both.origin("listeners[0].upstream_tls.ca")).endswith("sluice.yaml:10:24")
+    assert diff(both, new)["in_force"] == []
 
 
 def test_tls_of_a_new_listener_waits_for_the_restart_with_it(here: Write) -> None:
@@ -217,7 +218,7 @@ def test_tls_of_a_new_listener_waits_for_the_restart_with_it(here: Write) -> Non
     changes = diff(old, new)
     assert changes["in_force"] == []
     assert "ca.pem" in changes["needs_restart"][0]
-    assert old.with_tls(new).listeners == old.listeners
+    assert merged(old, new).listeners == old.listeners
 
 
 def test_permissive_is_for_listeners_of_rocketmq(here: Write, faults: Faults) -> None:

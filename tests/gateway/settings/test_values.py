@@ -38,12 +38,13 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "credit": {"initial": 400, "more_after": 200},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
         "disk": {"low_watermark": "200MiB"},
-        "admin": {"bind": "127.0.0.1:9180", "tokens": []},
+        "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": []},
+        "probes": "off",
         "access_log": {
             "directory": str(tmp_path / "access-log"), "roll_every": "5min", "roll_size": "128MiB",
             "compress": "auto", "keep": "30d", "keep_size": "10GiB", "keep_until": "auto",
         },
-        "log": {"level": "info", "format": "json"},
+        "log": {"level": "info", "format": "auto"},
         "rules": [],
     }  # fmt: skip
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from datetime import datetime
 
 import pytest
 
@@ -74,6 +76,8 @@ def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptur
     over.ask(700)
     over.fold()
     over.events.tick(over.now)
+    since = over.said()[0][1].pop("since")
+    assert abs(datetime.fromisoformat(str(since)).timestamp() - time.time()) < 60
     assert over.said() == [
         (
             "limit_reached",
@@ -209,3 +213,23 @@ def test_made_up_names_do_not_fill_the_log_or_the_memory(caplog: pytest.LogCaptu
     over.events.tick(over.now)
     assert [name for name, _ in over.said()] == ["limit_reached"] * MAX_EPISODES + ["limits_reached"]
     assert over.said()[-1][1]["messages"] == 20 * 2
+
+
+def test_an_episode_keeps_its_beginning_until_it_has_recovered(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = Over(PER_TOPIC, caplog)
+    clock = [1795247411.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    for second in range(3):
+        over.ask(700 if second == 0 else 600)
+        over.fold()
+        clock[0] += 1
+        over.now += SECOND
+        over.events.tick(now_ns())
+    over.events.tick(now_ns() + RECOVERED_NS + SECOND)
+    over.ask(700)
+    over.fold()
+    over.events.tick(now_ns())
+    first, later = "2026-11-21T07:50:11.000Z", "2026-11-21T07:50:14.000Z"
+    assert [(name, fields["since"]) for name, fields in over.said()] == [
+        *[("limit_reached", first)] * 3, ("limit_recovered", first), ("limit_reached", later)
+    ]  # fmt: skip

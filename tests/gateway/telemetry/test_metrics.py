@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from gateway.telemetry import exposition
-from gateway.telemetry.metrics import COUNTER, EACH, GAUGE, HISTOGRAM, LABELS, METRICS, SAME, SECTIONS, SUM, Metric
+from gateway.telemetry.metrics import COUNTER, EACH, GAUGE, HISTOGRAM, LABELS, METRICS, ONE, SAME, SECTIONS, SUM, Metric
 from gateway.telemetry.topic_metrics import COLUMNS
 
 UNITS = ("_seconds", "_bytes", "_ratio")
@@ -37,7 +37,7 @@ def test_a_help_text_is_one_line_of_whole_sentences(metric: Metric) -> None:
 
 @ALL
 def test_only_a_gauge_may_be_told_apart_by_worker(metric: Metric) -> None:
-    assert metric.workers in ((SUM, SAME, EACH) if metric.kind == GAUGE else (SUM, SAME))
+    assert metric.workers in ((SUM, SAME, ONE, EACH) if metric.kind == GAUGE else (SUM, SAME))
 
 
 @ALL
@@ -52,7 +52,10 @@ def test_every_label_is_described() -> None:
 
 
 def test_every_metric_by_topic_has_a_column() -> None:
-    assert {name for name, metric in METRICS.items() if metric.labels[:3] == ("protocol", "topic", "operation")} == set(COLUMNS)
+    assert {name for name, metric in METRICS.items() if metric.labels[:3] == ("protocol", "topic", "operation")} == {
+        *COLUMNS,
+        "sluice_topic_limit",
+    }
 
 
 def test_a_name_that_is_not_in_the_table_is_an_error() -> None:

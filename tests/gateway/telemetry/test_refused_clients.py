@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.counting.accounts import OTHER, Accounts
+from gateway.counting.recent_rates import TICKS
 from gateway.telemetry import exposition
 from gateway.telemetry.refused_clients import MAX_CLIENTS_KEPT, MAX_GROUPS_SHOWN, MAX_TOPICS, RefusedClients, consumer_group, retry_samples
 from limiter.keys import Key, Origin
@@ -60,20 +61,25 @@ def test_clients_of_amqp_are_listed_too() -> None:
     assert counted.metric("sluice_retries_refused_total") == {}
 
 
-def test_rates_are_those_of_the_last_second() -> None:
+def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     counted = Counted()
     counted.add("10.0.0.7", 900)
     counted.clients.tick(2.0)
     (client,) = counted.clients.of(WORKERS)
-    assert client.describe() == {"client": "10.0.0.7", "forwarded": 0, "refused": 900, "refused_per_second": 450.0}
+    named = {"client": "10.0.0.7", "forwarded": 0, "refused": 900}
+    assert client.describe() == {**named, "refused_per_second": 450.0, "refused_per_second_1s": 450.0}
     counted.clients.tick(1.0)
-    assert client.rate == 0
+    assert client.describe() == {**named, "refused_per_second": 300.0, "refused_per_second_1s": 0.0}
+    for _ in range(TICKS):
+        counted.clients.tick(1.0)
+    assert (client.rate, client.window) == (0.0, None)
 
 
 def test_the_client_refused_most_now_comes_before_the_one_refused_most_earlier() -> None:
     counted = Counted()
     counted.add("10.0.0.7", 1000)
-    counted.clients.tick(1.0)
+    for _ in range(TICKS):
+        counted.clients.tick(1.0)
     counted.add("10.0.0.8", 10)
     counted.clients.tick(1.0)
     assert [client.address for client in counted.clients.of(WORKERS)] == ["10.0.0.8", "10.0.0.7"]
@@ -135,7 +141,8 @@ def test_metrics_name_the_group_and_never_a_client() -> None:
     assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
     assert counted.metric("sluice_retries_worst_client_ratio") == {"workers": 0.75}
     assert "10.0.0" not in str(retry_samples(counted.accounts, counted.clients))
-    counted.clients.tick(1.0)
+    for _ in range(TICKS):
+        counted.clients.tick(1.0)
     assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
     assert counted.metric("sluice_retries_worst_client_ratio") == {}
 

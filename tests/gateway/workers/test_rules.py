@@ -12,6 +12,7 @@ from gateway.workers.rules import TYPES, decode, differ_in_raise_only, encode, h
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.hourly_raise import HourlyRaise
+from limiter.rules.level_keys import LevelKey
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
@@ -33,10 +34,12 @@ def test_a_rule_set_comes_out_as_it_went_in() -> None:
         42,
         5.0,
         shadow_quotas={rocketmq_topic(b"u"): Quota("rocketmq", "u", (2, 3), None, {"days": 28})},
+        level_overrides={LevelKey("consume", "client", "", "2001:db8::/64"): Override(messages=Rate(3))},
     )
     found = decode(encode(rules))
     assert (found.file_rules, found.rules, found.revision) == (RULES, rules.rules, 42)
     assert (found.rule_overrides, found.overrides) == (rules.rule_overrides, rules.overrides)
+    assert found.level_overrides == rules.level_overrides
     assert found.quotas == {rocketmq_topic(b"t"): Quota("rocketmq", "t", (0.5, 3))}
     assert found.shadow_quotas == {rocketmq_topic(b"u"): Quota("rocketmq", "u", (2, 3))}
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import h11
 import trio
 
-from admin.app import serve
+from admin.access import Access
+from admin.app import Admin, serve
 from admin.exchange import Deadlines
 from admin.store import Store
+from gateway.settings.rule_texts import RuleTexts
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.admin.fake_gateway import FakeGateway
@@ -71,6 +73,12 @@ class Control:
     folder: Path
     clock: Clock
     stop: trio.CancelScope = field(default_factory=trio.CancelScope)
+    probes: tuple[str, int] = ("", 0)  # where the listener for probes is
+
+    @property
+    def admin(self) -> Admin:
+        assert self.gateway.admin is not None
+        return self.gateway.admin
 
     def token(self, role: str = "admin") -> str:
         return (self.folder / "admin.token").read_text().strip() if role == "admin" else TOKENS[role]
@@ -101,7 +109,7 @@ class Control:
 
 async def everything(stream: trio.abc.ReceiveStream) -> bytes:
     found = b""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         try:
             while data := await stream.receive_some(65536):
                 found += data
@@ -131,12 +139,12 @@ async def request(
     out = connection.send(h11.Request(method=method, target=path, headers=list((sent | (headers or {})).items())))
     if data:
         out += connection.send(h11.Data(data=data))
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         await stream.send_all(out + connection.send(h11.EndOfMessage()))
         return await reply(stream, connection)
 
 
-async def reply(stream: trio.abc.Stream, connection: h11.Connection) -> Reply:
+async def reply(stream: trio.abc.ReceiveStream, connection: h11.Connection) -> Reply:
     found = Reply(0, {}, b"")
     while True:
         event = connection.next_event()
@@ -171,10 +179,12 @@ async def control(
     grace: float = 1.0,
     files: Any = None,
     names: tuple[str, ...] = (),
+    access: Access | None = None,
+    more: Callable[[], list[Any]] = list,
 ) -> AsyncIterator[Control]:
     """Open the store in `folder` and serve it on a free port of loopback."""
     clock = Clock()
-    store = Store.open(folder / "state", rules, clock, files)
+    store = Store.open(folder / "state", rules, clock, files, rule_texts=RuleTexts())
     tokens = []
     for role, token in TOKENS.items():
         path = folder / f"{role}.token"
@@ -182,17 +192,21 @@ async def control(
         path.chmod(0o600)
         tokens.append(ConfiguredToken(role, role, path))
     gateway = FakeGateway(store.rules())
+    given = replace(access or Access(), tokens=tuple(tokens), names=names)
+
+    def began(admin: Admin) -> None:
+        gateway.admin, gateway.access = admin, given
 
     async def run(task_status: Any) -> None:
         await serve(
-            ("127.0.0.1", 0), gateway, store, tokens=tokens, names=names, deadlines=deadlines, grace=grace, wall_clock=clock,
-            task_status=task_status,
+            ("127.0.0.1", 0), gateway, store, access=given, probes=("127.0.0.1", 0), more=more(), began=began,
+            deadlines=deadlines, grace=grace, wall_clock=clock, task_status=task_status,
         )  # fmt: skip
 
     try:
         async with trio.open_nursery() as nursery:
             addresses = await nursery.start(run)
-            yield Control(addresses[0], gateway, store, folder / "state", clock, nursery.cancel_scope)
+            yield Control(addresses[0], gateway, store, folder / "state", clock, nursery.cancel_scope, addresses[-1])
             nursery.cancel_scope.cancel()
     finally:
         store.close()

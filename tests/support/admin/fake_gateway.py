@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
+from admin.access import Access
+from admin.app import Admin
+from admin.auth import TokenError
 from admin.ports import ReloadFailedError
 from gateway.telemetry import exposition
+from gateway.telemetry.recent_events import RecentEvents
 from limiter.judge import Judge
 from limiter.keys import Origin
 from limiter.request import Request
@@ -36,7 +40,13 @@ class FakeGateway:
         self.gathered: list[str] = []  # routes whose answers were prepared
         self.waits = 0  # for changes to be in force
         self.metric_pieces: list[str] = [*exposition.single("sluice_buffer_bytes", 1)]
+        self.recent_events = RecentEvents("fake")
+        self.level = "info"
+        self.snapshots = 0  # made
         self.broken = False  # status() raises
+        self.has_begun = True
+        self.admin: Admin | None = None  # what a reload changes, and to what
+        self.access = Access()
         self._origin: Origin = self._judge.origin("rocketmq", "rocket", "127.0.0.1", None)
 
     @property
@@ -56,6 +66,9 @@ class FakeGateway:
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
         return {"name": self.name, "version": "0.0.0", "ready": not self.not_ready, "fleet": self.fleet, "uptime_seconds": self.uptime_s}
+
+    def begun(self) -> bool:
+        return self.has_begun
 
     def warnings(self) -> list[str]:
         return self.worries
@@ -81,8 +94,16 @@ class FakeGateway:
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before
 
-    async def topics(self) -> list[dict[str, object]]:
-        return self.seen_topics
+    async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
+        if wanted is None:
+            return self.seen_topics
+        return [item for item in self.seen_topics if (item.get("protocol"), item.get("topic"), item.get("operation")) in wanted]
+
+    async def snapshot(self) -> dict[str, object]:
+        self.snapshots += 1
+        if self.broken:
+            raise RuntimeError("the fake gateway is broken")
+        return {"name": self.name, "ready": not self.not_ready, "number": self.snapshots, "topics": self.seen_topics}
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         return chain(self.metric_pieces, exposition.families(others))
@@ -90,11 +111,31 @@ class FakeGateway:
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         if self.reload_errors:
             raise ReloadFailedError(self.reload_errors)
+        if self.admin is not None:
+            try:
+                commit = self.admin.prepare(self.access)
+            except TokenError as error:
+                raise ReloadFailedError([str(error)]) from error
+            if not dry_run:
+                commit()
         self.reloads += not dry_run
         return {"changed": [], "needs_restart": []}
 
     def configuration(self) -> dict[str, object]:
         return {"version": 1, "admin": {"bind": "127.0.0.1:9180"}}
+
+    def origins(self) -> list[dict[str, object]]:
+        at = {"kind": "file", "file": "sluice.yaml", "line": 3, "column": 7}
+        return [{"path": "version", "value": 1, "origin": {"kind": "default"}}, {"path": "log.level", "value": "info", "origin": at}]
+
+    def log_level(self) -> str:
+        return self.level
+
+    def configured_log_level(self) -> str:
+        return "info"
+
+    def set_log_level(self, level: str) -> None:
+        self.level = level
 
     def enforce(self, rules: RuleSet) -> None:
         self.enforced.append(rules)

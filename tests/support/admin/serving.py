@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from admin.access import Access
 from support.admin.admin_client import Control, Reply, control
 
 T = TypeVar("T")
@@ -43,13 +44,13 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, *names: str) -> Iterator[Serving]:
-    """Gateways of these names."""
+def serving(folder: Path, *names: str, access: Access | None = None, more: Callable[[], list[Any]] = list) -> Iterator[Serving]:
+    """Gateways of these names; `access` and `more` as for `control`."""
     ready: SimpleQueue[Any] = SimpleQueue()
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
-            gateways = [await stack.enter_async_context(control(folder / name)) for name in names]
+            gateways = [await stack.enter_async_context(control(folder / name, access=access, more=more)) for name in names]
             for name, gateway in zip(names, gateways, strict=True):
                 gateway.gateway.name = name
             over = trio.Event()

@@ -32,6 +32,7 @@ from limiter.request import Request
 from limiter.rules.rule_set import Rule, RuleSet
 
 TICK_S = 0.25  # as `gateway.lifecycle.periodic_tasks`
+MAX_STEP_NS = 5_000_000  # ns; what one look at the clock adds at most: a process that stood still in between has not let its sessions wait
 Decide = Callable[[list[Request], int], None]
 
 
@@ -60,7 +61,7 @@ class Wires:
         self.sweeper = Sweeper(self.executor, self._ended, Histogram((1.0,)))
         self._sockets: list[socket.socket] = []
         self._number = 0
-        self._ahead = 0  # ns by which the sessions' clock is ahead of the real one
+        self._clock = self._looked_at = now_ns()  # ns: the sessions' clock, and the real one when it was last looked at
 
     def connect(
         self, protocol: str, address: str = "10.0.0.7", *, config: ListenerConfig | None = None, permit: ConnectionPermit | None = None
@@ -114,7 +115,8 @@ class Wires:
 
     def sweep(self, wait_s: float = 0.0) -> None:
         """One sweep, after which every session is in a state that the tables have."""
-        self.sweeper.sweep(self.now(), wait_s)
+        if not self.sweeper.sweep(self.now()) and wait_s:
+            time.sleep(wait_s)  # not within the sweep, which adds to its clock how long it really waited
         for session in self.sweeper.sessions.values():
             assert_legal(session)
 
@@ -137,17 +139,20 @@ class Wires:
             self.sweep(0.001)
 
     def now(self) -> int:
-        """The sessions' clock: monotonic ns, plus what `elapse` has put on."""
-        return now_ns() + self._ahead
+        """The sessions' clock, ns: the real one without the times this process stood still, plus what `elapse` has put on."""
+        real = now_ns()
+        self._clock += min(real - self._looked_at, MAX_STEP_NS)
+        self._looked_at = real
+        return self._clock
 
     def stand_still(self, seconds: float) -> None:
         """The process is stopped for so long: the clock goes on, nothing happens."""
-        self._ahead += int(seconds * 1e9)
+        self._clock += int(seconds * 1e9)
 
     def elapse(self, seconds: float, each: Callable[[], None] | None = None) -> None:
         """Let so much time pass for the sessions, in ticks as in the gateway; `each` is called between them. Takes no real time."""
         for _ in range(round(seconds / TICK_S)):
-            self._ahead += int(TICK_S * 1e9)
+            self._clock += int(TICK_S * 1e9)
             self.sweeper.tick(self.now())
             for _ in range(3):  # what was written must be announced, read and passed on
                 self.sweep()

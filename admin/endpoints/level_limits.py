@@ -1,0 +1,164 @@
+"""`/v1/limits/client/…`, `/v1/limits/consume/queue/…` and their like: limits of what is not published to a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from admin.auth import Role
+from admin.bodies import ChangeContext, LimitBody, decode, override
+from admin.level_targets import CONSUME, PARTS, PRODUCE, level_key, level_target, template, words_of
+from admin.level_views import LevelLimit, holding
+from admin.limit_views import Level, level_of, usage_of
+from admin.pattern_refusal import instead_of_network
+from admin.preconditions import etag, require_match
+from admin.problems import Fault, invalid, not_found, pattern
+from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.views import Preview
+from limiter.protocols import protocol_of_level, spoken_behind
+from limiter.rules.rule_set import UNRULED
+
+if TYPE_CHECKING:
+    from admin.context import Context
+    from admin.state import StoredOverride
+    from limiter.rules.level_keys import LevelKey
+    from limiter.rules.rule_set import Effective
+
+MAX_THING_BYTES: Final = 255  # bytes; one part of a key; as of topics
+
+
+def key_of_request(context: Context, body: LimitBody | None = None) -> LevelKey:
+    """The key that the path names; raises ProblemError 422 where there can be none. `body`: of a change, for the command that would do."""
+    from urllib.parse import unquote
+
+    words = unquote(context.request.head.path).split("/")  # of /v1/limits/consume/queue/{vhost}/{queue}
+    operation, word = (CONSUME, words[4]) if words[3] == CONSUME else (PRODUCE, words[3])
+    names = context.request.path
+    faults = [
+        Fault(f"{{{name}}}", f"{len(value)} bytes; at most {MAX_THING_BYTES} are taken")
+        for name, value in names.items()
+        if len(value) > MAX_THING_BYTES
+    ]
+    if faults:
+        raise invalid("nothing can have this name", faults)
+    try:
+        return level_key(operation, word, list(names.values()))
+    except ValueError as error:
+        refusal = instead_of_network(names["client"].decode(errors="replace"), operation, body) if word == "client" else ""
+        if refusal:
+            raise pattern(Fault("{client}", refusal)) from error
+        message = f"{error}; give an address without its port, e.g. 10.0.0.7" if word == "client" else str(error)
+        raise invalid("nothing can have this name", [Fault(f"{{{next(iter(names))}}}", message)]) from error
+
+
+def stored(context: Context, key: LevelKey) -> StoredOverride | None:
+    return context.store.state.levels.get(level_target(key))
+
+
+def configured(context: Context, key: LevelKey) -> tuple[Any, ...]:
+    """The parts of a key that its ETag covers."""
+    return (stored(context, key), [level_of(each, operation=key.operation) for each in holding(context.store.rules(), key)])
+
+
+def key_answer(context: Context, key: LevelKey) -> Answer:
+    found = holding(context.store.rules(), key)
+
+    def level(effective: Effective) -> Level:
+        state = context.gateway.judge.state_of(effective.identity, context.request.now)
+        if state is None or state.operation != key.operation:
+            return level_of(effective, operation=key.operation)
+        return level_of(effective, usage_of(state, None, context.seconds_at), key.operation)
+
+    view = LevelLimit(
+        key=words_of(key),
+        operation=key.operation,
+        per=key.per,
+        thing=key.thing,
+        path=f"/v1/{level_target(key)}",
+        revision=context.store.revision,
+        override=stored(context, key),
+        levels=[level(effective) for effective in found],
+        remarks=remarks_on(context, key, found),
+    )
+    return Answer(view, etag=etag(configured(context, key)))
+
+
+def remarks_on(context: Context, key: LevelKey, found: list[Effective]) -> list[str]:
+    """Why a live change of this key may have no effect, or another than was meant."""
+    if stored(context, key) is None:
+        return []
+    remarks = []
+    spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
+    protocol = key.protocol or protocol_of_level(key.per)
+    if protocol is not None and protocol not in spoken:
+        remarks.append(f"no listener speaks {protocol}: no message of this key comes through this gateway")
+    if any(effective.rule.name == UNRULED.name for effective in found):
+        remarks.append(f"no rule is for this key (rule: {UNRULED.name}): the change alone limits it, until it is taken back")
+    return remarks
+
+
+def require_listener(context: Context, key: LevelKey) -> None:
+    """Raises ProblemError 422 for a listener that there is none of: the change would never limit anything."""
+    known = [str(each["name"]) for each in context.gateway.listeners()]
+    if key.per == "listener" and key.thing not in known:
+        message = f"there is no listener {key.thing!r}; known: {', '.join(known)}"
+        raise invalid("nothing has this name", [Fault("{listener}", message)])
+
+
+async def get(context: Context) -> Answer:
+    return key_answer(context, key_of_request(context))
+
+
+async def put(context: Context) -> Answer:
+    return await _write(context, merge=False)
+
+
+async def patch(context: Context) -> Answer:
+    return await _write(context, merge=True)
+
+
+async def _write(context: Context, *, merge: bool) -> Answer:
+    body = decode(context.request.body, LimitBody)
+    key = key_of_request(context, body)
+    require_listener(context, key)
+    change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
+
+    def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
+        require_match(context.request, etag(configured(context, key)))
+        return [(level_target(key), override(body, stored(context, key) if merge else None, change_context))], None
+
+    done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
+    return Answer(done) if isinstance(done, Preview) else key_answer(context, key)
+
+
+async def delete(context: Context) -> Answer:
+    key = key_of_request(context)
+
+    def edit() -> tuple[list[tuple[str, None]], None]:
+        require_match(context.request, etag(configured(context, key)))
+        if stored(context, key) is None:
+            raise not_found(f"the limit of {words_of(key)} is not changed live; there is nothing to take back")
+        return [(level_target(key), None)], None
+
+    done = await context.change(edit)
+    return Answer(done) if isinstance(done, Preview) else key_answer(context, key)
+
+
+def routes_of(operation: str, word: str) -> list[Route]:
+    path = f"/v1/{template(operation, word)}"
+    thing = f"what a {word} {'publishes' if operation == PRODUCE else 'consumes'}"
+    if word in {"queue", "rocketmq"}:
+        thing = f"what is delivered from a {'queue' if word == 'queue' else 'RocketMQ topic'}"
+    if operation == PRODUCE and word in {"vhost", "exchange", "listener", "namespace"}:
+        thing = f"what is published to a {word}".replace("to a exchange", "to an exchange")
+    return [
+        Route("GET", path, Role.VIEWER, get, f"The limit of {thing}", answer=LevelLimit),
+        Route("PUT", path, Role.OPERATOR, put, f"Change the limit of {thing} live", answer=LevelLimit | Preview, body=LimitBody,
+              parameters=WRITE_PARAMETERS, conditional=True),
+        Route("PATCH", path, Role.OPERATOR, patch, f"Change parts of the live change of {thing}", answer=LevelLimit | Preview,
+              body=LimitBody, parameters=WRITE_PARAMETERS, conditional=True),
+        Route("DELETE", path, Role.OPERATOR, delete, f"Take the live change of {thing} back", answer=LevelLimit | Preview,
+              parameters=WRITE_PARAMETERS, conditional=True),
+    ]  # fmt: skip
+
+
+ROUTES: Final[list[Route]] = [route for operation, words in PARTS.items() for word in words for route in routes_of(operation, word)]

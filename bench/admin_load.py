@@ -1,0 +1,154 @@
+"""Whether load on the admin API moves the latency of messages: the same load with and without it, in turns, on one gateway.
+
+PYTHONPATH=.:tests .venv/bin/python bench/admin_load.py --rounds 5 --seconds 3 --topics 10000
+
+One gateway from the source tree between `request` (RocketMQ sends, one in flight on each of 8 connections) and `respond`. It has met as
+many topics as `--topics` says. In some turns there is load on its admin port, all at once: a page of `GET /v1/topics` a second, 1,000
+changes of limits a minute, 8 streams (one of them does not read), and 50 requests a second without a token. Medians of the turns, and
+their ratio; two kinds of turns without load, compared with each other in the same way, are the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import json
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from keeping import BIN, turn
+
+from support.gateways import Gateway
+from support.processes import free_ports
+from support.rocketmq import frames
+
+STREAMS = 8
+CHANGES_PER_MINUTE = 1000
+
+
+def meet(port: int, topics: int) -> None:
+    """Send one message to each of so many topics, and wait for all answers."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        for first in range(0, topics, 100):
+            sent = range(first, min(first + 100, topics))
+            client.sendall(b"".join(frames.send(f"topic-{number:05}", opaque=1 + number) for number in sent))
+            data, answers = b"", 0
+            while answers < len(sent):
+                data += client.recv(1 << 16)
+                while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4]):
+                    data = data[4 + int.from_bytes(data[:4]) :]
+                    answers += 1
+
+
+class AdminLoad:
+    """The load, on threads of this process. What it did is in `done`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.done: Counter[str] = Counter()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.gateway.token}", "Content-Type": "application/json"}
+
+    def _ask(self, what: str, method: str, path: str, body: str | None, every_s: float, headers: dict[str, str]) -> None:
+        for number in itertools.count():
+            if self._over.is_set():
+                return
+            with suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", self.gateway.admin_port, timeout=20)
+                connection.request(method, path.format(number=number % 500), body and body.format(number=1 + number % 900), headers)
+                answer = connection.getresponse()
+                answer.read()
+                self.done[f"{what} {answer.status}"] += 1
+                connection.close()
+            self._over.wait(every_s)
+
+    def _stream(self, *, reads: bool) -> None:
+        with socket.create_connection(("127.0.0.1", self.gateway.admin_port)) as client:
+            client.sendall(
+                f"GET /v1/stream?topics=200 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.gateway.token}\r\n\r\n".encode()
+            )
+            client.settimeout(0.5)
+            while not self._over.is_set():
+                if not reads:
+                    self._over.wait(0.5)
+                    continue
+                with suppress(TimeoutError, ConnectionError):
+                    self.done["stream bytes"] += len(client.recv(1 << 16))
+
+    def __enter__(self) -> AdminLoad:
+        self._over.clear()
+        change = '{{"messages": "{number}000/s"}}'
+        tasks = [
+            lambda: self._ask("topics", "GET", "/v1/topics?limit=100&sort=rate", None, 1.0, self._headers()),
+            lambda: self._ask(
+                "changes", "PUT", "/v1/limits/rocketmq/topic-{number:05}?force=1", change, 60 / CHANGES_PER_MINUTE, self._headers()
+            ),
+            lambda: self._ask("without a token", "GET", "/v1/status", None, 0.02, {}),
+            *(lambda: self._stream(reads=True) for _ in range(STREAMS - 1)),
+            lambda: self._stream(reads=False),
+        ]
+        self._threads = [threading.Thread(target=task, daemon=True) for task in tasks]
+        for thread in self._threads:
+            thread.start()
+        time.sleep(0.3)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--connections", type=int, default=8)
+    options = parser.parse_args()
+    backend, front = free_ports(2)
+    listener = {"name": "bench", "protocol": "rocketmq", "bind": f"127.0.0.1:{front}", "upstream": f"127.0.0.1:{backend}"}
+    turns: dict[str, list[dict[str, float]]] = {"without": [], "again": [], "with": []}
+    rules = [{"name": "all", "limit": {"messages": "1000000/s"}}]
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, subprocess.Popen([str(BIN / "respond"), str(backend)]) as respond:
+        with Gateway(Path(scratch) / "gateway", [listener], rules) as gateway:
+            meet(front, options.topics)
+            load = AdminLoad(gateway)
+            turn(front, 1, options.connections)
+            began = 0.0
+            for _ in range(options.rounds):
+                turns["without"].append(turn(front, options.seconds, options.connections))
+                with load:
+                    started = time.monotonic()
+                    turns["with"].append(turn(front, options.seconds, options.connections))
+                    began += time.monotonic() - started
+                turns["again"].append(turn(front, options.seconds, options.connections))
+            known = gateway.get("/v1/topics?limit=1")["total"]
+        respond.terminate()
+    medians = {
+        name: {what: statistics.median(each[what] for each in found) for what in ("rate", "p50", "p99")} for name, found in turns.items()
+    }
+    for name, found in turns.items():
+        spread = " ".join(f"{each['p99']:.0f}" for each in found)
+        of = medians[name]
+        print(f"{name:8} {of['rate']:8.0f}/s  p50 {of['p50']:.0f} us  p99 {of['p99']:.0f} us  (p99 of the turns: {spread})")
+    ratio = {what: medians["with"][what] / medians["without"][what] for what in ("rate", "p50", "p99")}
+    noise = {what: medians["again"][what] / medians["without"][what] for what in ("rate", "p50", "p99")}
+    print("with / without: ", json.dumps({what: round(value, 3) for what, value in ratio.items()}))
+    print("again / without:", json.dumps({what: round(value, 3) for what, value in noise.items()}))
+    print(f"topics known: {known}; in {began:.1f} s of load: {dict(load.done)}")
+
+
+if __name__ == "__main__":
+    main()

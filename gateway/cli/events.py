@@ -1,0 +1,107 @@
+"""`sluice events`: the gateway's last events, and with -f those that follow."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from gateway.cli.client import AdminClient, listed
+from gateway.cli.exits import INTERRUPTED, UNREACHABLE, CommandError
+from gateway.cli.explain import moment
+from gateway.cli.names import quoted, typed
+from gateway.cli.output import clean, colourful, print_status
+from gateway.cli.verb import Remote, Verb, reaching
+
+RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway
+SHOWN_APART: Final = ("id", "ts", "level", "event")
+COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+LEVELS: Final = ("info", "warning", "error", "critical")
+
+
+@click.command(
+    cls=Verb,
+    example="sluice events --limit 20\nsluice events -f --kind limit_reached,limit_recovered\nsluice events --topic orders -o json",
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until ctrl-c.")
+@click.option("--kind", metavar="NAMES", help="Only these events, with commas between: limit_reached,limit_recovered.")
+@click.option("--topic", metavar="NAME", help="Only events of this topic, as logs name it: orders, %2F/orders/order.created.")
+@click.option("--level", type=click.Choice(LEVELS), help="Only events of this level and above.")
+@click.option(
+    "--limit", "most", type=click.IntRange(1, 500), default=50, show_default=True, help="The latest so many; with -f to begin with."
+)
+@click.option(
+    "-o", "--output", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: an object per line."
+)
+@reaching
+def events(remote: Remote, follow: bool, kind: str | None, topic: str | None, level: str | None, most: int, shape: str) -> None:  # noqa: FBT001  -- click's way
+    """Show the gateway's last events, the latest last: limits reached and recovered, changes, connections refused, brokers gone, reloads.
+
+    With -f a gateway that is gone is waited for, and nothing that it still has in memory is missed.
+    """
+    query = {name: value for name, value in (("kind", kind), ("topic", topic), ("level", level)) if value}
+    client = remote.client
+    page = client.ask("GET", "/v1/events", query={**query, "limit": str(most)}).body
+    for event in listed(page):
+        show(event, shape)
+    if not follow:
+        return
+    try:
+        for event in followed(client, query, str(page.get("next") or "")):
+            show(event, shape)
+    except KeyboardInterrupt:
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def followed(client: AdminClient, query: dict[str, str], last: str) -> Iterator[dict[str, Any]]:
+    """Events as they happen. After a break it goes on behind the last one seen."""
+    lost = False
+    while True:
+        try:
+            for kind, number, data in client.follow("/v1/stream", {**query, "snapshots": "0"}, last):
+                if lost:
+                    print_status(f"{client.url} answers again")
+                    lost = False
+                if kind == "event":
+                    last = number or last
+                    yield data
+                elif kind == "gap":
+                    print_status("some events in between are not kept any more")
+        except CommandError as error:
+            if error.code != UNREACHABLE:
+                raise
+            if not lost:
+                print_status(f"{error.message}; trying again")
+            lost = True
+        time.sleep(RETRY_S)
+
+
+def show(event: dict[str, Any], shape: str) -> None:
+    click.echo(json.dumps(event, ensure_ascii=True) if shape == "json" else as_text(event))
+
+
+def as_text(event: dict[str, Any]) -> str:
+    """`12:01:03  warning  limit_reached  / orders order.created  rule=orders refused=120`."""
+    level = str(event.get("level"))
+    colour = COLOURS.get(level, "") if colourful() else ""
+    name = ""
+    if event.get("topic") is not None:
+        name = f"  {typed(event.get('protocol') or _protocol(event), event['topic'])}"
+    fields = [
+        f"{key}={_value(value)}" for key, value in event.items() if key not in {*SHOWN_APART, "topic", "protocol"} and value is not None
+    ]
+    head = f"{moment(str(event.get('ts')))}  {level:7}  {event.get('event')}"
+    return f"{colour}{clean(head)}{chr(27) + '[0m' if colour else ''}{clean(name)}{'  ' if fields else ''}{clean(' '.join(fields))}"
+
+
+def _protocol(event: dict[str, Any]) -> str:
+    return "amqp" if str(event["topic"]).count("/") == 2 else "rocketmq"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,170 @@
+"""Tables for people: as many columns as the terminal is wide, the important ones first, and no name broken.
+
+A pipe gets every column and exact values, so that scripts may count on them. Widths are those of a terminal: a Chinese character takes two
+columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+GAP: Final = "  "
+MAX_CELL: Final = 36  # columns; a cell beside the name; longer text is shortened in the middle (a guess)
+ELSEWHERE: Final = 60  # the rank of columns that people see within another one, so that a narrower table does not miss them
+MIN_CELL: Final = 14  # columns; what is left of shortened words (a guess)
+NAME_SHARE: Final = 0.45  # of the terminal's width; a longer name has a line of its own (a guess: at 80 columns 36)
+MIN_NAME: Final = 24  # columns; what a name has at least
+ELLIPSIS: Final = "…"
+_NUMBER: Final = re.compile(r"-|-?[0-9.]+")
+_FIGURE: Final = re.compile(r"-|-?[0-9][0-9.]*[kMGT]?(/s)?|-?[0-9][0-9.]* ([KMGT]i)?B(/s)?|-?[0-9.]+ %")
+
+Read = Callable[[dict[str, Any]], object]
+
+
+class TableColumn(NamedTuple):
+    """A column: its exact value for programs, and what people see of it.
+
+    `rank`: 0 is the name, which always is there; the higher the rank, the sooner the column makes room. `short` is its title on a terminal.
+    """
+
+    title: str
+    read: Read
+    rank: int = 50
+    short: str = ""
+    people: Read | None = None  # the same with units and three digits; None: as it is
+
+    @property
+    def title_for_people(self) -> str:
+        return self.short or self.title
+
+
+AnyColumn = tuple[str, Read] | TableColumn
+
+
+def ranked(shown: Sequence[AnyColumn]) -> list[TableColumn]:
+    """Plain columns are the less important the further right they stand; the first one is the name."""
+    return [each if isinstance(each, TableColumn) else TableColumn(each[0], each[1], rank=min(at * 3, 90)) for at, each in enumerate(shown)]
+
+
+def column(
+    title: str, *names: str, rank: int = 50, short: str = "", figure: Callable[[float], str] | None = None, people: Read | None = None
+) -> TableColumn:
+    """A column that shows the first member of an item that exists; `a.b` is the member b of a. `figure` writes its number for people."""
+
+    def read(item: dict[str, Any]) -> object:
+        for name in names:
+            value: Any = item
+            for part in name.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                return value
+        return None
+
+    def written(item: dict[str, Any]) -> object:
+        value = read(item)
+        return figure(value) if figure is not None and isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    return TableColumn(title, read, rank, short, people or (written if figure is not None else None))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as lines, its header first, and how many columns it has no room for."""
+
+    lines: list[str]
+    dropped: int = 0
+    shortened: bool = False
+
+
+def cell_width(text: str) -> int:
+    """Columns of a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    blanks = " " * max(width - cell_width(text), 0)
+    return blanks + text if right else text + blanks
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` columns; of a longer one the middle is left out, because names often differ at their end."""
+    if cell_width(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[:width]
+    head = _fitting(text, (width - 1 + 1) // 2)
+    tail = _fitting(text[::-1], width - 1 - cell_width(head))[::-1]
+    return f"{head}{ELLIPSIS}{tail}"
+
+
+def _fitting(text: str, width: int) -> str:
+    """The longest beginning of `text` in at most `width` columns."""
+    used = 0
+    for at, letter in enumerate(text):
+        used += cell_width(letter)
+        if used > width:
+            return text[:at]
+    return text
+
+
+def plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Every column, as wide as it has to be."""
+    widths = [max([cell_width(title), *(cell_width(row[at]) for row in rows)]) for at, title in enumerate(titles)]
+    return Table([_line(row, widths, _right(rows, len(titles))) for row in (titles, *rows)])
+
+
+def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> Table:
+    """As many columns as fit into `width`, by rank; the name comes first. A column without any value is left out, and not missed."""
+    right = _right(rows, len(shown))
+    order = sorted(range(len(shown)), key=lambda at: (shown[at].rank, at))
+    name, *others = order
+    others = [at for at in others if shown[at].rank < ELSEWHERE and any(row[at] != "-" for row in rows)]
+    widest = {at: max([cell_width(shown[at].title_for_people), *(min(cell_width(row[at]), MAX_CELL) for row in rows)]) for at in others}
+    longest = max([cell_width(shown[name].title_for_people), *(cell_width(row[name]) for row in rows)])
+    name_width = min(longest, width, max(MIN_NAME, int(width * NAME_SHARE)))
+    left = width - name_width
+    kept = []
+    for at in others:
+        if widest[at] + len(GAP) > left:
+            room = max(left - len(GAP), 0)
+            if right[at] or room < max(MIN_CELL, cell_width(shown[at].title_for_people)):
+                continue
+            widest[at] = room  # words may be shortened, figures not
+        left -= widest[at] + len(GAP)
+        kept.append(at)
+    name_width = min(longest, name_width + left)
+    kept.sort()
+    places = [name, *kept]
+    widths = [name_width, *(widest[at] for at in kept)]
+    sides = [False, *(right[at] for at in kept)]
+    cut = any(cell_width(row[at]) > widest[at] for row in rows for at in kept) or any(cell_width(row[name]) > width for row in rows)
+    lines = [_line([shown[at].title_for_people for at in places], widths, sides)]
+    for row in rows:
+        lines += _row([row[name], *(shorten(row[at], widest[at]) for at in kept)], widths, sides, width)
+    return Table(lines, len(others) - len(kept), cut)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool], width: int) -> Iterator[str]:
+    """One line; where the name does not fit into its column, a line for it alone before."""
+    if cell_width(cells[0]) > widths[0]:
+        yield shorten(cells[0], width)
+        if len(cells) == 1:
+            return
+        cells = ["", *cells[1:]]
+    yield _line(cells, widths, sides)
+
+
+def _right(rows: Sequence[Sequence[str]], number: int) -> list[bool]:
+    """Columns of numbers end at the right."""
+    return [bool(rows) and all(_NUMBER.fullmatch(row[at]) or _FIGURE.fullmatch(row[at]) for row in rows) for at in range(number)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool]) -> str:
+    return GAP.join(padded(text, width, right=side) for text, width, side in zip(cells, widths, sides, strict=True)).rstrip()

@@ -1,0 +1,161 @@
+"""The columns of topics, connections and listeners. `docs/reading-the-tables.md` explains each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gateway.cli import figures
+from gateway.cli.names import topic_of, typed
+from gateway.cli.tables import TableColumn, column
+from limiter.units import parse_byte_rate, parse_rate
+
+
+def limit_in_figures(limit: object) -> str | None:
+    """`500/s`, or where it has no rate of messages `5 MiB/s` or `64 at once`; None without a limit. `byte_limit` is the second column."""
+    if not isinstance(limit, dict):
+        return None
+    if limit.get("messages"):
+        return _rate(limit["messages"])
+    return byte_limit(limit) or (f"{limit['concurrent']} at once" if limit.get("concurrent") is not None else None)
+
+
+def byte_limit(limit: object) -> str | None:
+    """`5 MiB/s`."""
+    return _byte_rate(limit["bytes"]) if isinstance(limit, dict) and limit.get("bytes") else None
+
+
+def _rate(text: str) -> str:
+    try:
+        return figures.rate(parse_rate(text).per_second)
+    except ValueError:
+        return text
+
+
+def _byte_rate(text: str) -> str:
+    try:
+        return figures.byte_rate(parse_byte_rate(text).per_second)
+    except ValueError:
+        return text
+
+
+def culprits(item: dict[str, Any]) -> object:
+    """The clients refused now, each with its messages per second. If none is: those refused before, with their messages."""
+    now = _refused_now(item)
+    if now:
+        return ", ".join(f"{client.get('client')} {client['refused_per_second']:.0f}/s" for client in now)
+    return ", ".join(f"{client.get('client')} {client.get('refused')}" for client in _clients(item))
+
+
+def worst_client(item: dict[str, Any]) -> object:
+    """The client refused most now, and its rate; None while none is."""
+    now = _refused_now(item)
+    return f"{now[0].get('client')} {figures.rate(now[0]['refused_per_second'])}" if now else None
+
+
+def _clients(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [client for client in item.get("clients") or [] if isinstance(client, dict)]
+
+
+def _refused_now(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [client for client in _clients(item) if client.get("refused_per_second")]
+
+
+def wait(milliseconds: float) -> str:
+    """Until one message would pass; `never` where the limit lets none pass."""
+    return "never" if milliseconds > 1e12 else figures.duration(milliseconds / 1e3)
+
+
+TOPICS: Final[list[TableColumn]] = [
+    column("protocol", "protocol", rank=35),
+    column("topic", "topic", rank=0, people=topic_of),
+    column("operation", "operation", rank=38),
+    column("received/s", "received_per_second", rank=1, short="in", figure=figures.rate),
+    column("forwarded/s", "forwarded_per_second", rank=2, short="passed", figure=figures.rate),
+    column("refused/s", "refused_per_second", rank=3, short="refused", figure=figures.rate),
+    column("bytes/s", "bytes_per_second", rank=15, short="bytes", figure=figures.byte_rate),
+    column("received", "received", rank=40, short="total in", figure=figures.count),
+    column("forwarded", "forwarded", rank=41, short="total passed", figure=figures.count),
+    column("refused", "refused", rank=32, short="total refused", figure=figures.count),
+    column("dropped", "dropped", rank=42, figure=figures.count),
+    column("abandoned", "abandoned", rank=43, figure=figures.count),
+    column("waiting", "waiting", rank=20, figure=figures.count),
+    column("limit", "limit.messages", rank=5, people=lambda item: limit_in_figures(item.get("limit"))),
+    column("byte limit", "limit.bytes", rank=11, people=lambda item: byte_limit(item.get("limit"))),
+    column("used", "used", rank=4, figure=figures.percent),
+    column("wait ms", "wait_ms", rank=12, short="wait", figure=wait),
+    column("origin", "limit.origin", rank=30),
+    column("group", "group", rank=36),
+    TableColumn("refused most", culprits, 10, "worst client", worst_client),
+]
+
+
+def held_topic(item: dict[str, Any]) -> str | None:
+    held = item.get("held_by")
+    return typed(item.get("protocol"), held["topic"]) if isinstance(held, dict) and held.get("topic") else None
+
+
+CONNECTIONS: Final[list[TableColumn]] = [
+    column("id", "id", rank=1),
+    column("listener", "listener", rank=30),
+    column("client", "client", rank=0),
+    column("name", "client_properties.connection_name", rank=5),
+    column("user", "user", rank=8),
+    column("vhost", "vhost", rank=25),
+    column("state", "state", rank=2),
+    column("bottleneck", "bottleneck", rank=3),
+    column("rule", "held_by.rule", rank=12),
+    column("topic", "held_by.topic", rank=7, people=held_topic),
+    column("forwarded", "messages_forwarded", rank=20, short="total passed", figure=figures.count),
+    column("held", "held_messages", rank=6, figure=figures.count),
+    column("held bytes", "held_bytes", rank=22, figure=figures.size),
+    column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
+    column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
+    column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),
+    column("age s", "age_seconds", rank=10, short="age", figure=figures.duration),
+]
+
+
+def _reachable(item: dict[str, Any]) -> object:
+    """Whether the last connection attempt or probe reached the broker; None before the first."""
+    if item.get("upstream_reachable") is False:
+        return f"unreachable: {item.get('upstream_error')}"
+    return "reachable" if item.get("upstream_reachable") else None
+
+
+def _guarded(hop: object, verified: str) -> object:
+    """TLS on one side of a listener: on, permissive, or `verified` where the peer's certificate is checked. None without TLS."""
+    if not isinstance(hop, dict):
+        return None
+    if hop.get("mode") == "permissive":
+        return "permissive"
+    return verified if hop.get("peer_verified") else "on"
+
+
+def _cap(item: dict[str, Any]) -> object:
+    """The listener's caps in use: the limit now and, where that is below the rule's, the rule's limit and the reason."""
+    caps = [cap for cap in item.get("caps") or [] if isinstance(cap, dict)]
+    return "; ".join(f"{cap['now']} of {cap['limit']} ({cap['reason']})" if cap.get("reason") else f"{cap['now']}" for cap in caps) or None
+
+
+LISTENERS: Final[list[TableColumn]] = [
+    column("listener", "name", rank=0),
+    column("protocol", "protocol", rank=6),
+    column("bind", "bind", rank=2),
+    TableColumn("tls", lambda item: _guarded(item.get("tls"), "client certificates"), 8),
+    TableColumn("proxy", lambda item: "accepted" if item.get("accept_proxy_protocol") else None, 20),
+    column("seats", "seats.taken", rank=4, short="connections"),
+    column("of", "seats.most", rank=5, short="at most"),
+    column("per address", "max_connections_per_address", rank=21),
+    column("per user", "max_connections_per_user", rank=22),
+    column("rate", "max_connection_rate", rank=23),
+    TableColumn("refused", lambda item: sum((item.get("connections_refused") or {}).values()), 9),
+    column("queued", "judged.queued", rank=30, figure=figures.count),
+    column("inline", "judged.inline", rank=31, figure=figures.count),
+    TableColumn("unjudged", lambda item: (item.get("judged") or {}).get("bypassed_messages"), 12),
+    TableColumn("cap", _cap, 11),
+    TableColumn("broker busy", lambda item: sum((item.get("broker_busy") or {}).values()), 10),
+    column("upstream", "upstream", rank=3),
+    TableColumn("upstream tls", lambda item: _guarded(item.get("upstream_tls"), "verified"), 13),
+    column("proxy sent", "send_proxy_protocol", rank=24),
+    TableColumn("state", _reachable, 1),
+]

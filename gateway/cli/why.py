@@ -1,0 +1,57 @@
+"""`sluice why`: why messages of a key are refused or held, and what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from gateway.cli.exits import OK
+from gateway.cli.key_completion import complete_key
+from gateway.cli.output import clean
+from gateway.cli.verb import Remote, Verb, remote
+from gateway.cli.why_facts import as_json, gathered, libraries_of
+from gateway.cli.why_text import commands_of, written
+from limiter.protocols import PROTOCOL_NAMES
+
+WHY_EXAMPLE: Final = """\
+sluice why amqp / orders order.created
+sluice why rocketmq orders --library java
+sluice why amqp / amq.default jobs -o json"""
+
+
+@click.command(cls=Verb, example=WHY_EXAMPLE)
+@click.argument(
+    "key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()), shell_complete=complete_key
+)
+@click.option("--client", metavar="ADDRESS", help="For messages from this client address.")
+@click.option("--user", metavar="NAME", help="For messages of this user.")
+@click.option("--group", metavar="NAME", help="For messages of this RocketMQ group.")
+@click.option("--listener", metavar="NAME", help="For messages by this listener.")
+@click.option(
+    "--library", metavar="NAME", help="What this client library shows: pika, java, go ...; default: those of the clients limited."
+)
+@click.option("--all-libraries", is_flag=True, help="What each client library shows.")
+@remote
+@click.pass_context
+def why(
+    ctx: click.Context,
+    /,
+    remote: Remote,
+    key: tuple[str, ...],
+    library: str | None,
+    all_libraries: bool,  # noqa: FBT001  -- click's way
+    **sender: str | None,
+) -> None:
+    """Say why messages of a key are refused or held: since when, whose, by which limit set by whom, for how long, and what to do.
+
+    A viewer's token is enough. Of a key that was never seen it shows the limit that would hold.
+    """
+    findings = gathered(remote.client, key, sender)
+    libraries = libraries_of(findings, library, every=all_libraries)
+    if remote.form == "table":
+        for line in written(findings, libraries):
+            click.echo(clean(line).rstrip())
+    else:
+        remote.emit(as_json(findings, libraries, commands_of(findings)))
+    ctx.exit(OK)

@@ -1,0 +1,255 @@
+"""The findings of `sluice why` as a page of text that reads well at 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gateway.cli import figures
+from gateway.cli.client_advice import ClientAdvice
+from gateway.cli.explain import limit, moment
+from gateway.cli.why_facts import RAISE, Client, Findings, Limited, situations
+from limiter.rules.rule_set import UNRULED
+
+JSONObject = dict[str, Any]
+MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
+INDENT: Final = 12  # columns; of what stands beside a heading
+LIFETIME: Final = "1h"  # of the change that is suggested: long enough to look for the cause
+NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
+HEADLINES: Final = {
+    "limited_now": "limited now",
+    "limited_before": "not limited now",
+    "within": "within its limit, nothing was refused or held",
+    "unseen": "no message of it has come yet",
+    "unlimited": "no limit holds for it",
+}
+
+
+def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
+    """The page, line by line."""
+    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    yield from textwrap.wrap(headline(findings), width)
+    one = findings.worst
+    shown = [one] if one is not None else findings.levels
+    for each in shown:
+        yield ""
+        yield from level_lines(findings, each, width)
+    others = [each for each in findings.levels if each not in shown]
+    if others:
+        yield from beside("also", "; ".join(in_short(each) for each in others), width)
+    if findings.clients and one is not None:
+        yield from beside("clients", [client_text(client) for client in findings.clients], width)
+    if one is None and findings.state == "unseen":
+        yield from beside("seen", unseen(findings), width)
+    bites = situations(findings)
+    if libraries:
+        yield ""
+        yield "What the application sees" if one is not None else "What the application would see"
+    for advice in libraries:
+        texts = [advice.shows[bite] for bite in bites if bite in advice.shows]
+        yield from beside(advice.name, [*texts, f"To do: {advice.to_do}."], width, indent=4, above=True)
+    yield from what_to_do(findings, libraries, width)
+
+
+def beside(name: str, text: str | list[str], width: int, *, indent: int = INDENT, above: bool = False) -> Iterator[str]:
+    """`text` (several: one below the other) beside its name, or below it, folded to `width`."""
+    texts = [text] if isinstance(text, str) else text
+    if above:
+        yield f"  {name}"
+    for number, each in enumerate(texts):
+        head = f"  {name}".ljust(indent) if not number and not above else " " * indent
+        yield from textwrap.wrap(
+            each, width, initial_indent=head, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        )
+
+
+def headline(findings: Findings) -> str:
+    text = f"{' '.join(findings.words)}: {HEADLINES[findings.state]}"
+    one = findings.worst
+    if one is None:
+        return text
+    if findings.state == "limited_before":
+        return f"{text}; last {moment(one.last_over)} UTC ({ago(one.last_over)} ago)"
+    since = str((one.event or {}).get("since") or "")
+    return f"{text}, since {moment(since)} UTC ({ago(since)})" if since else text
+
+
+def ago(text: str) -> str:
+    """The time since an RFC 3339 moment: `12min 8s`."""
+    try:
+        return figures.duration(max(0.0, round((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())))
+    except ValueError:
+        return "?"
+
+
+def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
+    level = one.level
+    yield from beside("limit", f"{limit(level.get('limit') or {})}, {subject_text(level)}", width)
+    yield from beside("set by", set_by(findings, level), width)
+    offered, over = findings.demand(one)
+    if offered or one.over_now:
+        passed = max(0.0, offered - over)
+        what = "held" if level.get("action") in {"delay", "block"} or level.get("operation") == "consume" else "over the limit"
+        yield from beside("demand", f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}", width)
+    if one.usage:
+        usage = one.usage
+        yield from beside("in all", f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} held", width)
+        yield from beside("wait", wait_text(level, usage), width)
+    yield from beside("action", action_text(level, str(findings.body.get("protocol"))), width)
+
+
+def subject_text(level: JSONObject) -> str:
+    """Whose limit it is: `for this topic`, `for the user shop`, `for each client apart`."""
+    per, thing = str(level.get("per")), str(level.get("thing") or "")
+    what = "to consumers, " if level.get("operation") == "consume" else ""
+    if per == "topic":
+        return f"{what}for this topic" if not thing.endswith(".#") else f"{what}for all topics of {thing} together"
+    if per == "rule":
+        return f"{what}for all topics of the rule together"
+    return f"{what}for the {per} {thing}" if thing else f"{what}for each {per} apart"
+
+
+def set_by(findings: Findings, level: JSONObject) -> list[str]:
+    """Where the limit comes from, and who is answerable for it."""
+    place = f" ({level['place']})" if level.get("place") else ""
+    rule = f"rule {level.get('rule')}{place}" if level.get("rule") != UNRULED.name else "no rule"
+    origin = str(level.get("origin"))
+    if origin == "override" or level.get("by"):
+        lines = [f"{level.get('by') or 'somebody'} at {moment(str(level.get('at') or ''))} UTC, a live change over {rule}"]
+        if level.get("reason"):
+            lines.append(f"reason: {level['reason']}")
+        lines.append(f"until {moment(str(level['expires']))} UTC" if level.get("expires") else "until it is taken back")
+        return lines
+    if origin.startswith("quota"):
+        quotas = findings.quotas or {}
+        night = f" of {quotas['date']}" if quotas.get("date") else ""
+        lines = [f"the published quota{night}, over {rule}"]
+        if quotas:
+            lines.append(f"published by {quotas.get('by') or 'somebody'} at {moment(str(quotas.get('at') or ''))} UTC")
+        if quotas.get("reason"):
+            lines.append(f"reason: {quotas['reason']}")
+        return [*lines, "raised for this hour by the last hour's demand"] if origin == "quota+hour" else lines
+    return [f"{rule}, which names this {level.get('per')}" if origin == "file" else f"{rule}, as for all that it matches"]
+
+
+def wait_text(level: JSONObject, usage: JSONObject) -> str:
+    wait = float(usage.get("wait_ms") or 0)
+    if wait >= NEVER_MS:
+        return "without end: the limit is 0"
+    if not wait:
+        return "none: a message sent now passes"
+    breaker = f"; the breaker is open, {level.get('open_for')} at a time" if usage.get("breaker") == "open" else ""
+    return f"{figures.duration(wait / 1e3)} until the next message passes{breaker}"
+
+
+def action_text(level: JSONObject, protocol: str) -> str:
+    action = str(level.get("action"))
+    if level.get("mode") != "enforce":
+        return f"none: mode {level.get('mode')}; it is counted only"
+    if level.get("operation") == "consume":
+        return "deliveries wait for their turn"
+    words = {
+        "delay": f"delay: a message waits up to {level.get('max_delay')}, then it is refused",
+        "block": "block: the connection is not read until the message may pass",
+        "drop": "drop: the message is swallowed and counted",
+        "close": "close: the channel is closed" if protocol == "amqp" else "close: the connection is closed",
+    }
+    if action in words:
+        return words[action]
+    if protocol != "amqp":
+        return f"reject: refused with code {'2' if level.get('reply') == 'system_busy' else '215'} and the wait"
+    fallbacks = {"delay": "its channel waits", "drop": "the message is swallowed", "close": "its channel is closed", "block": "it waits"}
+    return f"reject: nacked; where a channel has no confirms, {fallbacks.get(str(level.get('fallback')), level.get('fallback'))}"
+
+
+def in_short(one: Limited) -> str:
+    level = one.level
+    state = "over it now" if one.over_now else ("was over it" if one.last_over else "within it")
+    return f"{limit(level.get('limit') or {})} {subject_text(level)} of rule {level.get('rule')}: {state}"
+
+
+def client_text(client: Client) -> str:
+    """`10.0.0.7 (checkout-7, user shop, pika): 170/s refused`."""
+    known = [*sorted(client.names)[:3], *(f"user {user}" for user in sorted(client.users)[:3]), *sorted(client.libraries)]
+    now = f"{figures.rate(client.refused_per_second)} refused now" if client.refused_per_second else f"{client.refused:,} refused in all"
+    return f"{client.address}{' (' + ', '.join(known) + ')' if known else ''}: {now}"
+
+
+def unseen(findings: Findings) -> str:
+    uptime = findings.status.get("uptime_seconds")
+    since = f", which was {figures.duration(round(float(uptime)))} ago" if isinstance(uptime, int | float) else ""
+    return f"not since the start of this gateway{since}, or long ago; check the spelling: `sluice topics -q WORD` shows what comes"
+
+
+def commands_of(findings: Findings) -> list[str]:
+    """Commands that raise the limit in the way, or show more; for somebody with an operator's token."""
+    one = findings.worst
+    found = []
+    if one is not None:
+        level = one.level
+        offered, _ = findings.demand(one)
+        limits = level.get("limit") or {}
+        now = float(limits.get("messages_per_second") or 0)
+        wanted = nice(max(offered * RAISE, now * RAISE, 1.0))
+        options = f"--messages {wanted}/s" if limits.get("messages") or not limits.get("bytes") else f"--bytes {twice(limits)}"
+        if level.get("per") == "topic" and level.get("operation") != "consume":
+            found.append(f"sluice limits set {shlex.join(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
+        elif level.get("rule") != UNRULED.name:
+            found.append(f"sluice rules set {shlex.quote(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
+    return [*found, f"sluice limits get {shlex.join(findings.words)}"]
+
+
+def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
+    """The key by which the limit is changed: of a group of keys, its name."""
+    thing = str(level.get("thing") or "")
+    group = thing.endswith(".#") and not findings.words[-1].endswith(".#")
+    return (*findings.words[:-1], thing.rpartition("/")[2]) if group else findings.words
+
+
+def twice(limits: JSONObject) -> str:
+    return f"{nice(float(limits.get('bytes_per_second') or 512) * 2)}B/s"
+
+
+def nice(number: float) -> int:
+    """The number rounded up to two digits: 234 is 240."""
+    step = 10 ** max(0, len(str(int(number))) - 2)
+    return int(-(-number // step) * step)
+
+
+def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) -> Iterator[str]:
+    one = findings.worst
+    yield ""
+    if one is None:
+        yield f"Every rule and why it holds or not: sluice limits get {shlex.join(findings.words)}"
+        return
+    yield "What to do"
+    level = one.level
+    if level.get("operation") != "consume":
+        offered, over = findings.demand(one)
+        share = f", {figures.percent(over / offered)} less than now" if offered and over else ""
+        yield from beside("-", f"Slow down: send at most {limit_rate(level)}{share}.", width, indent=4)
+    else:
+        yield from beside("-", "Nothing is lost; consumers that need more have to ask for more.", width, indent=4)
+    if (
+        findings.body.get("protocol") == "amqp"
+        and level.get("operation") != "consume"
+        and any(c.confirms is False for c in findings.clients)
+    ):
+        yield from beside("-", "Use publisher confirms: without them a refused message cannot be told from a slow one.", width, indent=4)
+    if not libraries:
+        yield from beside("-", "See what your client library shows, and what to change there: add --all-libraries.", width, indent=4)
+    *changes, look = commands_of(findings)
+    if changes:
+        yield from beside("-", "Ask for more; whoever runs the gateway types:", width, indent=4)
+        yield from (f"      {command}" for command in changes)
+    yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
+    yield f"      {look}"
+
+
+def limit_rate(level: JSONObject) -> str:
+    limits = level.get("limit") or {}
+    return " and ".join(str(limits[name]) for name in ("messages", "bytes") if limits.get(name)) or limit(limits)

@@ -1,0 +1,59 @@
+"""Putting reloaded settings in force in a running gateway. Which these are stands in `gateway/settings/reloading.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway import log
+from gateway.clock import now_ns
+from gateway.counting.access_log import Rolling
+from gateway.listeners.factory import limits_of, permission_of
+
+if TYPE_CHECKING:
+    from gateway.listeners.listener import Listener
+    from gateway.ports import RunningGateway
+    from gateway.settings import Settings
+    from gateway.settings.known_settings import Listener as Entry
+    from gateway.settings.known_settings import Log
+
+
+def apply_settings(gateway: RunningGateway) -> None:
+    """Let the gateway's `settings` hold. On the loop's thread, in one piece."""
+    settings = gateway.settings
+    shared = gateway.shared
+    shared.credit_initial = settings.credit.initial
+    shared.credit_more_after = settings.credit.more_after
+    shared.hold_bytes = settings.memory.per_connection
+    gateway.memory.take_high_watermark(settings.memory.high_watermark)
+    if gateway.access_log is not None:
+        gateway.access_log.roll(rolling_of(settings))
+    for entry in settings.listeners:
+        apply_entry(gateway.listening[entry.name], entry)
+
+
+def apply_entry(listener: Listener, entry: Entry) -> None:
+    """What a reload changes of a listener, but for its TLS (`factory.apply_tls`)."""
+    config = listener.config
+    config.max_frame = entry.max_frame
+    config.handshake_ns = entry.handshake_timeout_ns
+    config.idle_ns = entry.idle_timeout_ns or 0
+    config.others_pass = entry.other_protocols == "pass"
+    config.remote_admin = permission_of(entry)
+    listener.admission.take_limits(limits_of(entry), now_ns())
+    if tuple(listener.upstream.address) != tuple(entry.upstream):
+        listener.upstream.move(entry.upstream, listener.upstream.tls)
+
+
+def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:
+    """When files of the access log are closed, and when none is written."""
+    assert settings.access_log is not None
+    every, size = settings.access_log.roll_every_ns // 1_000_000_000, settings.access_log.roll_size
+    return Rolling(every, size, settings.disk.low_watermark, tidy=tidy)
+
+
+def apply_log(handler: log.QueueHandler, before: Log, after: Log) -> None:
+    """The log's own settings. A level that was set live stays."""
+    if before.format != after.format:
+        handler.take_form(after.format)
+    if before.level != after.level and log.level_of(handler) == before.level:
+        log.set_level(handler, after.level)

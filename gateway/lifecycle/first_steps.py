@@ -1,0 +1,60 @@
+"""What a person at the terminal can type next: the admin API's address, and the first commands, with this gateway's own values."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"  # where the command line looks for a gateway by itself
+
+
+def first_steps(settings: Settings) -> Iterator[str]:
+    """Lines for the end of the start. They assume a shell in the directory that the gateway was started in."""
+    token = settings.gateway.state_directory / "admin.token"
+    sluice = command()
+    yield ""
+    yield f"sluice is running, as {shown(settings.file)} says. Ctrl-C drains and stops."
+    admin = f"{'http' if settings.admin.tls is None else 'https'}://{settings.admin.bind}"
+    yield f"  admin API   {admin}"
+    yield f"  token       {shown(token)}"
+    yield f"  files       {', '.join(directories(settings))}"
+    yield "Type in another terminal, in this directory:"
+    if admin != DEFAULT_ADMIN and settings.admin.bind.port:
+        yield f"  export SLUICE_ADMIN={admin}"
+    if shown(token) != "state/admin.token":
+        yield f"  export SLUICE_TOKEN_FILE={shlex.quote(str(token))}"
+    yield f"  {sluice} topics                       # passed and refused, topic by topic"
+    yield f"  {sluice} {example_limit(settings)}"
+    yield f"  {sluice} --help"
+    yield ""
+
+
+def example_limit(settings: Settings) -> str:
+    """A first `limits set` (without the command's name), for the protocol of the first listener."""
+    names = settings.listeners[0].speaks.names
+    return f"limits set {names.name} {' '.join(names.example)} --messages 100/s --for 30m"
+
+
+def command() -> str:
+    """`sluice`, or the path that it was called by where the shell would not find it."""
+    called = Path(sys.argv[0])
+    return shown(called.absolute()) if called.name == "sluice" and shutil.which("sluice") is None else "sluice"
+
+
+def directories(settings: Settings) -> Iterator[str]:
+    yield f"{shown(settings.gateway.state_directory)}/"
+    if settings.access_log is not None:
+        yield f"{shown(settings.access_log.directory)}/"
+
+
+def shown(path: Path) -> str:
+    """A path as one types it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

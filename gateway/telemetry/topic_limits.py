@@ -1,0 +1,110 @@
+"""What the topics' metrics say of limits: the limit in force for each topic shown, and what became of messages under each rule.
+
+A topic is remembered by its first sender, and its limit is what the rules in force say for that sender. So a live change, a quota or a
+reload shows at the next scrape, whether a message has come since or not.
+
+The limits are looked up while the lines are written, a piece at a time: 500 topics take milliseconds after the rules have changed. What was
+found is kept until they change again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from gateway.telemetry.exposition import Sample, escape, heading
+from gateway.telemetry.metrics import METRICS
+from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
+from limiter.decisions.origins import subject_of
+
+if TYPE_CHECKING:
+    from limiter.keys import Key, Tally
+    from limiter.limits import Limit
+    from limiter.rules.rule_set import RuleSet
+    from limiter.rules.subject import Subject
+
+Place = tuple[str, str, str]  # protocol, topic as text, operation
+
+PASSED: Final = "passed"
+REFUSED: Final = "refused"
+DROPPED: Final = "dropped"
+DELAYED: Final = "delayed"
+SHADOW: Final = "shadow_refused"
+RESULTS: Final = (PASSED, REFUSED, DROPPED, DELAYED, SHADOW)
+
+
+def rates(limit: Limit) -> Iterator[tuple[str, float]]:
+    """A limit's rates by their dimension, per second."""
+    for dimension, rate in (("messages", limit.messages), ("bytes", limit.bytes)):
+        if rate is not None:
+            yield dimension, rate.per_second
+
+
+class TopicLimits:
+    """The topics shown, as the rules see them, and counts of messages by rule."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[Place, Subject] = {}  # the same topics, in the same order, as `topic_metrics.shown`
+        self._rules: RuleSet | None = None  # that `_found` was looked up in
+        self._found: dict[Place, list[tuple[str, float, str]]] = {}  # dimension, per second, origin
+        self._counts: dict[str, dict[str, int]] = {}  # by rule and result
+
+    def add(self, key: Key, tally: Tally) -> None:
+        """An observer of `Accounts`: what one key counted since it was folded last."""
+        place = (key.origin.protocol, key.text, key.operation)
+        if place not in self._subjects and len(self._subjects) < MAX_TOPICS_SHOWN:
+            self._subjects[place] = subject_of(key)
+        for bucket in key.buckets:
+            counts = self._of(bucket.rule.name)
+            counts[PASSED] += tally.messages - tally.bypassed
+            if bucket.rule.mode == "shadow":
+                counts[SHADOW] += tally.shadow_refused
+        if tally.refused_by is not None:
+            counts = self._of(tally.refused_by.rule.name)
+            counts[REFUSED] += tally.refused
+            counts[DROPPED] += tally.dropped
+            counts[DELAYED] += tally.delayed
+
+    def _of(self, rule: str) -> dict[str, int]:
+        counts = self._counts.get(rule)
+        if counts is None:
+            counts = self._counts[rule] = dict.fromkeys(RESULTS, 0)
+        return counts
+
+    def rule_samples(self, rules: RuleSet) -> list[Sample]:
+        """Messages by rule and result: of every rule in force, from 0 on, and of those that were."""
+        for rule in rules.rules:
+            self._of(rule.name)
+        return [((rule, result), count) for rule, counts in self._counts.items() for result, count in counts.items()]
+
+    def lines(self, rules: RuleSet) -> Iterator[str]:
+        """`sluice_topic_limit`, under `rules`."""
+        if rules is not self._rules:
+            self._rules, self._found = rules, {}
+        return self._lines(rules, self._found, list(self._subjects.items()))
+
+    @staticmethod
+    def _lines(rules: RuleSet, found: dict[Place, list[tuple[str, float, str]]], subjects: list[tuple[Place, Subject]]) -> Iterator[str]:
+        metric = METRICS["sluice_topic_limit"]
+        yield heading(metric)
+        for place, subject in subjects:
+            limits = found.get(place)
+            if limits is None:
+                limits = found[place] = list(limits_of(rules, subject))
+            protocol, topic, operation = place
+            for dimension, rate, origin in limits:
+                number = str(int(rate)) if rate == int(rate) else repr(rate)
+                labels = f'protocol="{protocol}",topic="{escape(topic)}",operation="{operation}",dimension="{dimension}",origin="{origin}"'
+                yield f"{metric.name}{{{labels}}} {number}\n"
+
+    def __repr__(self) -> str:
+        return f"<TopicLimits of {len(self._subjects)} topics, {len(self._counts)} rules>"
+
+
+def limits_of(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float, str]]:
+    """The limit that is enforced for a topic: dimension, rate per second, origin."""
+    for effective in rules.matched(subject):
+        if effective.per == "topic" and effective.rule.mode == "enforce":
+            for dimension, rate in rates(effective.limit):
+                yield dimension, rate, effective.origin
+            return

@@ -1,0 +1,57 @@
+"""The contract fuzzer: schemathesis against a real gateway, one process and two workers.
+
+It makes requests out of the OpenAPI document, good ones and bad ones, and finds any 5xx, and any status, type or body that is not
+declared. To run it alone: `.venv/bin/pytest tests/admin/test_openapi_fuzz.py`. It runs as a program, and its own words tell how to send a
+failing request again.
+
+Left out are `/v1/stream` (its answer has no end; `test_events.py`) and `/v1/drain` (it would end the gateway).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.gateways import Gateway, amqp_listener
+from support.processes import LOOPBACK
+
+CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
+LEFT_OUT = ("/v1/stream", "/v1/drain")
+RULES = [
+    {"name": "orders", "match": {"protocol": "amqp", "exchange": "orders"}, "per": "topic", "limit": {"messages": "500/s"}},
+    {"name": "all", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "100/s"}},
+]
+PROGRAM = Path(sys.executable).with_name("schemathesis")
+
+
+def fuzz(gateway: Gateway, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the fuzzer; what it finds once it finds again."""
+    left_out = [word for path in LEFT_OUT for word in ("--exclude-path", path)]
+    return subprocess.run(
+        [
+            str(PROGRAM), "run", f"{gateway.admin}/v1/openapi.json", "--checks", ",".join(CHECKS),  "--no-color",
+            "--generation-deterministic", "--warnings", "off", "--request-timeout", "20",
+            "--header", f"Authorization: Bearer {gateway.token}", *left_out, *options,
+        ],
+        capture_output=True, text=True, check=False, timeout=300, cwd=folder, env={**os.environ, "COLUMNS": "160"},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "options"), [(1, ("--phases", "examples,coverage")), (2, ("--phases", "examples,fuzzing", "-n", "5"))])
+def test_no_request_gets_an_answer_that_is_not_declared(tmp_path: Path, workers: int, options: tuple[str, ...]) -> None:
+    settings = {"gateway": {"name": "fuzzed", "state_directory": "state", "workers": workers}}
+    with (
+        socket.create_server((LOOPBACK, 0)) as broker,  # enough of one to be ready: 503 of /readyz is declared, and a 5xx
+        Gateway(tmp_path / "gateway", [amqp_listener(f"{LOOPBACK}:{broker.getsockname()[1]}")], RULES, settings) as gateway,
+    ):
+        done = fuzz(gateway, tmp_path, *options)
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+        assert "generated" in done.stdout
+        assert "admin_request_failed" not in gateway.log()
+        assert gateway.get("/v1/audit:verify")["ok"]

@@ -1,0 +1,146 @@
+"""`sluice why` on a gateway whose limits are being reached, with a viewer's token."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.busy_gateway import RULES, VIEWER, BusyGateway, busy_gateway
+from support.gateways import command, limit_path
+from support.processes import wait_until
+from support.terminals import Terminal
+
+RABBIT = ("amqp", "/", "orders", "order.created")
+ROCKET = ("rocketmq", "orders")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BusyGateway]:
+    with busy_gateway(tmp_path_factory.mktemp("busy")) as found:
+        yield found
+
+
+def why(gateway: BusyGateway, *words: str) -> subprocess.CompletedProcess[str]:
+    """With the viewer's token, as a team that publishes has it."""
+    environment = {**os.environ, "SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN": VIEWER, "COLUMNS": "80"}
+    return subprocess.run(
+        [*command(), "why", *words], env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=gateway.directory.parent
+    )
+
+
+def found(gateway: BusyGateway, *words: str) -> Any:
+    done = why(gateway, *words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def part(text: str, name: str) -> str:
+    """What stands beside a name, on one line."""
+    lines = re.search(rf"(?m)^  {name} +(.*(?:\n {{12}}.*)*)", text)
+    assert lines is not None, text
+    return re.sub(r"\s+", " ", lines[1])
+
+
+def test_a_limit_in_force_is_explained_from_since_when_to_what_to_do(gateway: BusyGateway) -> None:
+    done = why(gateway, *RABBIT)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = done.stdout
+    assert re.match(r"amqp / orders order\.created: limited now, since \d\d:\d\d:\d\d UTC \(\d+", text)
+    assert part(text, "limit").startswith("20/s (burst 20), for this topic")
+    assert part(text, "set by") == "rule orders (limits.yaml:2), as for all that it matches"
+    assert re.match(r"\S+/s: \S+/s passes, \S+/s is over the limit", part(text, "demand"))
+    assert part(text, "action") == "reject: nacked; where a channel has no confirms, its channel waits"
+    assert part(text, "clients").startswith("127.0.0.1 (checkout, user shop, pika): ")
+    assert part(text, "also") == "1000/s (burst 1000) for the user shop of rule users: within it"
+    assert "  pika\n    NackError from basic_publish\n" in text
+    assert re.search(r"sluice limits set amqp / orders order\.created --messages \d+/s --for 1h --reason '\.\.\.'", text)
+
+
+def test_json_has_it_all_for_programs(gateway: BusyGateway) -> None:
+    answer = found(gateway, *ROCKET)
+    assert (answer["state"], answer["topic"], answer["limit"]["rule"]) == ("limited_now", "orders", "rocketmq-topics")
+    assert answer["since"] <= answer["last_over"]
+    assert answer["offered_per_second"] > 30
+    assert answer["clients"][0]["libraries"] == ["RocketMQ Java 5"]
+    assert "code 215" in answer["advice"][0]["shows"]["refused"]
+    raised = re.search(r"--messages (\d+)/s", answer["commands"][0])
+    assert raised is not None
+    assert int(raised[1]) >= 30 * 1.3
+
+
+def test_a_live_change_names_its_author_reason_and_end(gateway: BusyGateway) -> None:
+    gateway.cli("limits", "set", *RABBIT, "--messages", "10/s", "--reason", "incident 12", "--for", "30m")
+    try:
+        wait_until(lambda: found(gateway, *RABBIT)["limit"]["origin"] == "override", within=30, what="the change is seen")
+        said = part(why(gateway, *RABBIT).stdout, "set by")
+        assert re.fullmatch(
+            r"admin at \S+ UTC, a live change over rule orders \(limits\.yaml:2\) reason: incident 12 until \S+(?: \S+)? UTC", said
+        )
+    finally:
+        gateway.cli("limits", "unset", *RABBIT)
+
+
+def test_a_quota_names_its_night(gateway: BusyGateway) -> None:
+    quota = {"protocol": "rocketmq", "topic": "orders", "messages": {"rate": 25, "burst": 25}}
+    snapshot = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "inputs": [], "parameters": {}, "quotas": [quota],
+                "date": "2026-11-20"}  # fmt: skip
+    gateway.put("/v1/quotas", snapshot)
+    try:
+        said = part(why(gateway, *ROCKET).stdout, "set by")
+        assert said.startswith("the published quota of 2026-11-20, over rule rocketmq-topics (limits.yaml:")
+        assert "published by admin at " in said
+    finally:
+        gateway.put("/v1/quotas", {**snapshot, "quotas": []})
+
+
+def test_a_key_never_seen_shows_the_limit_that_would_hold(gateway: BusyGateway) -> None:
+    done = why(gateway, "amqp", "/", "orders", "never.seen")
+    assert done.returncode == 0
+    assert done.stdout.startswith("amqp / orders never.seen: no message of it has come yet\n")
+    assert (
+        part(done.stdout, "limit").startswith("1000/s (burst 1000), for each user apart")
+        or "20/s (burst 20), for this topic" in done.stdout
+    )
+    assert "not since the start of this gateway" in part(done.stdout, "seen")
+    assert found(gateway, "amqp", "/", "orders", "never.seen")["state"] == "unseen"
+
+
+def test_a_key_without_a_limit_says_so(gateway: BusyGateway) -> None:
+    gateway.write_rules([])
+    gateway.cli("reload")
+    try:
+        assert found(gateway, "rocketmq", "free")["state"] == "unlimited"
+        assert why(gateway, "rocketmq", "free").stdout.startswith("rocketmq free: no limit holds for it\n")
+    finally:
+        gateway.write_rules(RULES)
+        gateway.cli("reload")
+
+
+def test_a_library_is_chosen_by_the_words_people_use(gateway: BusyGateway) -> None:
+    assert [row["library"] for row in found(gateway, *RABBIT, "--library", "celery")["advice"]] == ["Celery / kombu (py-amqp)"]
+    assert len(found(gateway, *RABBIT, "--all-libraries")["advice"]) == 10
+    done = why(gateway, *RABBIT, "--library", "fortran")
+    assert done.returncode == 7
+    assert "there are pika, aio-pika" in done.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_terminal_lines_fit(gateway: BusyGateway, columns: int) -> None:
+    environment = {"SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN": VIEWER}
+    with Terminal([*command(), "why", *RABBIT], env=environment, columns=columns) as terminal:
+        assert terminal.end() == 0
+    lines = [line for line in terminal.text.splitlines() if "sluice " not in line]  # a command stays whole, to be copied
+    assert max(map(len, lines)) <= min(columns, 100)
+    assert any(len(line) > 60 for line in lines), "nor is it folded to a ribbon"
+
+
+def test_a_wrong_key_says_how_to_write_one(gateway: BusyGateway) -> None:
+    assert why(gateway, "amqp", "/", "orders").returncode == 2
+    assert "such as: amqp / orders order.created" in why(gateway, "amqp", "/", "orders").stderr
+    assert gateway.request("GET", limit_path("amqp", "/", "orders", "order.created")).status == 200

@@ -1,0 +1,108 @@
+"""What a reload changes in a running gateway, setting by setting."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from admin.ports import ReloadFailedError
+from admin.store import Store
+from gateway import log
+from gateway.settings import load
+from gateway.standalone import Standalone
+from limiter.units import parse_rate
+
+LISTENER = "{name: one, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:9%s}"
+
+
+def write(folder: Path, listener: str = "", more: str = "", tokens: str = "") -> Path:
+    file = folder / "sluice.yaml"
+    file.write_text(f"listeners:\n  - {LISTENER % listener}\nadmin: {{bind: 127.0.0.1:0, tokens: [{tokens}]}}\n{more}")
+    return file
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    settings = load(write(tmp_path))
+    store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
+    handler = log.start("info", "json")
+    made = Standalone(settings, store, handler)
+    yield made
+    made.gateway.sweeper.close()
+    made.gateway.executor.close(5)
+    store.close()
+    handler.close()
+    log.logger.handlers.clear()
+
+
+async def reload(standalone: Standalone, tmp_path: Path, listener: str = "", more: str = "") -> dict[str, Any]:
+    write(tmp_path, listener, more)
+    done = await standalone.reload()
+    assert done["needs_restart"] == []
+    return done
+
+
+async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_path: Path) -> None:
+    await reload(
+        standalone,
+        tmp_path,
+        more="credit: {initial: 50, more_after: 20}\nmemory: {per_connection: 64KiB, high_watermark: 10MiB}\ndisk: {low_watermark: 1MiB}\n",
+    )
+    gateway = standalone.gateway
+    assert (gateway.shared.credit_initial, gateway.shared.credit_more_after, gateway.shared.hold_bytes) == (50, 20, 65536)
+    assert (gateway.memory.high_watermark, gateway.memory.low_watermark) == (10 << 20, 8 << 20)
+    assert gateway.access_log is not None
+    assert gateway.access_log.rolling.low_watermark == 1 << 20
+
+
+async def test_caps_time_outs_and_the_upstream_of_a_listener(standalone: Standalone, tmp_path: Path) -> None:
+    listener = standalone.gateway.listening["one"]
+    listener.upstream.ok = True
+    more = ", max_connections: 7, max_connection_rate: 5/s, handshake_timeout: 3s, idle_timeout: 1min, max_frame: 1MiB"
+    await reload(standalone, tmp_path, "1" + more)
+    assert (listener.config.max_frame, listener.config.handshake_ns, listener.config.idle_ns) == (1 << 20, 3_000_000_000, 60_000_000_000)
+    assert (listener.admission.limits.connections, listener.admission.limits.rate) == (7, parse_rate("5/s"))
+    assert listener.upstream.address == ("127.0.0.1", 91)
+    assert listener.upstream.ok is None, "nothing is known of the new address"
+    listener.upstream.ok = True
+    await reload(standalone, tmp_path, "1" + more)
+    assert listener.upstream.ok is True, "an address that stays is not dialled anew"
+
+
+async def test_how_the_access_log_is_rolled_and_kept(standalone: Standalone, tmp_path: Path) -> None:
+    await reload(standalone, tmp_path, more="access_log: {roll_every: 1min, roll_size: 1MiB, keep: 7d, keep_size: 1GiB, compress: off}\n")
+    access_log, order = standalone.gateway.access_log, standalone.log_keeping.order
+    assert access_log is not None
+    assert order is not None
+    assert (access_log.rolling.every_s, access_log.rolling.size) == (60, 1 << 20)
+    assert (order.keep_s, order.keep_size, order.codec) == (7 * 86400, 1 << 30, "off")
+
+
+async def test_level_and_format_of_the_log_but_not_over_a_level_that_was_set_live(standalone: Standalone, tmp_path: Path) -> None:
+    handler = standalone.gateway.log_handler
+    await reload(standalone, tmp_path, more="log: {level: warning, format: text}\n")
+    assert (log.level_of(handler), handler.form) == ("warning", "text")
+    standalone.set_log_level("debug")
+    await reload(standalone, tmp_path, more="log: {level: error, format: json}\n")
+    assert (log.level_of(handler), handler.form) == ("debug", "json")
+    assert handler.level == logging.DEBUG
+
+
+async def test_a_token_file_that_cannot_be_used_fails_the_reload_as_a_whole(standalone: Standalone, tmp_path: Path) -> None:
+    """Nothing of it is in force, not even what stands before it in the file."""
+
+    (tmp_path / "ci").write_text("")
+    write(tmp_path, more="credit: {initial: 50, more_after: 20}\n", tokens="{name: ci, role: viewer, file: ci}")
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(standalone.administer)
+        with pytest.raises(ReloadFailedError, match="ci"):
+            await standalone.reload()
+        assert standalone.gateway.shared.credit_initial == 400
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,111 @@
+"""The snapshot of the streams: sums over all topics, and those with most trouble; of one process and of several alike."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin.store import Store
+from gateway import log
+from gateway.settings import load
+from gateway.standalone import Standalone
+from gateway.telemetry import live_snapshot, refused_clients, status
+from gateway.workers import summing
+
+CONFIGURATION = """\
+gateway: {name: one, state_directory: state}
+listeners: [{name: rabbit, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
+access_log: off
+"""
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION)
+    settings = load(file, {})
+    store = Store.open(settings.gateway.state_directory, settings.rules)
+    handler = log.QueueHandler(StringIO(), "json", {})
+    yield Standalone(settings, store, handler)
+    store.close()
+    handler.close()
+
+
+def result(slices: Generator[None, None, dict[str, Any]]) -> tuple[dict[str, Any], int]:
+    """What it makes, and in how many slices."""
+    number = 0
+    while True:
+        try:
+            next(slices)
+            number += 1
+        except StopIteration as end:
+            return end.value, number
+
+
+def traffic(standalone: Standalone, topic: str, received: int, refused: int, waiting: int = 0) -> None:
+    accounts = standalone.gateway.accounts
+    totals = accounts.totals("amqp", topic)
+    totals.received += received
+    totals.refused += refused
+    totals.forwarded += received - refused - waiting
+    totals.bytes += 100 * received
+    if not totals.moving:
+        totals.moving = True
+        accounts._moving.append(totals)
+
+
+def tick(standalone: Standalone) -> None:
+    for _ in standalone.gateway.accounts.tick(1.0):
+        pass
+
+
+def test_the_worst_topics_come_first_and_idle_ones_are_left_out(standalone: Standalone) -> None:
+    traffic(standalone, "quick", 500, 0)
+    traffic(standalone, "refused", 50, 20)
+    traffic(standalone, "refused-more", 50, 30)
+    traffic(standalone, "stuck", 5, 0, waiting=5)
+    standalone.gateway.accounts.totals("amqp", "idle")
+    tick(standalone)
+    found, _ = result(live_snapshot.snapshot(standalone.gateway))
+    assert [topic["topic"] for topic in found["topics"]] == ["refused-more", "refused", "stuck", "quick"]
+    assert (found["topics_known"], found["totals"]["received"], found["totals"]["refused"], found["totals"]["waiting"]) == (5, 605, 50, 5)
+    assert (found["rates"]["received_per_second"], found["rates"]["refused_per_second"]) == (605.0, 50.0)
+    assert (found["name"], found["connections"], found["ready"]) == ("one", 0, False)
+    assert found["memory"]["full"] is False
+
+
+def test_many_topics_are_summed_in_slices_and_only_the_worst_described(standalone: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_snapshot, "SLICE_TOPICS", 100)
+    monkeypatch.setattr(live_snapshot, "MAX_TOPICS", 7)
+    for number in range(1000):
+        traffic(standalone, f"t{number}", number + 1, number)
+    tick(standalone)
+    described: list[str] = []
+    real = refused_clients.consumer_group
+
+    def noted(protocol: str, topic: str) -> str | None:
+        described.append(topic)
+        return real(protocol, topic)
+
+    monkeypatch.setattr(status, "consumer_group", noted)
+    found, slices = result(live_snapshot.snapshot(standalone.gateway))
+    assert [topic["topic"] for topic in found["topics"]] == [f"t{number}" for number in range(999, 992, -1)]
+    assert len(described) == 7
+    assert slices >= 10
+
+
+def test_several_processes_are_summed_to_what_one_would_show(standalone: Standalone) -> None:
+    traffic(standalone, "orders", 100, 40)
+    traffic(standalone, "bills", 10, 0)
+    tick(standalone)
+    alone, _ = result(live_snapshot.snapshot(standalone.gateway))
+    views = [[topic for part in status.topics(standalone.gateway) for topic in part] for _ in range(2)]
+    both, _ = result(live_snapshot.summed(alone, views, summing.topics))
+    assert {name: 2 * count for name, count in alone["totals"].items()} == both["totals"]
+    assert both["rates"]["refused_per_second"] == 80.0
+    assert [(topic["topic"], topic["refused"]) for topic in both["topics"]] == [("orders", 80), ("bills", 0)]
+    assert both["topics_known"] == 2

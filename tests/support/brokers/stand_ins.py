@@ -1,0 +1,140 @@
+"""Stand-ins for brokers: they accept every client and every message, keep none, and answer as the real ones do when all is well.
+
+For tests of what people see of a gateway, which need traffic and no broker. `python -m support.brokers.stand_ins` says the ports of both
+and serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+from pamqp import base, commands, frame
+from pamqp.common import FieldTable
+
+from support.processes import LOOPBACK
+from support.rocketmq.frames import response
+
+ONE_WAY = 2  # bit of a remoting header's flag
+
+
+class StandIn:
+    """Listens on a free port of loopback; a thread for each client. A context manager."""
+
+    def __init__(self, serve: Callable[[socket.socket], None], port: int = 0) -> None:
+        self._serve = serve
+        self._listening = socket.create_server((LOOPBACK, port))
+        self.port: int = self._listening.getsockname()[1]
+        self._clients: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            self._clients.append(client)
+            thread = threading.Thread(target=self._one, args=(client,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _one(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            self._serve(client)
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # which wakes the thread in accept
+        self._listening.close()
+        for client in self._clients:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+
+
+def rabbitmq(port: int = 0) -> StandIn:
+    """Takes publishes and confirms them; knows no queues but those that are declared, and delivers nothing."""
+    return StandIn(_serve_amqp, port)
+
+
+def rocketmq(port: int = 0) -> StandIn:
+    """Takes every request for a success."""
+    return StandIn(_serve_remoting, port)
+
+
+def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -> Iterator[bytes]:
+    """Whole frames as they come; `size_of` reads a frame's size in bytes from its first `head`."""
+    data = b""
+    while received := client.recv(65536):
+        data += received
+        while len(data) >= head and len(data) >= (size := size_of(data[:head])):
+            yield data[:size]
+            data = data[size:]
+
+
+def _serve_amqp(client: socket.socket) -> None:
+    if client.recv(8, socket.MSG_WAITALL)[:4] != b"AMQP":
+        return
+
+    def say(channel: int, what: base.Frame) -> None:
+        client.sendall(frame.marshal(what, channel))
+
+    capabilities: FieldTable = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True, "consumer_cancel_notify": True}
+    say(0, commands.Connection.Start(0, 9, {"product": "RabbitMQ", "capabilities": capabilities}, "PLAIN", "en_US"))
+    published: dict[int, int] = {}  # channels with confirms -> publishes
+    answers: dict[type, Callable[[], base.Frame]] = {
+        commands.Connection.StartOk: lambda: commands.Connection.Tune(2047, 131072, 0),
+        commands.Connection.Open: commands.Connection.OpenOk,
+        commands.Connection.Close: commands.Connection.CloseOk,
+        commands.Channel.Open: commands.Channel.OpenOk,
+        commands.Channel.Close: commands.Channel.CloseOk,
+        commands.Exchange.Declare: commands.Exchange.DeclareOk,
+        commands.Queue.Declare: lambda: commands.Queue.DeclareOk("queue", 0, 0),
+        commands.Queue.Bind: commands.Queue.BindOk,
+        commands.Basic.Qos: commands.Basic.QosOk,
+        commands.Basic.Consume: lambda: commands.Basic.ConsumeOk("consumer"),
+        commands.Confirm.Select: commands.Confirm.SelectOk,
+    }
+    for one in _frames(client, 7, lambda head: 8 + int(struct.unpack("!BHI", head)[2])):
+        _, channel, method = frame.unmarshal(one)
+        if isinstance(method, commands.Confirm.Select):
+            published[channel] = 0
+        elif isinstance(method, commands.Basic.Publish) and channel in published:
+            published[channel] += 1
+            say(channel, commands.Basic.Ack(published[channel]))
+        answer = answers.get(type(method))
+        if answer is not None:
+            say(channel, answer())
+        if isinstance(method, commands.Connection.Close):
+            return
+
+
+def _serve_remoting(client: socket.socket) -> None:
+    for one in _frames(client, 4, lambda head: 4 + int(struct.unpack("!I", head)[0])):
+        header = json.loads(one[8 : 8 + (struct.unpack_from("!I", one, 4)[0] & 0xFFFFFF)])
+        if not header.get("flag", 0) & ONE_WAY:
+            client.sendall(response(header["opaque"]))
+
+
+def main() -> None:
+    with rabbitmq() as rabbit, rocketmq() as rocket:
+        print(json.dumps({"amqp": rabbit.port, "rocketmq": rocket.port}), flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
