@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
+_given: set[int] = set()  # by `free_ports`; what a test was given is not yet listened on when the next asks
+
+
 def free_ports(count: int) -> list[int]:
-    """`count` different ports nobody listens on at 127.0.0.1 at this moment (all are held while the others are looked for)."""
+    """`count` different ports nobody listens on at 127.0.0.1 at this moment, and none that this process was given before."""
     with ExitStack() as held:
-        ports = []
-        for _ in range(count):
+        ports: list[int] = []
+        while len(ports) < count:
             probe = held.enter_context(socket.socket())
             probe.bind((LOOPBACK, 0))
-            ports.append(int(probe.getsockname()[1]))
+            port = int(probe.getsockname()[1])
+            if port not in _given:
+                ports.append(port)
+        _given.update(ports)
         return ports
 
 

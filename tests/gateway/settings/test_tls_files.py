@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -154,16 +155,31 @@ def test_warns_of_a_ca_that_is_none(here: Write, text: str, line: int, path: str
     assert "good.pem holds a certificate that is no CA's" in warning.message
 
 
-def test_the_gateway_logs_what_check_says_of_certificates_at_their_end(
-    here: Write, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("sluice"), "propagate", True)
-    log_ending_certificates(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES)))
-    assert not caplog.records
-    log_ending_certificates(load(here(listener(tls("soon.pem", "soon.key")) + RULES)))
-    (record,) = caplog.records
-    assert (record.levelname, record.getMessage()) == ("WARNING", "certificate_ending")
-    assert "soon.pem expires on 20" in record.fields["err"]  # type: ignore[attr-defined]
+class Told(logging.Handler):
+    """What this thread has logged: (level, event, err). Others may log at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[str, str, str]] = []
+        self.thread = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self.thread:
+            self.lines.append((record.levelname, record.getMessage(), str(record.fields["err"])))  # type: ignore[attr-defined]
+
+
+def test_the_gateway_logs_what_check_says_of_certificates_at_their_end(here: Write) -> None:
+    logger = logging.getLogger("sluice")
+    told = Told()
+    logger.addHandler(told)
+    try:
+        log_ending_certificates(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES)))
+        assert told.lines == []
+        log_ending_certificates(load(here(listener(tls("soon.pem", "soon.key")) + RULES)))
+    finally:
+        logger.removeHandler(told)
+    assert [line[:2] for line in told.lines] == [("WARNING", "certificate_ending")], told.lines
+    assert "soon.pem expires on 20" in told.lines[0][2]
 
 
 def test_warns_of_a_key_others_can_read(here: Write, ca: Authority) -> None:
