@@ -200,7 +200,7 @@ class _Composer:
                 self._fit(Scalar(event.value, location, plain=event.implicit[0] and event.style in {None, ""}))
                 return True
             if len(self.open) >= MAX_DEPTH:
-                self._add(location, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep: check the brackets")
+                self._too_deep(location)
                 return False
             container: Mapping | Sequence = Mapping(location) if isinstance(event, yaml.MappingStartEvent) else Sequence(location)
             self._fit(container)
@@ -244,10 +244,16 @@ class _Composer:
     def _syntax(self, error: yaml.MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
         location = SourceLocation(self.name, mark.line + 1, mark.column + 1) if mark is not None else SourceLocation(self.name, 1, 1)
+        if "maximum nesting depth" in (error.problem or ""):  # libyaml 0.2.6 gives up before its first event
+            self._too_deep(location)
+            return
         context = f" {error.context}" if error.context else ""
         if error.context_mark is not None and (mark is None or error.context_mark.line != mark.line):
             context += f" begun in line {error.context_mark.line + 1}"
         self._add(location, f"not YAML: {error.problem or 'cannot be read'}{context}", _remedy(error))
+
+    def _too_deep(self, location: SourceLocation) -> None:
+        self._add(location, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep: check the brackets")
 
 
 def _remedy(error: yaml.MarkedYAMLError) -> str:
