@@ -103,6 +103,9 @@ class Standalone:
     def close_connection(self, connection: int, reason: str) -> bool:
         return self.gateway.close_connection(connection, reason)
 
+    async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
+        return await collect_cooperatively(status.topic_numbers(self.gateway, name))
+
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
         known = self.gateway.accounts.topics
         chosen = None if wanted is None else [(place, known[place]) for place in wanted if place in known]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -15,6 +15,9 @@ from admin.topic_limits import with_limits
 from admin.views import Done, Items
 from limiter.rules.rule import PROTOCOLS
 
+if TYPE_CHECKING:
+    from admin.ports import TopicPlace
+
 JSONObject = dict[str, Any]
 SLICE_ITEMS: Final = 100  # items searched between two turns of the loop; 0.7 ms (measured 2026-11)
 PROTOCOL: Final = Parameter("protocol", "text", "only items of this protocol", choices=PROTOCOLS)
@@ -25,10 +28,10 @@ TOPIC_SORTS: Final = {
     "refused": "refused_per_second",
     "bytes": "bytes_per_second",
     "waiting": "waiting",
-    "used": "used",
-    "wait": "wait_ms",
+    "used": "moving",
+    "wait": "moving",
 }
-BY_LIMIT: Final = frozenset({"used", "wait"})  # what is known only beside the topic's limit
+BY_LIMIT: Final = {"used": "used", "wait": "wait_ms"}  # what is known only beside the topic's limit
 CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the largest comes first; (): by number
     "name": (),
     "wait": ("held_messages", "held_deliveries"),
@@ -56,25 +59,30 @@ async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObjec
 
 
 async def topics(context: Context) -> Answer:
-    sort = context.request.query.get("sort", "name")
-    number = TOPIC_SORTS[sort]
-
-    def key(item: JSONObject) -> SortKey:
-        return (-float(item.get(number) or 0) if number else 0.0), f"{item.get('protocol')} {item.get('topic')} {item.get('operation')}"
-
-    protocol = context.request.query.get("protocol")
+    """Describes only the topics of the page; with `q` all of them, and those that move where their limits are what to sort by."""
+    request, gateway = context.request, context.gateway
+    sort, protocol = request.query.get("sort", "name"), request.query.get("protocol")
     async with one_long_list():
-        items = [item for item in await context.gateway.topics() if protocol in (None, item.get("protocol"))]
-        wanted = await _matching(context.request, items)
+        ranked = [entry for entry in await gateway.topic_numbers(TOPIC_SORTS[sort]) if protocol in (None, entry[0][0])]
+        if request.query.get("q"):
+            matching = {_place(item) for item in await _matching(request, await gateway.topics([place for place, _ in ranked]))}
+            ranked = [entry for entry in ranked if entry[0] in matching]
         if sort in BY_LIMIT:  # a topic at rest uses nothing of its limit, and nobody waits for it
-            at_rest = [item for item in wanted if not _moving(item)]
-            wanted = await with_limits(context, [item for item in wanted if _moving(item)]) + at_rest
-        found, following = await page(wanted, key, context.request)
-    return Answer(Items(await with_limits(context, found), following, len(wanted)))
+            moving = await with_limits(context, await gateway.topics([place for place, moves in ranked if moves]))
+            shares = {_place(item): float(item[BY_LIMIT[sort]] or 0) for item in moving}
+            ranked = [(place, shares.get(place, 0.0)) for place, _ in ranked]
+        found, following = await page(ranked, _topic_key, request)
+        items = await gateway.topics([place for place, _ in found])
+    return Answer(Items(await with_limits(context, items), following, len(ranked)))
 
 
-def _moving(item: JSONObject) -> bool:
-    return bool(item.get("received_per_second") or item.get("forwarded_per_second") or item.get("waiting"))
+def _topic_key(entry: tuple[TopicPlace, float]) -> SortKey:
+    """The largest number first, then by name."""
+    return -entry[1], " ".join(entry[0])
+
+
+def _place(item: JSONObject) -> TopicPlace:
+    return item["protocol"], item["topic"], item["operation"]
 
 
 async def connections(context: Context) -> Answer:

@@ -117,9 +117,9 @@ async def result_cooperatively(slices: Generator[None, None, T]) -> T:
         await trio.lowlevel.checkpoint()
 
 
-async def collect_cooperatively(slices: Iterator[list[dict[str, object]]]) -> list[dict[str, object]]:
+async def collect_cooperatively(slices: Iterator[list[T]]) -> list[T]:
     """One list for operators out of its slices. Messages go first: after each there is a rest of REST times as long."""
-    found: list[dict[str, object]] = []
+    found: list[T] = []
     started = trio.current_time()
     for part in slices:
         found += part

@@ -203,11 +203,17 @@ class Parent:
                 return True
         return False
 
+    async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
+        views = [self.retired_topics, *(child.topics() for child in self.serving())]
+        return await result_cooperatively(summing.topic_numbers(views, name))
+
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
         views = [self.retired_topics, *(child.topics() for child in self.serving())]
-        if wanted is not None:
-            views = [[item for item in view if (item["protocol"], item["topic"], item["operation"]) in wanted] for view in views]
-        return summing.topics(views)
+        if wanted is None:
+            return summing.topics(views)
+        order = {place: at for at, place in enumerate(wanted)}
+        chosen = summing.topics([[item for item in view if summing.place(item) in order] for view in views])
+        return sorted(chosen, key=lambda item: order[summing.place(item)])
 
     async def snapshot(self) -> dict[str, object]:
         """Of what the workers have reported last, a second ago at most."""

@@ -6,12 +6,15 @@ by name. `overview.py` shows what comes of it; `scrapes.py` does the same for me
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Final
 
 from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN
 
 JSONObject = dict[str, Any]
 
+MAX_NUMBERS_PER_SLICE: Final = 1000  # topics; of which one number is summed between two turns of the event loop; a guess
+MOVING: Final = ("received_per_second", "forwarded_per_second", "waiting")
 RATES: Final = tuple(f"{what}_per_second{window}" for what in ("received", "forwarded", "refused", "bytes") for window in ("", "_1s"))
 
 
@@ -24,15 +27,33 @@ def add(one: Any, other: Any) -> Any:
     return round(one + other, 3) if isinstance(one, float) or isinstance(other, float) else one + other
 
 
+def place(item: JSONObject) -> tuple[str, str, str]:
+    """What a topic's object is about: protocol, topic as text, operation."""
+    return item["protocol"], item["topic"], item["operation"]
+
+
 def topics(views: list[list[JSONObject]]) -> list[JSONObject]:
     """One object per topic and operation."""
     found: dict[tuple[str, str, str], JSONObject] = {}
     for view in views:
         for item in view:
-            place = (item["protocol"], item["topic"], item["operation"])
-            known = found.get(place)
-            found[place] = item if known is None else topic(known, item)
+            where = place(item)
+            known = found.get(where)
+            found[where] = item if known is None else topic(known, item)
     return list(found.values())
+
+
+def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[None, None, list[tuple[tuple[str, str, str], float]]]:
+    """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`), summed over the views in slices."""
+    names = MOVING if name == "moving" else () if name is None else (name,)
+    found: dict[tuple[str, str, str], float] = {}
+    for view in views:
+        for first in range(0, len(view), MAX_NUMBERS_PER_SLICE):
+            for item in view[first : first + MAX_NUMBERS_PER_SLICE]:
+                where = place(item)
+                found[where] = found.get(where, 0.0) + sum([item[each] for each in names])
+            yield
+    return list(found.items())
 
 
 def topic(one: JSONObject, other: JSONObject) -> JSONObject:

@@ -96,6 +96,19 @@ def test_no_slice_is_longer_than_its_maximum(gateway: Gateway, monkeypatch: pyte
     assert [len(part) for part in status.topics(gateway)] == [3, 3, 1]
 
 
+async def test_the_numbers_of_topics_are_those_of_their_descriptions(standalone: Standalone) -> None:
+    for number, name in enumerate("abc"):
+        totals = standalone.gateway.accounts.totals("amqp", name)
+        totals.received = 7 * number
+        totals.forwarded = 5 * number
+        totals.rates = (4.0 * number, 3.0 * number, 2.0 * number, 100.0 * number)
+    described = {(item["protocol"], item["topic"], item["operation"]): item for item in await standalone.topics()}
+    for name in ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second", "waiting"):
+        assert dict(await standalone.topic_numbers(name)) == {place: item[name] for place, item in described.items()}
+    assert [number > 0 for _, number in await standalone.topic_numbers("moving")] == [False, True, True]
+    assert {number for _, number in await standalone.topic_numbers(None)} == {0.0}
+
+
 def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MAX_TOPICS_PER_SLICE", 1)
     for name in "abc":

@@ -118,6 +118,21 @@ async def test_gathering_views_is_bounded_in_time(parent: Parent, autojump_clock
     assert trio.current_time() - began == GATHER_S
 
 
+async def test_topics_of_all_workers_come_in_the_order_asked_for(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    for worker, names in ((1, "abc"), (2, "dcb")):
+        views: list[dict[str, Any]] = [
+            {"protocol": "amqp", "topic": name, "operation": "produce", "group": None, "received_per_second": 10.0 * worker,
+             "idle_seconds": 0.0, "clients": []}
+            for name in names
+        ]  # fmt: skip
+        parent.children[worker].take(StateReport(1, {"topics": msgspec.msgpack.encode(views)}, []))
+    numbers = {place[1]: number for place, number in await parent.topic_numbers("received_per_second")}
+    asked = [("amqp", name, "produce") for name in "dbxa"]
+    assert numbers == {"a": 10.0, "b": 30.0, "c": 30.0, "d": 20.0}
+    assert [(item["topic"], item["received_per_second"]) for item in await parent.topics(asked)] == [("d", 20.0), ("b", 30.0), ("a", 10.0)]
+
+
 @pytest.mark.parametrize("route", ["/v1/config", *PAGES])
 async def test_a_route_that_needs_no_worker_waits_for_none(parent: Parent, route: str, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock

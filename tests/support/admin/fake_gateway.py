@@ -34,6 +34,7 @@ class FakeGateway:
         self.closed: list[int] = []
         self.close_reasons: list[str] = []
         self.seen_topics: list[dict[str, object]] = []
+        self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
         self.reloads = 0
         self.drains = 0
@@ -94,10 +95,16 @@ class FakeGateway:
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before
 
+    async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
+        names = ("received_per_second", "forwarded_per_second", "waiting") if name == "moving" else () if name is None else (name,)
+        return [(place_of(item), sum(float(str(item.get(each) or 0)) for each in names)) for item in self.seen_topics]
+
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
+        self.topics_asked.append(None if wanted is None else len(wanted))
         if wanted is None:
             return self.seen_topics
-        return [item for item in self.seen_topics if (item.get("protocol"), item.get("topic"), item.get("operation")) in wanted]
+        by_place = {place_of(item): item for item in self.seen_topics}
+        return [by_place[place] for place in wanted if place in by_place]
 
     async def snapshot(self) -> dict[str, object]:
         self.snapshots += 1
@@ -152,6 +159,10 @@ class FakeGateway:
 
     def __repr__(self) -> str:
         return f"<FakeGateway enforced={len(self.enforced)}>"
+
+
+def place_of(item: dict[str, object]) -> tuple[str, str, str]:
+    return str(item.get("protocol")), str(item.get("topic")), str(item.get("operation"))
 
 
 def number_of(connection: dict[str, object]) -> int:
