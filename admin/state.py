@@ -196,6 +196,7 @@ def key_target(name: TopicName) -> str:
     return "/".join(["limits", name.protocol, *name.encoded_parts()])
 
 
+@lru_cache(maxsize=65536)  # all of them are asked for at each change of one
 def key_of(target: str) -> TopicName:
     """The inverse of `key_target`; raises StateError."""
     try:

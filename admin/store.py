@@ -384,6 +384,7 @@ class Store:
         """
         async with self._turn:
             edits, published = edit()
+            before = self._rules
             plan = self.plan(edits, published, restoring=restoring)
             entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
             try:
@@ -393,7 +394,8 @@ class Store:
                 raise WriteFailedError(error) from error
             self._quotas = plan.rules.quotas
             self._shadow_quotas = plan.rules.shadow_quotas
-            self._rules = self._build(self.state, like=plan.rules)  # not the plan's: the file's rules may have been replaced meanwhile
+            # The plan's, unless the file's rules were replaced, quotas raised, or something expired meanwhile.
+            self._rules = plan.rules if self._rules is before else self._build(self.state, like=plan.rules)
             if self.enforce is not None:
                 self.enforce(self._rules)
             targets = [change.target for change in plan.changes[:MAX_TARGETS_LOGGED]]
