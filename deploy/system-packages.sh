@@ -28,7 +28,8 @@ for part in "$@"; do
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
     iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;
-    prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus" ;;
+    prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus"
+              command -v prometheus-alertmanager >/dev/null || missing="$missing prometheus-alertmanager" ;;
     systemd)  command -v systemd-analyze >/dev/null || missing="$missing systemd" ;;
     *)        echo "system-packages.sh: unknown part: $part" >&2; exit 2 ;;
     esac

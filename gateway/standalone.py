@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from admin.remote_admin import LimitRequestService
 from gateway import log
+from gateway.alerting.webhooks import Webhooks
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
@@ -74,7 +75,10 @@ class Standalone:
         self.gateway.shared.take_gateway_request = remote_admin.take
         self.hourly_raises = HourlyRaises(store, lambda: self.gateway.settings.quotas, self._demand)
         self.admin_server = AdminServer(self, store, settings)
-        self.reloads.members += [self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new)]
+        self.webhooks = Webhooks(settings, self.gateway.limit_events.over)
+        self.reloads.members += [
+            self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
+        ]  # fmt: skip
         self._begun = False
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -89,7 +93,7 @@ class Standalone:
         return self._begun
 
     def warnings(self) -> list[str]:
-        return [*status.warnings(self.gateway), *self.log_keeping.warnings()]
+        return [*status.warnings(self.gateway), *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
     def listeners(self) -> list[dict[str, object]]:
         return status.listeners(self.gateway)
@@ -115,7 +119,7 @@ class Standalone:
         return {**await result_cooperatively(live_snapshot.snapshot(self.gateway)), "warnings": self.warnings()}
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
-        return exposition.pieces(collector.metric_lines(self.gateway, {**self.log_keeping.samples(), **others}))
+        return exposition.pieces(collector.metric_lines(self.gateway, {**self.log_keeping.samples(), **self.webhooks.samples(), **others}))
 
     def configuration(self) -> dict[str, object]:
         return self.gateway.settings.describe()
@@ -170,6 +174,7 @@ class Standalone:
             partial(keep_fill_levels, self.fill_levels),
             self.log_keeping.run,
             self.hourly_raises.run,
+            partial(self.webhooks.run, self.gateway.drain_requested),
         ]
 
     async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -61,6 +61,7 @@ ports
 broker_load
 telemetry
 lifecycle
+alerting
 app
 standalone
 workers
@@ -80,6 +81,7 @@ PAIRS = {
     ("admin.exchange", "admin.server"): "the server answers what an exchange reads",
 }
 OUTER_RING = (
+    "alerting/",
     "app.py",
     "broker_load/",
     "event_loop/event_loop.py",

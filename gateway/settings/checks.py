@@ -9,7 +9,7 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Probes, Quotas
+from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Probes, Quotas, Webhook
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
@@ -228,6 +228,24 @@ def admin(reading: Reading) -> None:
             names.add(token.name)
 
 
+def webhooks(reading: Reading) -> None:
+    """Receivers are told apart by their names; a user has a password; a CA is for https."""
+    seen: dict[str, str] = {}
+    for path, value in reading.sections:
+        if not isinstance(value, Webhook) or not value.url:
+            continue
+        if value.label in seen:
+            inner = f"{path}.name" if value.name else f"{path}.url"
+            message = f'duplicate name "{value.label}"' if value.name else f"{value.label} has a receiver already"
+            first = _called(reading, f"{seen[value.label]}.url")
+            reading.add_problem(inner, message, f"give each a name of its own, such as name: ops; the first is in {first}")
+        seen.setdefault(value.label, path)
+        if value.user is not None and value.token_file is None and not reading.unread(f"{path}.token_file"):
+            reading.add_problem(f"{path}.user", "stands without a password", "add token_file: FILE, which holds the password of this user")
+        if value.ca is not None and value.url.startswith("http:"):
+            reading.add_problem(f"{path}.ca", "the URL is without TLS", "write url: https://..., or remove ca")
+
+
 def token_files(reading: Reading) -> None:
     """Files of tokens that cannot be read. In a good configuration they are warnings (`lints.py`), as the files may be made after the
     check.
@@ -312,6 +330,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     workers,
     own_logins,
     admin,
+    webhooks,
     tls_files,
     token_files,
 )

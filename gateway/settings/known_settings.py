@@ -18,6 +18,7 @@ from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
 from gateway.settings.redis_urls import RedisUrl
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
+from gateway.settings.webhook_urls import WebhookUrl, parts_of
 from limiter.bypass import BypassBound
 from limiter.limits import Rate
 
@@ -361,6 +362,51 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """A receiver of what becomes of limits, in Alertmanager's JSON: limit reached, limit recovered."""
+
+    url: str = setting(WebhookUrl(), REQUIRED, "Where the receiver is: http:// or https://, without credentials.")
+    name: str = setting(Name("ops"), "", "Name in logs and metrics, and the receiver's name in what is sent; default: host:port of url.")
+    format: str = setting(
+        Choice("webhook", "alertmanager"),
+        "webhook",
+        "webhook: what Alertmanager posts to its webhook receivers (version 4); alertmanager: what Prometheus posts to Alertmanager, at "
+        "/api/v2/alerts below url.",
+    )
+    token_file: Path | None = setting(
+        PathName("secrets/webhook.token"), None, "File with a bearer token, or with the password of user; read at each post."
+    )
+    user: str | None = setting(
+        Text("sluice", "[^:]{1,255}", "a user name of 1 to 255 characters without a colon"),
+        None,
+        "User of HTTP Basic authentication, with the password in token_file; default: token_file holds a bearer token.",
+    )
+    ca: Path | None = setting(
+        PathName("tls/webhook-ca.pem"), None, "CAs the receiver's certificate may be of; default: the system's. It is always verified."
+    )
+    timeout_ns: int = setting(
+        Duration("5s", "100ms", "1min"), 5_000_000_000, "How long one post may take, from the connection to the answer.", key="timeout"
+    )
+    repeat_every_ns: int | None = setting(
+        Duration("4h", "10s", "7d"),
+        None,
+        "How often what is still over its limit is told again. Default: 4h; with format: alertmanager 1min, because Alertmanager resolves "
+        "an alert that is not repeated for four times as long.",
+        key="repeat_every",
+    )
+
+    @property
+    def label(self) -> str:
+        """Its name, or else its address. Never more of the URL: its path may be what lets one in."""
+        return self.name or (str(parts_of(self.url).address) if self.url else "")
+
+    @property
+    def repeat_s(self) -> float:
+        default_ns = 60_000_000_000 if self.format == "alertmanager" else 14_400_000_000_000  # Prometheus' and Alertmanager's own defaults
+        return (self.repeat_every_ns or default_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
 class AccessLog:
     """What passed and what did not, per topic, client and second, as JSON lines."""
 
@@ -398,4 +444,6 @@ class Log:
 
 FLEET = OrElse(Section(Fleet), Off())
 ACCESS_LOG = OrElse(Section(AccessLog), Off())
+MAX_WEBHOOKS = 8  # receivers; each has a task and alerts of its own; a guess
+WEBHOOKS = ListOf(Section(Webhook), "{url: https://alerts.example/hooks/sluice}", most=MAX_WEBHOOKS)
 PROBES = OrElse(Section(Probes), Off())

@@ -10,12 +10,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
-from gateway.settings.checks import brokers_room, unreadable_token
+from gateway.settings.checks import brokers_room, is_loopback, unreadable_token
 from gateway.settings.listener_protocols import OPENING
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, SourceLocation
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
+from gateway.settings.webhook_urls import parts_of
 from limiter.buckets.factory import is_leasable
 from limiter.limits import Limit, Rate
 from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
@@ -145,6 +146,27 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(f"{path}.password_file", message, "check the name, or write the password into it")
 
 
+def webhook_tokens(settings: Settings) -> Iterator[ConfigProblem]:
+    """A webhook's token that crosses a network as plain text, or whose file cannot be read, or can be read by others."""
+    for number, webhook in enumerate(settings.webhooks):
+        file = webhook.token_file
+        if file is None:
+            continue
+        path = f"webhooks[{number}]"
+        where = parts_of(webhook.url)
+        if where.scheme == "http" and not is_loopback(where.address.host):
+            message = f"the token of token_file crosses the network to {where.address} as plain text"
+            yield settings.problem(f"{path}.url", message, "use https://, or a proxy with TLS on this host")
+        try:
+            mode = file.stat().st_mode
+        except OSError as error:
+            message = f"{file} cannot be read: {error.strerror}"
+            yield settings.problem(f"{path}.token_file", message, "check the name, or write the token into it")
+            continue
+        if stat.S_IMODE(mode) & 0o007:
+            yield settings.problem(f"{path}.token_file", f"{file} can be read by others", f"chmod o= {file}")
+
+
 def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a listener that its protocol does not use."""
     for number, listener in enumerate(settings.listeners):
@@ -252,9 +274,9 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, risky_tls, few_files, unheard_caps, caps_beyond_files,
-    caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, log_without_zstd, divided_rules,
-    *RULE_LINTS, impatient_pacing,
+    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, risky_tls, few_files, unheard_caps,
+    caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, log_without_zstd,
+    divided_rules, *RULE_LINTS, impatient_pacing,
 )  # fmt: skip
 
 

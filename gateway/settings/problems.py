@@ -23,7 +23,7 @@ _SECRET: Final = re.compile(
      ["']? \s* [:=] \s* )                              # the key
     (?! [\[{] ) ( "[^"]*"? | '[^']*'? | [^\s,\]}\#]+ )   # its value, where it is a word"""
 )
-_URL_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^@\s/]+(?=@)")
+_URL_PASSWORD: Final = re.compile(r"(https?://|://[^/\s:@]*:)[^@\s/]+(?=@)")  # of http also a user alone, which may be a token
 
 
 def masked(text: str) -> str:

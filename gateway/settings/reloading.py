@@ -48,6 +48,7 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "access_log.keep": NEXT_ROUND,
     "access_log.keep_size": NEXT_ROUND,
     "access_log.keep_until": NEXT_ROUND,
+    "webhooks": f"{AT_ONCE}. A receiver that is new gets what is over its limit now; one that is gone gets nothing any more",
     "log.level": f"{AT_ONCE}, unless a level was set live (`PUT /v1/log/level`)",
     "log.format": AT_ONCE,
 }

@@ -150,10 +150,11 @@ class ListOf(Kind[tuple[T, ...]]):
 
     placeholder: tuple[T, ...] = ()
 
-    def __init__(self, item: Kind[T], example: str, *, least: int = 0) -> None:
+    def __init__(self, item: Kind[T], example: str, *, least: int = 0, most: int = 0) -> None:
         self.item = item
         self.example = example
         self.least = least
+        self.most = most  # 0: any number
 
     def read(self, node: Node, path: str, reading: Reading) -> tuple[T, ...]:
         if isinstance(node, Scalar) and node.null and not self.least:
@@ -162,6 +163,8 @@ class ListOf(Kind[tuple[T, ...]]):
             raise Invalid(f"expected a list, got {kind_of(node)}", f"begin each item with `- `, e.g. {self.example}")
         if len(node.items) < self.least:
             raise Invalid("the list is empty", f"add an item, e.g. {self.example}")
+        if self.most and len(node.items) > self.most:
+            raise Invalid(f"the list has {len(node.items)} items", f"the most is {self.most}")
         found = []
         for number, item in enumerate(node.items):
             inner = f"{path}[{number}]"
@@ -177,9 +180,10 @@ class ListOf(Kind[tuple[T, ...]]):
         return [self.item.show(item) for item in value]
 
     def schema(self) -> dict[str, JSON]:
+        bound: dict[str, JSON] = {"maxItems": self.most} if self.most else {}
         if self.least:
-            return {"type": "array", "items": self.item.schema(), "minItems": self.least}
-        return {"type": ["array", "null"], "items": self.item.schema()}
+            return {"type": "array", "items": self.item.schema(), "minItems": self.least, **bound}
+        return {"type": ["array", "null"], "items": self.item.schema(), **bound}
 
 
 class OrElse(Kind[Any]):

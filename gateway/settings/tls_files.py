@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import AdminTls, Listener, ListenerTls, RedisTls, UpstreamTls
+from gateway.settings.known_settings import AdminTls, Listener, ListenerTls, RedisTls, UpstreamTls, Webhook
 from gateway.settings.problems import ConfigProblem
 from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
@@ -33,6 +33,11 @@ def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
 def admin_hop(tls: AdminTls) -> Hop:
     """The TLS of the admin API. Raises TlsFileError."""
     return _client_hop(tls)
+
+
+def webhook_hop(ca: Path | None, host: str) -> Hop:
+    """TLS towards the receiver of a webhook, which is always verified. Raises TlsFileError."""
+    return _upstream_hop(UpstreamTls(ca), host)
 
 
 def _client_hop(tls: ListenerTls | AdminTls) -> Hop:
@@ -63,6 +68,8 @@ def usable(reading: Reading) -> None:
                 _upstream_hop(value, "")
             elif isinstance(value, RedisTls) and Path() not in {value.ca, value.certificate, value.key}:
                 _upstream_hop(UpstreamTls(value.ca, value.certificate, value.key, None, value.verify), "")
+            elif isinstance(value, Webhook) and value.ca is not None and value.ca != Path():
+                webhook_hop(value.ca, "")
         except TlsFileError as error:
             inner = f"{path}.{error.setting}"
             reading.add_problem(inner, error.message, error.remedy)

@@ -29,15 +29,17 @@ from gateway.telemetry.refused_clients import consumer_group
 from limiter.buckets.bucket import OVERFLOW, Bucket
 from limiter.decisions.caps import is_cap
 from limiter.keys import Key, Tally
-from limiter.limits import SECOND
+from limiter.limits import SECOND, Limit
 from limiter.units import format_limit
 
 MAX_RETRY_AFTER_NS: Final = 3_600_000_000_000  # ns; a longer wait is none (a limit of 0), and the field is left out; a guess
 MAX_CLIENTS: Final = 1000  # addresses; told apart in one bucket and second; a guess
 MAX_EPISODES: Final = 1000  # buckets; over their limits with lines of their own; a guess: more lines a second than anybody reads
+MAX_NAME_CHARS: Final = 1000  # characters; of a name in `described`; RocketMQ's topics have 255 at most, but clients make them up
 RECOVERED_NS: Final = 2_000_000_000  # ns; without a refusal, until a bucket has recovered; a guess
 
 EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
+JSONObject = dict[str, object]
 
 
 def episode_key(bucket: Bucket, operation: str) -> EpisodeKey:
@@ -64,7 +66,10 @@ class Culprit:
 class Episode:
     """One bucket over its limit, since the first message that was."""
 
-    __slots__ = ("began", "bucket", "clients", "delayed", "last_over_at", "refused", "retry_after_ns", "worst")
+    __slots__ = (
+        "began", "bucket", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "rate", "refused",
+        "retry_after_ns", "told", "worst",
+    )  # fmt: skip
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
         self.began = time.time()
@@ -75,6 +80,11 @@ class Episode:
         self.refused = 0  # messages, since it began
         self.retry_after_ns = 0
         self.last_over_at = 0  # monotonic ns
+        self.limit: Limit | None = None  # that of `limit_words`
+        self.limit_words = ""
+        self.told = False  # whether `limit_reached` was logged
+        self.rate = 0  # messages per second offered, of the line before
+        self.clients_over = 0  # addresses over the limit, of the line before
 
     def blame(self, key: Key, tally: Tally) -> None:
         """Count what one client's key had over the limit, if anything."""
@@ -91,6 +101,14 @@ class Episode:
         culprit.key = key
         culprit.refused += refused
         culprit.over += over
+
+    def limit_text(self) -> str:
+        """The limit as people write it. To write it takes 50 µs, so it is kept until it is another one."""
+        limit = self.bucket.rule.limit
+        if limit is not self.limit:
+            self.limit = limit
+            self.limit_words = format_limit(limit)
+        return self.limit_words
 
     def take_clients(self) -> int:
         """The number of clients over the limit since the last call. `worst` becomes the one that was over it most."""
@@ -147,8 +165,11 @@ class LimitEvents:
             wait = episode.retry_after_ns
             if delayed or refused:
                 clients = episode.take_clients()
+                episode.told = True
+                episode.clients_over = clients
+                episode.rate = round(self._offered.get(episode.bucket, 0) * SECOND / elapsed)
                 log_limit_event(
-                    logging.WARNING, "limit_reached", episode, rate=round(self._offered.get(episode.bucket, 0) * SECOND / elapsed),
+                    logging.WARNING, "limit_reached", episode, rate=episode.rate,
                     refused=refused, delayed=delayed, retry_after_ms=None if wait >= MAX_RETRY_AFTER_NS else round(wait / 1e6, 3),
                     clients=clients, client_refused=episode.worst.refused,
                 )  # fmt: skip
@@ -162,6 +183,24 @@ class LimitEvents:
         self._offered.clear()
         self._ticked_at = now
 
+    def over(self) -> list[JSONObject]:
+        """Every limit that has reached (`limit_reached`) and not recovered, as `gateway/alerting/alerts.py` reads it."""
+        return [described(episode, identity[-1]) for identity, episode in self._over.items() if episode.told]
+
+
+def described(episode: Episode, operation: str) -> JSONObject:
+    """One bucket over its limit: which one, its limit, what it cost since it began, and the client that was over it most."""
+    bucket, key = episode.bucket, episode.worst.key
+    origin = key.origin
+    return {
+        "per": bucket.effective.per, "thing": bucket.thing()[:MAX_NAME_CHARS], "rule": bucket.rule.name, "operation": operation,
+        "place": bucket.rule.place, "origin": bucket.effective.origin, "limit": episode.limit_text(),
+        "since": episode.began, "rate": episode.rate, "refused": episode.refused, "delayed": episode.delayed,
+        "protocol": origin.protocol, "topic": key.text[:MAX_NAME_CHARS], "listener": origin.listener,
+        "client": origin.client, "user": (origin.user or "")[:MAX_NAME_CHARS],
+        "client_refused": episode.worst.refused, "clients": episode.clients_over,
+    }  # fmt: skip
+
 
 def log_limit_event(level: int, event: str, episode: Episode, **counts: float | None) -> None:
     """Write the line of an event: the bucket, its limit, `counts`, and the client that was over it most."""
@@ -171,6 +210,6 @@ def log_limit_event(level: int, event: str, episode: Episode, **counts: float | 
     log.event(
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
         thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
-        limit=format_limit(bucket.rule.limit), reason="share" if is_cap(bucket) else None, since=log.moment(episode.began), **counts,
+        limit=episode.limit_text(), reason="share" if is_cap(bucket) else None, since=log.moment(episode.began), **counts,
         client=origin.client, user=origin.user, operation=key.operation,
     )  # fmt: skip

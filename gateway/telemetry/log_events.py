@@ -206,6 +206,16 @@ FLEET: Final = {
     "fleet_failed": lines("error", fields="err", meaning="A fault in the thread that talks to Redis: please report it."),
 }  # fmt: skip
 
+WEBHOOKS: Final = {
+    "webhook_failed": lines(
+        "warning", fields="webhook alerts err remedy",
+        meaning="A receiver of alerts cannot be reached or is overloaded; once, and then a line a minute while it lasts. `alerts` wait."),
+    "webhook_rejected": lines(
+        "error", fields="webhook alerts err remedy",
+        meaning="A receiver refused a post, which is not sent again; once for each status until it takes one."),
+    "webhook_recovered": lines("info", fields="webhook after_s", meaning="The receiver takes posts again."),
+}  # fmt: skip
+
 WORKERS: Final = {
     "worker_started": lines("info", fields="pid after_ms", meaning="A worker serves."),
     "worker_ended": lines(
@@ -234,6 +244,7 @@ SECTIONS: Final[dict[str, dict[str, LogEvent]]] = {
     "Access log and state": RECORDS,
     "The admin API": ADMIN,
     "A fleet of gateways": FLEET,
+    "Webhooks": WEBHOOKS,
     "Several workers": WORKERS,
     "Faults of the gateway itself": FAULTS,
 }

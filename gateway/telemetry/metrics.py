@@ -2,7 +2,8 @@
 
 This is the one place to add a metric. `exposition.family(name, samples)` writes it: it takes the label names from here, so a sample with
 too few or too many labels is an error, and so is a name that is not here. The values are collected in `collector.py` (the gateway's),
-`topic_metrics.py` (one series per topic), `fleet_metrics.py`, `refused_clients.py`, `gateway/workers/overview.py` and `admin/app.py`.
+`topic_metrics.py` (one series per topic), `fleet_metrics.py`, `refused_clients.py`, `gateway/workers/overview.py`,
+`gateway/alerting/webhooks.py` and `admin/app.py`.
 `docs/reference/metrics.md` is generated from it (`make docs`).
 
 A help text says what is counted, in which unit, and what to compare it with where that helps. Names follow Prometheus' rules: base units,
@@ -441,6 +442,29 @@ ADMIN: Final = (
     ),
 )
 
+WEBHOOKS: Final = (
+    counter(
+        "sluice_webhook_requests_total",
+        "Posts to the receivers of alerts, by result: ok; failed, to be tried again (no answer, 5xx, 429); rejected, not sent again (any "
+        "other answer).",
+        "webhook",
+        "result",
+        workers=SAME,
+    ),
+    gauge(
+        "sluice_webhook_pending_alerts",
+        "Alerts whose latest state the receiver has not been told. Above 0 for long: it is away, and the log has webhook_failed.",
+        "webhook",
+        workers=SAME,
+    ),
+    counter(
+        "sluice_webhook_alerts_dropped_total",
+        "Alerts that began and ended while the receiver was away and that it will not be told of, because too many did.",
+        "webhook",
+        workers=SAME,
+    ),
+)
+
 LABELS: Final[dict[str, str]] = {  # label: what its values are
     "listener": "Name of a listener, as configured. A broker's listener behind a name server is called after both.",
     "protocol": "What the listener speaks; of a topic, `amqp` or `rocketmq`.",
@@ -465,6 +489,7 @@ LABELS: Final[dict[str, str]] = {  # label: what its values are
     "method": "HTTP method.",
     "code": "Status of the answer; of a console's request, its RocketMQ code.",
     "answer": "RocketMQ's code of the answer.",
+    "webhook": "Name of a receiver of alerts (`webhooks`), or its host and port.",
     "worker": "Number of a worker, from 1.",
 }
 
@@ -480,5 +505,6 @@ SECTIONS: Final[dict[str, tuple[Metric, ...]]] = {
     "Several workers": WORKERS,
     "A fleet of gateways": FLEET,
     "The admin API": ADMIN,
+    "Webhooks": WEBHOOKS,
 }
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in chain.from_iterable(SECTIONS.values())}

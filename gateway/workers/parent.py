@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from gateway import log, systemd
+from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import AdminServer
@@ -73,6 +74,7 @@ PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while wor
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
 GATHERED: Final = ("status", "listeners", "topics", "metrics", "events")  # once a second: what remains of a worker that is killed
+OVER: Final = "over"  # once a second where there are webhooks: the limits that are over
 DEMAND: Final = "demand"  # once an hour, for the intraday raise
 NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
     "/metrics": ["metrics", "status"],
@@ -117,7 +119,10 @@ class Parent:
         self.shown_topics = scrapes.ShownTopics()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.admin_server = AdminServer(self, store, settings)
-        self.reloads.members += [self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new)]
+        self.webhooks = Webhooks(settings, lambda: chain.from_iterable(self.views(OVER)))
+        self.reloads.members += [
+            self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
+        ]  # fmt: skip
         self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
@@ -185,7 +190,7 @@ class Parent:
     def warnings(self) -> list[str]:
         states = [(child.worker, child.reported.get("status") or {}) for child in self.serving()]
         told = [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
-        return [*told, *self.log_keeping.warnings()]
+        return [*told, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
     def listeners(self) -> list[dict[str, object]]:
         return summing.listeners(self.views("listeners"))
@@ -225,7 +230,7 @@ class Parent:
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
         workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.shown_topics))
-        return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(others)))
+        return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families({**self.webhooks.samples(), **others})))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
@@ -305,6 +310,7 @@ class Parent:
             nursery.start_soon(self.log_keeping.run)
             nursery.start_soon(self._every_second)
             nursery.start_soon(self.hourly_raises.run)
+            nursery.start_soon(self.webhooks.run, self.drain_requested)
             self._begun = True
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
@@ -390,7 +396,7 @@ class Parent:
             await trio.sleep(1.0)
             with loop:
                 self.owner.expire(now_ns())
-                await self._gather(list(GATHERED))
+                await self._gather([*GATHERED, OVER] if self.webhooks.wanted else list(GATHERED))
                 for child in self.serving():
                     silent = time.monotonic() - child.last_heard
                     if child.outbox.overfull or silent > SILENT_S:

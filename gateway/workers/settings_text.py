@@ -12,7 +12,7 @@ from gateway.settings import Settings, load
 def described(settings: Settings) -> str:
     """All that a worker needs of `settings`. The rules go separately (`workers.rules`)."""
     shown = settings.describe()
-    for name in ("rules", "rules_file", "fleet"):
+    for name in ("rules", "rules_file", "fleet", "webhooks"):  # the parent alone posts to webhooks
         shown.pop(name, None)
     memory = settings.memory
     share = memory.high_watermark // settings.gateway.workers

@@ -252,6 +252,8 @@ class Worker:
             case "demand":
                 self.gateway.accounts.fold(now_ns())
                 return encoded(readings_of(self.gateway.accounts))
+            case "over":
+                return encoded(self.gateway.limit_events.over())
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":

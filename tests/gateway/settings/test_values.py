@@ -44,6 +44,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
             "directory": str(tmp_path / "access-log"), "roll_every": "5min", "roll_size": "128MiB",
             "compress": "auto", "keep": "30d", "keep_size": "10GiB", "keep_until": "auto",
         },
+        "webhooks": [],
         "log": {"level": "info", "format": "auto"},
         "rules": [],
     }  # fmt: skip

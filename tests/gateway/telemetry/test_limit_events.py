@@ -203,6 +203,26 @@ def test_recovery_is_said_once_with_what_was_refused_in_all(caplog: pytest.LogCa
     assert (name, fields["refused"], fields["rule"], fields["listener"], len(over.said())) == ("limit_recovered", 31, "orders", "rabbit", 3)
 
 
+def test_what_is_over_is_described_from_the_first_line_until_it_has_recovered(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    for second, count in enumerate((501, 30)):
+        over.ask(count)
+        over.fold()
+        assert len(over.events.over()) == second  # not before it was said
+        over.events.tick(over.now + second * SECOND)
+    (described,) = over.events.over()
+    since = described.pop("since")
+    assert isinstance(since, float)
+    assert abs(since - time.time()) < 60
+    assert described == {
+        "per": "topic", "thing": "%2F/orders/created", "rule": "orders", "operation": "produce", "place": "limits.yaml:7",
+        "origin": "default", "limit": "500/s, 10MiB/s", "rate": 30, "refused": 31, "delayed": 0, "protocol": "amqp",
+        "topic": "%2F/orders/created", "listener": "rabbit", "client": "10.0.0.7", "user": "shop", "client_refused": 30, "clients": 1,
+    }  # fmt: skip
+    over.events.tick(now_ns() + RECOVERED_NS + SECOND)
+    assert over.events.over() == []
+
+
 def test_made_up_names_do_not_fill_the_log_or_the_memory(caplog: pytest.LogCaptureFixture) -> None:
     over = Over(Rule("few", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), open_for_ns=0), caplog)
     keys = [over.key(b"made-up-%d" % number) for number in range(MAX_EPISODES + 20)]

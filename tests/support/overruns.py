@@ -1,0 +1,17 @@
+"""Limits that are over, as a gateway describes them to its webhooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SINCE = 1_795_612_864.0  # 2026-11-25T13:21:04Z
+GATEWAY = "orders-sidecar"
+
+
+def overrun(thing: str = "%2F/orders/order.created", **more: Any) -> dict[str, Any]:
+    """One limit, with what `telemetry/limit_events.py` says of it."""
+    return {
+        "per": "topic", "thing": thing, "rule": "orders", "operation": "produce", "place": "limits.yaml:7", "origin": "default",
+        "limit": "500/s", "since": SINCE, "rate": 700, "refused": 1200, "delayed": 0, "protocol": "amqp", "topic": thing,
+        "listener": "rabbit", "client": "10.0.0.7", "user": "shop", "client_refused": 900, "clients": 3, **more,
+    }  # fmt: skip
