@@ -16,6 +16,8 @@ from gateway.settings.settings import ROOT, Settings
 
 AT_ONCE: Final = "at once"
 NEW_CONNECTIONS: Final = "for new connections; open ones keep what they began with"
+WITH_WORKERS: Final = "With workers it is refused: each would count its own"
+TLS_OFF: Final = "To turn TLS off needs a restart: the port keeps its address, and tokens would cross the network in the clear"
 NEXT_ROUND: Final = "at the next round, within minutes"
 
 RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
@@ -25,21 +27,21 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "listeners.upstream": f"{NEW_CONNECTIONS}. Readiness waits for the first dial of the new address",
     "listeners.tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.upstream_tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
-    "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed. With workers it needs a restart",
-    "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed. With workers it needs a restart",
-    "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed. With workers it needs a restart",
-    "listeners.max_connection_rate": f"{NEW_CONNECTIONS}. With workers it needs a restart",
+    "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
+    "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
+    "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
+    "listeners.max_connection_rate": f"{NEW_CONNECTIONS}. {WITH_WORKERS}",
     "listeners.handshake_timeout": AT_ONCE,
     "listeners.idle_timeout": f"{AT_ONCE}, open connections included",
     "listeners.other_protocols": NEW_CONNECTIONS,
     "listeners.max_frame": NEW_CONNECTIONS,
-    "listeners.remote_admin": f"{AT_ONCE}. With workers it needs a restart",
+    "listeners.remote_admin": f"{AT_ONCE}. With workers it is refused: only their parent changes limits",
     "credit": NEW_CONNECTIONS,
     "memory.per_connection": NEW_CONNECTIONS,
     "memory.high_watermark": AT_ONCE,
     "disk": AT_ONCE,
     "admin.names": AT_ONCE,
-    "admin.tls": f"{NEW_CONNECTIONS}. The files are read again. Only to turn TLS off needs a restart",
+    "admin.tls": f"{NEW_CONNECTIONS}. The files are read again. {TLS_OFF}",
     "admin.tokens": f"{AT_ONCE}. All token files are read again; requests with a token that is gone fail, and its streams end",
     "probes.metrics": AT_ONCE,
     "access_log.roll_every": AT_ONCE,
