@@ -34,7 +34,7 @@ help: ## This list.
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing the Python dependencies into .venv" >&2
 	@mkdir -p build
-	@$(BIN)/python deploy/requirements.py spark redis ship dev > build/requirements.txt
+	@$(BIN)/python deploy/requirements.py spark redis ship otel dev > build/requirements.txt
 	@$(PIP) install -r build/requirements.txt
 	@touch $@
 

@@ -38,6 +38,7 @@ from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
 from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.handlers.spend_credit import SpendCredit
+from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.pipeline import Pipeline
 from gateway.protocols import PROTOCOLS
 from gateway.session.session import Session, Stages
@@ -71,7 +72,8 @@ def assemble(
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)
     decode = Decode(conversation, reader, shared.accounts)
     forward = Forward(conversation, upstream, forwarder, shared.accounts)
-    limit = RateLimit(conversation, reader, forwarder, shared.accounts)
+    spans = None if shared.spans is None else MessageSpans(shared.spans, conversation)
+    limit = RateLimit(conversation, reader, forwarder, shared.accounts, spans)
     deliveries = LimitDeliveries(conversation, shared.accounts, shared.hold_bytes)
     pipeline = Pipeline([decode, SpendCredit(reader), limit, forward])
-    return Session(number, client, upstream, config, shared, Stages(conversation, decode, forward, pipeline, deliveries), permit)
+    return Session(number, client, upstream, config, shared, Stages(conversation, decode, forward, pipeline, deliveries, spans), permit)

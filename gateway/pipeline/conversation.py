@@ -248,6 +248,13 @@ class Conversation:
         """What waits here and the broker does not have any more, for the client, before a close; the rest of what waits is given up."""
         return b""
 
+    # ---- a protocol whose messages carry a trace context -----------------------------------------------------------
+
+    def traceparents(self, part: Part, most: int) -> list[bytes]:
+        """The `traceparent` of the first `most` requests of `part`, which was refused or is held: as it was found, b"" where there is
+        none. They are in order; those missing at the end have none."""
+        return []
+
     # ---- a protocol with requests to the gateway itself ------------------------------------------------------------
 
     def answer(self, frames: bytes) -> None:

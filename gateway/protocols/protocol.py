@@ -59,4 +59,6 @@ class Protocol:
     confirms: bool = False  # publishes are confirmed: their latency is measured
     backlogs: int = NO_BACKLOGS  # how the broker is asked for what waits for consumers
     retry_prefix: str = ""  # how topics for a consumer group's retries begin; the group's name follows
+    messaging_system: str = ""  # of its spans: messaging.system of OpenTelemetry's semantic conventions; "": the protocol's name
+    send_operation: str = "send"  # likewise: messaging.operation.name of what is limited
     brokers_speak: str = ""  # for a name server: the protocol of the listeners opened for its brokers

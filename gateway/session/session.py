@@ -21,6 +21,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
+from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
 from gateway.session.broker_flow import FlowWatch
@@ -46,13 +47,20 @@ class Stages:
     """What one session's bytes pass through; `gateway/assembly.py` makes it."""
 
     def __init__(
-        self, conversation: Conversation, decode: Decode, forward: Forward, pipeline: Pipeline, deliveries: LimitDeliveries
+        self,
+        conversation: Conversation,
+        decode: Decode,
+        forward: Forward,
+        pipeline: Pipeline,
+        deliveries: LimitDeliveries,
+        spans: MessageSpans | None = None,
     ) -> None:
         self.conversation = conversation
         self.decode = decode
         self.forward = forward
         self.pipeline = pipeline
         self.deliveries = deliveries
+        self.spans = spans
 
 
 class Session:
@@ -105,6 +113,7 @@ class Session:
         self.forgotten_at = -CLOSE_DELAY_NS  # when `drained` last saw something waiting here that the broker has forgotten
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(config.flow, self.conversation, upstream)
+        self.spans = stages.spans  # None: nothing is traced
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
@@ -401,6 +410,8 @@ class Session:
         self.deliveries.batch = None
         self.deliveries.count(self.upstream.received_at)
         self.abandon(parts)
+        if self.spans is not None:
+            self.spans.close()
 
     def abandon(self, parts: list[Part]) -> None:
         """Count the messages of `parts` as abandoned."""
@@ -409,6 +420,8 @@ class Session:
             part.release_slots(self.reports.endings)
             if part.kind == REQUEST and key is not None:
                 self.shared.accounts.tally_of(key).abandoned += part.count * part.messages
+                if self.spans is not None:
+                    self.spans.give_up(part)
 
     def __repr__(self) -> str:
         state = ("open", "half closed", "draining", "closing", "over")[self.state]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.counting.accounts import Accounts
+from gateway.pipeline.message_spans import SpanRecorder
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
@@ -27,4 +28,5 @@ class Shared:
         self.backlog_bytes = backlog_bytes  # above this the other side is not read
         # Called with (session, request) for requests the gateway answers itself; None: no listener takes any.
         self.take_gateway_request: Callable[[object, Part], None] | None = None
+        self.spans: SpanRecorder | None = None  # None: nothing is traced
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: a connection that holds something is not read

@@ -6,6 +6,7 @@ conversation's `patience_ns` is shorter than that, and then the part is rejected
 
 from __future__ import annotations
 
+from gateway.pipeline.actions.counting import HELD
 from gateway.pipeline.actions.holding import wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
@@ -13,8 +14,9 @@ from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
 
 
-def block(conversation: Conversation, part: Part, now: int) -> None:
+def block(conversation: Conversation, part: Part, now: int) -> int:
     """Hold and block, or refuse when the client's patience is at its end or the protocol cannot hold this one."""
     deadline = now + conversation.patience_ns if conversation.patience_ns < NEVER else NEVER
-    if not wait_until(conversation.block, part, now, deadline):
-        reject(conversation, part, now)
+    if wait_until(conversation.block, part, now, deadline):
+        return HELD
+    return reject(conversation, part, now)

@@ -11,7 +11,9 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 
 
-def close(conversation: Conversation, part: Part, now: int) -> None:
+def close(conversation: Conversation, part: Part, now: int) -> int:
     """Close, and count the part as refused; wait where something is held before it, which the close would lose."""
-    if not counted(part, conversation.close(part)):
-        wait(conversation, part, now)
+    outcome = conversation.close(part)
+    if counted(part, outcome):
+        return outcome
+    return wait(conversation, part, now)

@@ -1,10 +1,17 @@
-"""Counts what became of a refused part: for its key, and for the limit it was over. All actions use it."""
+"""Counts what became of a refused part: for its key, and for the limit it was over. All actions use it.
+
+Each action returns that outcome: REFUSED, DROPPED or HELD.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.parts import Part
 from limiter.decisions.caps import is_cap
+
+HELD: Final = 4  # outcome of an action beside REFUSED and DROPPED: the part is kept here, and judged again
 
 
 def counted(part: Part, outcome: int) -> bool:

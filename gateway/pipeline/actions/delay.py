@@ -7,15 +7,17 @@ on waiting unless the rule's `fallback` says otherwise.
 
 from __future__ import annotations
 
+from gateway.pipeline.actions.counting import HELD
 from gateway.pipeline.actions.holding import wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 
 
-def delay(conversation: Conversation, part: Part, now: int) -> None:
+def delay(conversation: Conversation, part: Part, now: int) -> int:
     """Hold, or refuse when the time is up or the protocol cannot hold this one."""
     rule = part.rule
     assert rule is not None
-    if not wait_until(conversation.hold, part, now, now + min(rule.max_delay_ns, conversation.patience_ns)):
-        reject(conversation, part, now)
+    if wait_until(conversation.hold, part, now, now + min(rule.max_delay_ns, conversation.patience_ns)):
+        return HELD
+    return reject(conversation, part, now)

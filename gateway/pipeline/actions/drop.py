@@ -11,9 +11,9 @@ from gateway.pipeline.conversation import DROPPED, Conversation
 from gateway.pipeline.parts import Part
 
 
-def drop(conversation: Conversation, part: Part, now: int) -> None:
+def drop(conversation: Conversation, part: Part, now: int) -> int:
     """Drop and count; where an answer was promised (AMQP confirms), reject instead."""
     if conversation.drop(part):
         counted(part, DROPPED)
-        return
-    reject(conversation, part, now)
+        return DROPPED
+    return reject(conversation, part, now)

@@ -6,13 +6,13 @@ means an answer that there is no message for now.
 
 from __future__ import annotations
 
-from gateway.pipeline.actions.counting import count_held
+from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.actions.holding import due
-from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.conversation import REFUSED, Conversation
 from gateway.pipeline.parts import Part
 
 
-def hold_poll(conversation: Conversation, part: Part, now: int) -> None:
+def hold_poll(conversation: Conversation, part: Part, now: int) -> int:
     """Hold `part`, which has a reservation, for as long as its client has patience, counted from the first time."""
     if part.deadline == 0:
         part.deadline = now + conversation.patience_with(part)
@@ -20,3 +20,5 @@ def hold_poll(conversation: Conversation, part: Part, now: int) -> None:
     part.again = True
     if now >= part.deadline or not conversation.hold(part, min(due(now, part.wait_ns), part.deadline)):
         conversation.refuse(part)
+        return REFUSED
+    return HELD

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.pipeline.actions.counting import count_held
+from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
@@ -42,7 +42,7 @@ def wait_until(hold: Callable[[Part, int], bool], part: Part, now: int, deadline
     return True
 
 
-def wait(conversation: Conversation, part: Part, now: int) -> None:
+def wait(conversation: Conversation, part: Part, now: int) -> int:
     """Hold `part` for as long as it takes."""
     key = part.key
     assert key is not None
@@ -52,3 +52,4 @@ def wait(conversation: Conversation, part: Part, now: int) -> None:
         part.deadline = NEVER
     held = conversation.hold(part, due(now, part.wait_ns))
     assert held, "a protocol that cannot refuse a request can hold it"
+    return HELD

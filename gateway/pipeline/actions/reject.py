@@ -14,15 +14,15 @@ from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
 from gateway.pipeline.parts import Part
 
 
-def reject(conversation: Conversation, part: Part, now: int) -> None:
+def reject(conversation: Conversation, part: Part, now: int) -> int:
     """Refuse natively; one-way requests are dropped and counted as dropped."""
     outcome = conversation.refuse(part)
     if counted(part, outcome):
-        return
+        return outcome
     fallback = part.rule.fallback if outcome == UNABLE and part.rule is not None else ""
     if fallback == "close":
-        close(conversation, part, now)
-    elif fallback == "drop" and conversation.drop(part):
+        return close(conversation, part, now)
+    if fallback == "drop" and conversation.drop(part):
         counted(part, DROPPED)
-    else:
-        wait(conversation, part, now)
+        return DROPPED
+    return wait(conversation, part, now)

@@ -1,8 +1,8 @@
 """What happens to refused messages: one action per file, named here (`docs/design/limiter.md` 4).
 
 An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
-settles every request of the part: told the client, held, or dropped, and counted as such. The names are those of
-`limiter.rules.rule.ACTIONS`.
+settles every request of the part: told the client, held, or dropped, and counted as such. It returns which (`counting.py`). The names are
+those of `limiter.rules.rule.ACTIONS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 
-Action = Callable[[Conversation, Part, int], None]
+Action = Callable[[Conversation, Part, int], int]
 
 ACTIONS: Final[dict[str, Action]] = {
     "reject": reject,
@@ -30,13 +30,12 @@ ACTIONS: Final[dict[str, Action]] = {
 }
 
 
-def apply_action(conversation: Conversation, part: Part, now: int) -> None:
-    """Settle `part`, which was refused."""
+def apply_action(conversation: Conversation, part: Part, now: int) -> int:
+    """Settle `part`, which was refused. Returns REFUSED, DROPPED or HELD."""
     rule = part.rule
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
-        hold_poll(conversation, part, now)
-    elif rule.action == "reject":  # the commonest, and the one of floods: a look into the table costs compiled code 300 instructions more
-        reject(conversation, part, now)
-    else:
-        ACTIONS[rule.action](conversation, part, now)
+        return hold_poll(conversation, part, now)
+    if rule.action == "reject":  # the commonest, and the one of floods: a look into the table costs compiled code 300 instructions more
+        return reject(conversation, part, now)
+    return ACTIONS[rule.action](conversation, part, now)

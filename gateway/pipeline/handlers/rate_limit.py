@@ -10,6 +10,7 @@ from __future__ import annotations
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
@@ -18,11 +19,14 @@ from limiter.credit import Credit
 class RateLimit(Handler):
     """Settles the parts of a batch by their verdicts."""
 
-    def __init__(self, conversation: Conversation, reader: Credit, forwarder: Credit, accounts: Accounts) -> None:
+    def __init__(
+        self, conversation: Conversation, reader: Credit, forwarder: Credit, accounts: Accounts, spans: MessageSpans | None = None
+    ) -> None:
         self.conversation = conversation
         self.accounts = accounts
         self.reader = reader  # credit the reader spends towards us; granted back as we handle
         self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
+        self.spans = spans  # None: nothing is traced
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
@@ -52,6 +56,8 @@ class RateLimit(Handler):
                 continue
             if part.deadline == 0:
                 handled += part.count
+            elif self.spans is not None:
+                self.spans.let_go(part, now)
             if part.shadow_refused or part.bypassed:
                 self._count_shadow_and_bypass(part)
             if part.passed >= part.count:
@@ -69,7 +75,12 @@ class RateLimit(Handler):
         tally = self.accounts.tally_of(key)
         tally.refused_by = part.bucket
         tally.retry_after_ns = part.wait_ns
-        apply_action(self.conversation, part, now)
+        spans = self.spans
+        if spans is None or part.reservation is not None:
+            apply_action(self.conversation, part, now)
+        else:
+            first = part.deadline == 0
+            spans.settle(part, apply_action(self.conversation, part, now), now, first=first)
 
     def _count_shadow_and_bypass(self, part: Part) -> None:
         key = part.key

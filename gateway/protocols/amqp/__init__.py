@@ -36,4 +36,6 @@ AMQP: Final = Protocol(
     adapt_reasons=(BLOCKED, SLOW_CONFIRMS),
     confirms=True,
     backlogs=BACKLOGS_OF_QUEUES,
+    messaging_system="rabbitmq",
+    send_operation="publish",
 )  # fmt: skip

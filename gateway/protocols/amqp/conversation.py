@@ -33,6 +33,7 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
+from gateway.protocols.amqp.traceparents import traceparents
 
 
 class AmqpConversation(Conversation):
@@ -103,6 +104,9 @@ class AmqpConversation(Conversation):
 
     def deliver(self, now: int) -> None:
         self.deliveries.verdicts.settle(now)
+
+    def traceparents(self, part: Part, most: int) -> list[bytes]:
+        return traceparents(part.data, part.start, part.end, most)
 
     def abandon(self) -> list[Part]:
         self.deliveries.ends.end_by_client()

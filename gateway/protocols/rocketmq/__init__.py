@@ -19,4 +19,5 @@ ROCKETMQ: Final = Protocol(
     busy_reasons=busy.REASONS,
     backlogs=BACKLOGS_OF_GROUPS,
     retry_prefix=protocols.RETRY_PREFIX,
+    messaging_system="rocketmq",
 )

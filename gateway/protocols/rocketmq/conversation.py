@@ -39,6 +39,7 @@ from gateway.protocols.rocketmq.refusals import (
     what_refuses_send_back,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
+from gateway.protocols.rocketmq.traceparents import traceparents
 from limiter.limits import NEVER
 
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
@@ -224,6 +225,9 @@ class RocketmqConversation(Conversation):
         parts.extend(self.polls.held.abandon())
         self._update_budget()
         return parts
+
+    def traceparents(self, part: Part, most: int) -> list[bytes]:
+        return traceparents(part.data, part.start, part.end, most) if isinstance(part, Sends) and not part.send_backs else []
 
     def answer(self, frames: bytes) -> None:
         self.pending_gateway_requests -= 1
