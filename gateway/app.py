@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.remote_admin import RemoteAdmin
     from gateway.settings import Settings
+    from gateway.telemetry.span_export import SpanExport
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
 
@@ -137,6 +138,7 @@ class Gateway:
         self.shared = Shared(
             judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES
         )
+        self.span_export = self._export_spans()
         self.memory = MemoryWatermark(settings.memory.high_watermark, self.shared)
         self.remote_admin: RemoteAdmin | None = None
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
@@ -163,6 +165,16 @@ class Gateway:
         )
         self.accounts.observers.append(access_log.running.add)
         return access_log
+
+    def _export_spans(self) -> SpanExport | None:
+        """Raises OSError where OpenTelemetry is not installed as a whole, and for the file of headers."""
+        if self.settings.tracing is None:
+            return None
+        from gateway.telemetry.span_export import SpanExport
+
+        export = SpanExport(self.settings.tracing, self.settings.gateway.name, self.boot)
+        self.shared.spans = export.recorder
+        return export
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
@@ -289,6 +301,8 @@ class Gateway:
         """Serve, and drain when asked to. The listeners are open."""
         if self.access_log is not None:
             self.access_log.start()
+        if self.span_export is not None:
+            self.span_export.start()
         async with trio.open_nursery() as nursery:
             await nursery.start(host.administer)
             async with trio.open_nursery() as accepting:
@@ -314,6 +328,8 @@ class Gateway:
             await drain(self, asked)
             if self.fleet is not None:
                 await trio.to_thread.run_sync(self.fleet.stop)
+            if self.span_export is not None:
+                await trio.to_thread.run_sync(self.span_export.stop)
             nursery.cancel_scope.cancel()
 
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -15,6 +15,9 @@ from gateway.lifecycle.process import raise_descriptor_limit
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.settings import Settings
+
+
+INVALID: Final = 3  # exit code of a configuration that cannot be run here (`docs/design/contract.md` 2)
 
 
 def composed(
@@ -35,10 +38,16 @@ def run(settings: Settings) -> int:
     from admin.auth import TokenError
     from admin.store import Store, StoreError
     from gateway.settings.rule_texts import RuleTexts
+    from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package
 
     handler = log.start(settings.log.level, settings.log.format)
     inheritance = systemd.inherit()
     raise_descriptor_limit()
+    missing = "" if settings.tracing is None else missing_package()
+    if missing:
+        log.event(logging.CRITICAL, "cannot_start", err=f"tracing needs the Python package {missing}: {OTEL_EXTRA}")
+        handler.close()
+        return INVALID
     try:
         store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts())
         trio.run(composed(settings, store, handler, inheritance))

@@ -23,8 +23,8 @@ from gateway.alerting.payloads import alertmanager_alert, webhook_alert, webhook
 from gateway.alerting.pending import Pending
 from gateway.build import VERSION
 from gateway.lifecycle.scheduling import SupervisedLoop
+from gateway.settings.http_urls import parts_of
 from gateway.settings.tls_files import webhook_hop
-from gateway.settings.webhook_urls import parts_of
 from gateway.transport.tls.certificates import TlsFileError
 
 if TYPE_CHECKING:

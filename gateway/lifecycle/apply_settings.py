@@ -27,6 +27,8 @@ def apply_settings(gateway: RunningGateway) -> None:
     gateway.memory.take_high_watermark(settings.memory.high_watermark)
     if gateway.access_log is not None:
         gateway.access_log.roll(rolling_of(settings))
+    if shared.spans is not None and settings.tracing is not None:
+        shared.spans.take_settings(settings.tracing.sampling_ratio, settings.tracing.max_per_second)
     for entry in settings.listeners:
         apply_entry(gateway.listening[entry.name], entry)
 

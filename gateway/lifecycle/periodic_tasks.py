@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
     from gateway.telemetry.limit_events import LimitEvents
     from gateway.telemetry.refused_clients import RefusedClients
+    from gateway.telemetry.span_export import SpanExport
 
 LAG_PROBE_S: Final = 0.05  # seconds; between two looks at how late timers come while there is much traffic; TICK_S otherwise
 MUCH_TURNS: Final = 500  # turns of sessions a second; with fewer, the probe itself would keep the process awake; a guess
@@ -40,6 +41,7 @@ class Gateway(RunningGateway, Protocol):
     adaptive_caps: AdaptiveCaps
     limit_events: LimitEvents
     refused_clients: RefusedClients
+    span_export: SpanExport | None
 
 
 class ExpiringChanges(Protocol):
@@ -95,6 +97,8 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     await run_cooperatively(gateway.accounts.tick(elapsed_s))
     gateway.refused_clients.tick(elapsed_s)
     gateway.limit_events.tick(now)
+    if gateway.span_export is not None:
+        gateway.span_export.tick(now)
     for listener in gateway.listening.values():
         listener.refusal_log.tick(now)
         news = listener.config.flow.busy_to_log(now)

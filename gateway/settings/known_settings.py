@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
+from gateway.settings.http_urls import CollectorUrl, WebhookUrl, parts_of
 from gateway.settings.kinds import Choice, Name, PathName, Text, Whole, YesNo
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProtocol
 from gateway.settings.port_ranges import PortRange, Ports
-from gateway.settings.quantities import ConnectionRate, Duration, ShareOf, Size
+from gateway.settings.quantities import ConnectionRate, Duration, Percent, ShareOf, Size
 from gateway.settings.redis_urls import RedisUrl
 from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
-from gateway.settings.webhook_urls import WebhookUrl, parts_of
 from limiter.bypass import BypassBound
 from limiter.limits import Rate
 
@@ -442,8 +442,34 @@ class Log:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """Spans of refused and delayed messages that carry a W3C traceparent, sent to an OpenTelemetry collector by OTLP over HTTP."""
+
+    endpoint: str = setting(CollectorUrl(), REQUIRED, "Where spans are sent: the collector's whole URL for traces, path included.")
+    headers_file: Path | None = setting(
+        PathName("secrets/otlp.headers"),
+        None,
+        "File with HTTP headers for the collector, such as its token: a line NAME: VALUE for each; read at the start.",
+    )
+    sampling_ratio: int = setting(
+        Percent("100%", 1, 1000),
+        1000,
+        "Part of the traces that get spans, of those that the client samples itself; chosen by trace id, as TraceIdRatioBased does.",
+    )
+    max_per_second: int = setting(
+        Whole(1, 10_000, 100),
+        100,
+        "Most spans in a second; of what is refused or delayed beyond them nothing is looked at. With workers each has an equal part.",
+    )
+    timeout_ns: int = setting(
+        Duration("10s", "100ms", "1min"), 10_000_000_000, "How long the collector may take. No message waits for it.", key="timeout"
+    )
+
+
 FLEET = OrElse(Section(Fleet), Off())
 ACCESS_LOG = OrElse(Section(AccessLog), Off())
 MAX_WEBHOOKS = 8  # receivers; each has a task and alerts of its own; a guess
 WEBHOOKS = ListOf(Section(Webhook), "{url: https://alerts.example/hooks/sluice}", most=MAX_WEBHOOKS)
 PROBES = OrElse(Section(Probes), Off())
+TRACING = OrElse(Section(Tracing), Off())

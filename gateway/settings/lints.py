@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
 from gateway.settings.checks import brokers_room, is_loopback, unreadable_token
+from gateway.settings.http_urls import parts_of
 from gateway.settings.listener_protocols import OPENING
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, SourceLocation
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
-from gateway.settings.webhook_urls import parts_of
+from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from limiter.buckets.factory import is_leasable
 from limiter.limits import Limit, Rate
 from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
@@ -60,6 +61,13 @@ def log_without_zstd(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.access_log is not None and settings.access_log.compress == "zstd" and find_spec("zstandard") is None:
         message = "the Python package zstandard is not installed here: gzip is used"
         yield settings.problem("access_log.compress", message, "pip install 'sluice-gateway[zstd]', or write compress: auto")
+
+
+def tracing_without_sdk(settings: Settings) -> Iterator[ConfigProblem]:
+    """Tracing without OpenTelemetry's packages: the gateway would not start here."""
+    missing = "" if settings.tracing is None else missing_package()
+    if missing:
+        yield settings.problem("tracing", f"the Python package {missing} is not installed here", OTEL_EXTRA)
 
 
 def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
@@ -165,6 +173,23 @@ def webhook_tokens(settings: Settings) -> Iterator[ConfigProblem]:
             continue
         if stat.S_IMODE(mode) & 0o007:
             yield settings.problem(f"{path}.token_file", f"{file} can be read by others", f"chmod o= {file}")
+
+
+def headers_file(settings: Settings) -> Iterator[ConfigProblem]:
+    """A file of HTTP headers for the collector that cannot be read, or that other users may read."""
+    file = None if settings.tracing is None else settings.tracing.headers_file
+    if file is None:
+        return
+    try:
+        read_headers(file)
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        yield settings.problem("tracing.headers_file", message, "check the name, or write the headers into it")
+    except ValueError as error:
+        yield settings.problem("tracing.headers_file", str(error), "write NAME: VALUE on each line")
+    else:
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            yield settings.problem("tracing.headers_file", f"{file} can be read by others", f"chmod 600 {file}")
 
 
 def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
@@ -274,9 +299,9 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, risky_tls, few_files, unheard_caps,
-    caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client, log_without_zstd,
-    divided_rules, *RULE_LINTS, impatient_pacing,
+    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, headers_file, risky_tls, few_files,
+    unheard_caps, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client,
+    log_without_zstd, tracing_without_sdk, divided_rules, *RULE_LINTS, impatient_pacing,
 )  # fmt: skip
 
 

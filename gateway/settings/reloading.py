@@ -51,6 +51,8 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "access_log.keep_size": NEXT_ROUND,
     "access_log.keep_until": NEXT_ROUND,
     "webhooks": f"{AT_ONCE}. A receiver that is new gets what is over its limit now; one that is gone gets nothing any more",
+    "tracing.sampling_ratio": AT_ONCE,
+    "tracing.max_per_second": "from the next second on",
     "log.level": f"{AT_ONCE}, unless a level was set live (`PUT /v1/log/level`)",
     "log.format": AT_ONCE,
 }
@@ -74,6 +76,9 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
     "admin.socket": "The socket is bound at the start.",
     "probes.bind": "The socket is bound at the start; to turn `probes` on or off needs a restart for the same reason.",
     "access_log.directory": "Files are open there; to turn `access_log` on or off needs a restart for the same reason.",
+    "tracing.endpoint": "The exporter is made at the start, when OpenTelemetry is loaded; to turn `tracing` on or off needs one, too.",
+    "tracing.headers_file": "The exporter is made at the start.",
+    "tracing.timeout": "The exporter is made at the start.",
 }
 
 _Origins = dict[str, SourceLocation]

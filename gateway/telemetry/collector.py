@@ -68,6 +68,12 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         ]
         if written.free_bytes >= 0:
             parts.append(single("sluice_disk_free_bytes", written.free_bytes))
+    if gateway.span_export is not None:
+        spans = gateway.span_export
+        parts += [
+            family("sluice_spans_total", [((result,), count) for result, count in spans.counts().items()]),
+            single("sluice_spans_skipped_requests_total", spans.recorder.not_looked_at),
+        ]
     parts += [
         memory_lines(gateway),
         single("sluice_log_lines_dropped_total", gateway.log_handler.dropped),

@@ -198,6 +198,12 @@ ADMIN: Final = {
     "admin_failed": lines("error", fields="task rounds err", meaning="The admin API ended and is started again; traffic goes on."),
 }  # fmt: skip
 
+TRACING: Final = {
+    "spans_lost": lines(
+        "warning", fields="endpoint failed queue_full err remedy",
+        meaning="Spans did not reach the collector: it refused them or was away (`failed`), or more waited than are kept (`queue_full`)."),
+}  # fmt: skip
+
 FLEET: Final = {
     "fleet_lost": lines(
         "warning", fields="fleet redis reason gateways err remedy",
@@ -243,6 +249,7 @@ SECTIONS: Final[dict[str, dict[str, LogEvent]]] = {
     "Brokers": BROKERS,
     "Access log and state": RECORDS,
     "The admin API": ADMIN,
+    "Tracing": TRACING,
     "A fleet of gateways": FLEET,
     "Webhooks": WEBHOOKS,
     "Several workers": WORKERS,

@@ -324,6 +324,20 @@ FLEET: Final = (
     histogram("sluice_fleet_round_trip_seconds", "Seconds of the round trips to Redis that were answered.", "fleet"),
 )
 
+TRACING: Final = (
+    counter(
+        "sluice_spans_total",
+        "Spans of refused and delayed messages: `exported` to the collector, `failed` there, or lost because too many waited for it "
+        "(`queue_full`).",
+        "result",
+    ),
+    counter(
+        "sluice_spans_skipped_requests_total",
+        "Requests refused or delayed that were not looked at for a trace context because the second's budget was used up "
+        "(`tracing.max_per_second`).",
+    ),
+)
+
 PROCESS: Final = (
     gauge("sluice_build_info", "1; the labels say which build runs: sluice's version, compiled or pure Python, Python's version.",
           "version", "build", "python", workers=EACH),
@@ -501,6 +515,7 @@ SECTIONS: Final[dict[str, tuple[Metric, ...]]] = {
     "The broker": BROKER,
     "RocketMQ's name server": NAME_SERVERS,
     "TLS": TLS,
+    "Tracing": TRACING,
     "The process": PROCESS,
     "Several workers": WORKERS,
     "A fleet of gateways": FLEET,

@@ -17,6 +17,10 @@ def described(settings: Settings) -> str:
     memory = settings.memory
     share = memory.high_watermark // settings.gateway.workers
     shown["memory"] = {**cast("dict[str, object]", shown["memory"]), "high_watermark": f"{max(share, memory.per_connection) // 1024}KiB"}
+    tracing = settings.tracing
+    if tracing is not None:
+        spans = max(1, tracing.max_per_second // settings.gateway.workers)
+        shown["tracing"] = {**cast("dict[str, object]", shown["tracing"]), "max_per_second": spans}
     return json.dumps(shown)
 
 

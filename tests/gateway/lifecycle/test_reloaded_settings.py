@@ -28,8 +28,9 @@ def write(folder: Path, listener: str = "", more: str = "", tokens: str = "") ->
 
 
 @pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[Standalone]:
-    settings = load(write(tmp_path))
+def standalone(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Standalone]:
+    """A gateway; by indirect parametrization, with more in its configuration."""
+    settings = load(write(tmp_path, more=getattr(request, "param", "")))
     store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
     handler = log.start("info", "json")
     made = Standalone(settings, store, handler)
@@ -92,6 +93,20 @@ async def test_level_and_format_of_the_log_but_not_over_a_level_that_was_set_liv
     await reload(standalone, tmp_path, more="log: {level: error, format: json}\n")
     assert (log.level_of(handler), handler.form) == ("debug", "json")
     assert handler.level == logging.DEBUG
+
+
+@pytest.mark.parametrize("standalone", ["tracing: {endpoint: 'http://127.0.0.1:1/v1/traces'}\n"], indirect=True)
+async def test_what_part_of_traces_is_sampled_and_how_many_spans_there_may_be(standalone: Standalone, tmp_path: Path) -> None:
+    recorder = standalone.gateway.shared.spans
+    assert recorder is not None
+    assert (recorder.bound, recorder.room) == (1 << 64, 100)
+    await reload(standalone, tmp_path, more="tracing: {endpoint: 'http://127.0.0.1:1/v1/traces', sampling_ratio: 50%, max_per_second: 7}\n")
+    recorder.take()
+    assert (recorder.bound, recorder.room) == (1 << 63, 7)
+    write(tmp_path, more="tracing: {endpoint: 'http://127.0.0.1:2/v1/traces', timeout: 1s, sampling_ratio: 25%}\n")
+    done: dict[str, Any] = await standalone.reload()
+    assert [line.partition(":")[0] for line in done["needs_restart"]] == ["tracing.endpoint", "tracing.timeout"]
+    assert recorder.bound == 1 << 62
 
 
 async def test_a_token_file_that_cannot_be_used_fails_the_reload_as_a_whole(standalone: Standalone, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
             "compress": "auto", "keep": "30d", "keep_size": "10GiB", "keep_until": "auto",
         },
         "webhooks": [],
+        "tracing": "off",
         "log": {"level": "info", "format": "auto"},
         "rules": [],
     }  # fmt: skip

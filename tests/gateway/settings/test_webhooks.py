@@ -12,8 +12,8 @@ import yaml
 
 from gateway.settings import ConfigError, diff, lint, load
 from gateway.settings.addresses import Address
+from gateway.settings.http_urls import parts_of
 from gateway.settings.reloading import merged
-from gateway.settings.webhook_urls import parts_of
 from gateway.workers.settings_text import described, settings_of
 from support.tls import Authority
 

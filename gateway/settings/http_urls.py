@@ -1,10 +1,10 @@
-"""Kinds of values: where a webhook's receiver is."""
+"""Kinds of values: where something is that is spoken to by HTTP. Secrets do not belong there: `sluice config show` shows URLs."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from gateway.settings.addresses import Address, host_fault, is_ipv6
 from gateway.settings.document import Scalar
@@ -31,18 +31,19 @@ class UrlParts(NamedTuple):
 
 
 def parts_of(url: str) -> UrlParts:
-    """The parts of a URL that `WebhookUrl` has accepted."""
+    """The parts of a URL that `HttpUrl` has accepted."""
     found = urlsplit(url)
     target = (found.path or "/") + (f"?{found.query}" if found.query else "")
     return UrlParts(found.scheme, Address(found.hostname or "", found.port or PORTS[found.scheme]), target)
 
 
-class WebhookUrl(ScalarKind[str]):
-    """`http://host[:port][/path]` or `https://...`, with nothing secret in it."""
+class HttpUrl(ScalarKind[str]):
+    """`http://host[:port][/path]` or `https://...`, without a login and without a fragment."""
 
-    placeholder = ""
     wanted = "a URL"
-    example = "https://alerts.example/hooks/sluice"
+    example = ""
+    whose = ""  # whose URL it is, in messages
+    for_logins = ""  # the way out for who has put a login into the URL
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         text = scalar.text
@@ -54,13 +55,10 @@ class WebhookUrl(ScalarKind[str]):
             raise Invalid(f"{quoted(text)} is not a URL", write) from None
         if url.scheme not in PORTS or not text.startswith(f"{url.scheme}://"):
             near = f"did you mean http://{text}?" if re.fullmatch(r"[A-Za-z0-9_.-]+(:[0-9]{1,5})?(/[!-~]*)?", text) else write
-            raise Invalid("not the URL of a receiver", f"{near} It begins with http:// or https://")
+            raise Invalid(f"not the URL of {self.whose}", f"{near} It begins with http:// or https://")
         if url.username is not None or url.password is not None:
-            remedy = "put the password or the token into a file, and name it in token_file (with user: for HTTP Basic)"
-            raise Invalid("the URL holds credentials, for everybody to see who sees the configuration", remedy)
-        if _SECRET_PARAMETER.search(url.query):
-            remedy = "put it into a file, and name it in token_file: it is sent as Authorization: Bearer"
-            raise Invalid("the URL's query holds what looks like a secret", remedy)
+            raise Invalid("the URL holds credentials, for everybody to see who sees the configuration", self.for_logins)
+        self.check(url, text)
         if url.fragment or text.endswith("#"):
             raise Invalid("the URL has a fragment, which no server gets to see", "leave out # and what follows")
         if len(text) > MAX_URL_CHARS or re.fullmatch("[!-~]*", text) is None:
@@ -73,8 +71,40 @@ class WebhookUrl(ScalarKind[str]):
             raise Invalid("port 0 cannot be connected to", write)
         return text
 
+    def check(self, url: SplitResult, text: str) -> None:
+        """What else this URL may not be; raises Invalid."""
+
     def show(self, value: str) -> JSON:
         return value
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": "^https?://[^@#]+$", "examples": [self.example]}
+
+
+class WebhookUrl(HttpUrl):
+    """Where a webhook's receiver is; nothing in its query is secret."""
+
+    placeholder = ""
+    example = "https://alerts.example/hooks/sluice"
+    whose = "a receiver"
+    for_logins = "put the password or the token into a file, and name it in token_file (with user: for HTTP Basic)"
+
+    def check(self, url: SplitResult, text: str) -> None:
+        if _SECRET_PARAMETER.search(url.query):
+            remedy = "put it into a file, and name it in token_file: it is sent as Authorization: Bearer"
+            raise Invalid("the URL's query holds what looks like a secret", remedy)
+
+
+class CollectorUrl(HttpUrl):
+    """Where a collector takes traces: the whole URL, path included, and no query."""
+
+    example = "http://127.0.0.1:4318/v1/traces"
+    placeholder = example
+    whose = "a collector"
+    for_logins = "put a header Authorization into headers_file"
+
+    def check(self, url: SplitResult, text: str) -> None:
+        if url.query:
+            raise Invalid("the URL holds more than where the collector is", f"write it like {self.example}")
+        if url.hostname and url.path in {"", "/"} and not url.fragment:
+            raise Invalid("the URL has no path", f"did you mean {text.rstrip('/')}/v1/traces?")
