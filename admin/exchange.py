@@ -114,6 +114,7 @@ class Exchange:
     async def turn(self, keep: Callable[[], bool]) -> bool:
         """Serve the next request; whether another may follow. `keep()` says whether the server wants one."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=2 * MAX_HEAD)
+        raw: bytes | None = b""
         try:
             raw = await self._receive_head()
             if raw is None:
@@ -121,7 +122,9 @@ class Exchange:
             head = parse_head(raw, connection)
         except RefusedError as refused:
             self._buffer.clear()
-            await self._send(connection, await self._respond(refused, _no_body, self.peer), "GET", close=True)
+            was_parsed = connection.their_state in (h11.SEND_BODY, h11.DONE)  # then h11 takes no body in the answer to HEAD
+            method = "HEAD" if was_parsed and raw is not None and raw.startswith(b"HEAD ") else "GET"
+            await self._send(connection, await self._respond(refused, _no_body, self.peer), method, close=True)
             await self._linger()
             return False
         self.requests += 1

@@ -77,14 +77,26 @@ REFUSALS: Final = {  # status -> when; each is a problem
     401: "No good token.",
     403: "The token's role may not do this, or another site asks.",
     404: "There is no such thing.",
+    405: "The path has other methods: `Allow` names them.",
+    408: "The request took too long to arrive.",
     409: "It cannot be done now.",
     412: "It has changed since it was read.",
     413: "The body is too long.",
     415: "The body is not JSON.",
+    421: "The Host header names another server.",
     422: "A parameter or the body says what cannot be.",
     428: "If-Match is missing.",
     429: "Too many requests without a good token.",
-    503: "Not now.",
+    431: "The request's head is too long.",
+    500: "A fault of the gateway, or its state directory could not be written.",
+    507: "The disk of the state directory is full. Nothing was changed.",
+}
+ALWAYS: Final = frozenset({400, 405, 408, 421, 422, 431, 500})  # what any request may get: an unknown parameter, or Host, or method ...
+BUSY: Final = 503  # any request may get it, without a body: all connections are worked for (`server.py`)
+RESPONSES: Final = {  # those that operations share, by name
+    **{f"Problem{status}": {"description": when, "content": PROBLEM} for status, when in REFUSALS.items()},
+    "Busy": {"description": "All connections are taken; the answer has no body. `Retry-After` says when to come back."},
+    "TooManyStreams": {"description": "All streams are taken, or (without a body) all connections.", "content": PROBLEM},
 }
 
 
@@ -112,12 +124,7 @@ def document(routes: list[Route]) -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "responses": {
-                "problem": {
-                    "description": "The request failed (RFC 9457).",
-                    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
-                }
-            },
+            "responses": RESPONSES,
         },
         "security": [{"token": []}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in {tag_of(route) for route in routes}],
@@ -157,8 +164,7 @@ def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any]
         "x-role": route.role.word,
         "responses": {
             **{str(status): {"description": "Done." if status < 300 else "Not now.", "content": content} for status in route.statuses},
-            **{str(status): {"description": REFUSALS[status], "content": PROBLEM} for status in _refusals(route)},
-            "default": {"$ref": "#/components/responses/problem"},
+            **{str(status): {"$ref": f"#/components/responses/{name}"} for status, name in _refusals(route).items()},
         },
     }
     if parameters:
@@ -178,24 +184,25 @@ def tag_of(route: Route) -> str:
     return "dashboard" if not words or words[0] == "dashboard" else "probes"
 
 
-def _refusals(route: Route) -> list[int]:
-    """The statuses of problems that this route may answer, beside those of a fault of ours."""
-    found = {400}
+def _refusals(route: Route) -> dict[int, str]:
+    """The statuses other than the route's own that it may answer, each with the name of its response.
+
+    All are named one by one: with a `default` beside them nothing that a server answers would be undeclared.
+    """
+    found = ALWAYS | set(route.refusals)
     if route.role is not Role.NOBODY:
         found |= {401, 403, 429}
     if "{" in route.template:
         found |= {404}
-    if route.parameters or route.body is not None or "{" in route.template:
-        found |= {422}
     if route.method not in ("GET", "HEAD"):
-        found |= {403, 409, 422}
+        found |= {403, 409}
     if route.body is not None:
         found |= {413, 415}
     if route.conditional:
-        found |= {412, 428}
-    if route.answer_type == "text/event-stream":
-        found |= {503}
-    return sorted(found - set(route.statuses))
+        found |= {412, 428, 507}
+    names = {status: f"Problem{status}" for status in sorted(found)}
+    names[BUSY] = "TooManyStreams" if route.answer_type == "text/event-stream" else "Busy"
+    return {status: name for status, name in names.items() if status not in route.statuses}
 
 
 def _example(value: object) -> dict[str, Any]:

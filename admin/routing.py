@@ -84,6 +84,7 @@ class Route:
     conditional: bool = False  # needs If-Match or ?force=1
     answer_type: str = JSON
     statuses: tuple[int, ...] = (200,)
+    refusals: tuple[int, ...] = ()  # statuses of problems that do not follow from the rest (`openapi.py`)
     answers_secret: bool = False  # the answer must not be kept for a request that is sent again
 
     @property

@@ -163,12 +163,12 @@ def pointer(path: str) -> str:
 
 ANSWER: Final[Any] = dict[str, Any]
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/quotas", Role.VIEWER, get, "The published quota snapshot", answer=ANSWER),
+    Route("GET", "/v1/quotas", Role.VIEWER, get, "The published quota snapshot", answer=ANSWER, refusals=(404,)),
     Route("PUT", "/v1/quotas", Role.OPERATOR, put, "Publish a quota snapshot in place of the current one; ends the trial of another",
           answer=QuotasPublished | Preview, body=ANSWER, body_limit=BODY_LIMIT, parameters=(*WRITE_PARAMETERS, RETURN_ABOVE),
           conditional=True),
     Route("GET", "/v1/quotas/shadow", Role.VIEWER, partial(get, target=SHADOW), "The quota snapshot that is tried in shadow mode",
-          answer=ANSWER),
+          answer=ANSWER, refusals=(404,)),
     Route("PUT", "/v1/quotas/shadow", Role.OPERATOR, partial(put, target=SHADOW), "Try a quota snapshot in shadow mode",
           answer=QuotasPublished | Preview, body=ANSWER, body_limit=BODY_LIMIT, parameters=WRITE_PARAMETERS, conditional=True),
     Route("DELETE", "/v1/quotas/shadow", Role.OPERATOR, end_trial, "End the trial", answer=QuotasPublished | Preview,
@@ -176,5 +176,6 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/quotas/status", Role.VIEWER, status, "The quotas in force and tried, and what they have refused, or would have",
           answer=QuotasStatus),
     Route("POST", "/v1/quotas:rollback", Role.OPERATOR, rollback, "Put the quotas before those in force back, and nothing else",
-          answer=QuotasPublished | Preview, body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True),
+          answer=QuotasPublished | Preview, body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True,
+          refusals=(404,)),
 ]  # fmt: skip

@@ -309,9 +309,9 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/tokens", Role.ADMIN, list_tokens, "The tokens, without their secrets", answer=TokensPage,
           parameters=(QUERY, LIMIT, CURSOR)),
     Route("POST", "/v1/tokens", Role.ADMIN, make, "Make a token, which is shown this once", answer=TokenMade, body=NewTokenBody,
-          statuses=(200, 201), parameters=(DRY_RUN, REASON), answers_secret=True),
+          statuses=(200, 201), parameters=(DRY_RUN, REASON), answers_secret=True, refusals=(507,)),
     Route("DELETE", "/v1/tokens/{name}", Role.ADMIN, revoke, "Revoke a token; requests and streams with it end", answer=TokenShown,
-          parameters=(EVEN_LAST, DRY_RUN, REASON)),
+          parameters=(EVEN_LAST, DRY_RUN, REASON), refusals=(507,)),
     Route("POST", "/v1/tokens/{name}:rotate", Role.ADMIN, rotate, "Replace a token by a new one, which is shown this once",
-          answer=TokenMade, body=RotateBody, body_required=False, parameters=(DRY_RUN, REASON), answers_secret=True),
+          answer=TokenMade, body=RotateBody, body_required=False, parameters=(DRY_RUN, REASON), answers_secret=True, refusals=(507,)),
 ]  # fmt: skip

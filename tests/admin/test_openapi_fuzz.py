@@ -10,6 +10,7 @@ Left out are `/v1/stream` (its answer has no end; `test_events.py`) and `/v1/dra
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -29,14 +30,14 @@ RULES = [
 PROGRAM = Path(sys.executable).with_name("schemathesis")
 
 
-def fuzz(gateway: Gateway, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def fuzz(gateway: Gateway, folder: Path, *options: str, token: str = "") -> subprocess.CompletedProcess[str]:
     """Run the fuzzer; what it finds once it finds again."""
     left_out = [word for path in LEFT_OUT for word in ("--exclude-path", path)]
     return subprocess.run(
         [
             str(PROGRAM), "run", f"{gateway.admin}/v1/openapi.json", "--checks", ",".join(CHECKS),  "--no-color",
             "--generation-deterministic", "--warnings", "off", "--request-timeout", "20",
-            "--header", f"Authorization: Bearer {gateway.token}", *left_out, *options,
+            "--header", f"Authorization: Bearer {token or gateway.token}", *left_out, *options,
         ],
         capture_output=True, text=True, check=False, timeout=300, cwd=folder, env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip
@@ -50,8 +51,16 @@ def test_no_request_gets_an_answer_that_is_not_declared(tmp_path: Path, workers:
         socket.create_server((LOOPBACK, 0)) as broker,  # enough of one to be ready: 503 of /readyz is declared, and a 5xx
         Gateway(tmp_path / "gateway", [amqp_listener(f"{LOOPBACK}:{broker.getsockname()[1]}")], RULES, settings) as gateway,
     ):
-        done = fuzz(gateway, tmp_path, *options)
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-        assert "generated" in done.stdout
+        viewer = viewers_token(gateway)
+        for token, phases in (("", options), (viewer, ("--phases", "examples"))):
+            done = fuzz(gateway, tmp_path, *phases, token=token)
+            assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+            assert "generated" in done.stdout
+        assert re.search(r'^sluice_admin_requests_total\{[^}]*status="403"\}', gateway.request("GET", "/metrics").text, re.MULTILINE)
         assert "admin_request_failed" not in gateway.log()
         assert gateway.get("/v1/audit:verify")["ok"]
+
+
+def viewers_token(gateway: Gateway) -> str:
+    """A token of the role viewer: it is refused most of what changes something."""
+    return str(gateway.request("POST", "/v1/tokens", {"name": "eyes", "role": "viewer"}).json["token"])

@@ -127,6 +127,16 @@ async def test_head_requests_get_no_body(autojump_clock: MockClock) -> None:
     assert said.count(b'"method"') == 1
 
 
+async def test_a_refused_head_request_gets_a_head_without_a_body(api: Control, caplog: pytest.LogCaptureFixture) -> None:
+    """Its problem was written behind a head that takes no body, which h11 refused: there was no answer at all."""
+    answer = await api.say(b"HEAD /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\n\r\nx")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"\r\n\r\n")
+    for raw in (b"HEAD /livez HTTP/1.1\r\nHost: a\r\n Folded: b\r\n\r\n", b"HEAD /livez HTTP/1.1\r\n: b\r\n\r\n"):
+        assert (await api.say(raw)).startswith(b"HTTP/1.1 400 ")
+    assert "admin_connection_failed" not in [record.message for record in caplog.records]
+
+
 async def test_http_1_0_is_answered_and_closed(autojump_clock: MockClock) -> None:
     said = await converse([b"GET / HTTP/1.0\r\n\r\n"])
     assert statuses(said) == [200]
