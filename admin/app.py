@@ -49,6 +49,7 @@ SECOND: Final = 1_000_000_000  # ns
 GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
 FAILURES_PER_SECOND: Final = 1  # journal lines of requests without a good token; the others are counted
 REFUSALS_PER_SECOND: Final = 10  # journal lines of refused requests with one; each is an fsync for which changes wait; a guess
+MAX_PATH: Final = 512  # characters of a path in a journal line (a guess)
 MAX_PROBES: Final = 32  # connections of the probes' listener at once; they take no place of the admin API's (a guess)
 PROBES: Final = ("/livez", "/readyz", "/startupz", "/metrics")  # all there is on the probes' listener
 TOKEN_PARAMETERS: Final = re.compile(
@@ -151,7 +152,7 @@ class Admin:
         except ProblemError as problem:
             answer = problem_answer(problem, request_id)
             if isinstance(head, Head):
-                await self._audit_refused(head, actor, request_id, problem)
+                await self._audit_refused(head, route, actor, request_id, problem)
         except Exception as error:
             log.failure("admin_request_failed", error, method=method, route=route and route.template, request_id=request_id)
             answer = problem_answer(ProblemError(500, "internal", "an internal error; the log has it under this request_id"), request_id)
@@ -177,7 +178,7 @@ class Admin:
             return Actor("nobody", Role.NOBODY, address)
         self._auth_failures += 1
         wait = self._brake.fail(address, self._clock())
-        await self._audit_failure(head, address, request_id)
+        await self._audit_failure(self._known_action(head, route), address, request_id)
         if wait:
             seconds = str(-(-wait // 1_000_000_000))
             raise ProblemError(429, "slow-down", "too many requests without a good token", headers={"Retry-After": seconds})
@@ -254,7 +255,7 @@ class Admin:
         reason = answer.reason or query.get("reason", "")
         await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done", reason=reason)
 
-    async def _audit_refused(self, head: Head, actor: Actor, request_id: str, problem: ProblemError) -> None:
+    async def _audit_refused(self, head: Head, route: Route | None, actor: Actor, request_id: str, problem: ProblemError) -> None:
         if head.method in READS or actor.role is Role.NOBODY or isinstance(problem.__cause__, WriteFailedError):
             return
         unaudited = self._refusals_audited.admit(self._clock())
@@ -263,15 +264,21 @@ class Admin:
         outcome = "refused" if problem.status < 500 else "failed"
         more = f"; {unaudited} more since the line before" if unaudited else ""
         author = Author(actor.name, actor.role.word, actor.address, request_id)
-        await self._store.note(author, _action(head), outcome, f"{problem.status} {problem.detail}{more}")
+        action = self._known_action(head, route) if route is None else _action(head)
+        await self._store.note(author, action, outcome, f"{problem.status} {problem.detail}{more}")
 
-    async def _audit_failure(self, head: Head, address: str, request_id: str) -> None:
+    async def _audit_failure(self, action: str, address: str, request_id: str) -> None:
         unaudited = self._failures_audited.admit(self._clock())
         if unaudited < 0:
             return
         detail = f"401 no good token; {unaudited} more since the line before" if unaudited else "401 no good token"
         log.event(logging.WARNING, "admin_unauthorised", client=address, request_id=request_id, suppressed=unaudited)
-        await self._store.note(Author("nobody", "", address, request_id), _action(head), "refused", detail)
+        await self._store.note(Author("nobody", "", address, request_id), action, "refused", detail)
+
+    def _known_action(self, head: Head, route: Route | None) -> str:
+        """A request without a good token, for the audit: of its path only what is known, since a token may stand there by mistake."""
+        path = self._router.without_names(head.path) if route is None else route.template
+        return f"{head.method} {path[:MAX_PATH]}"
 
     def _count(self, route: Route | None, method: str, status: int) -> None:
         known = (route.template, method) if route is not None else ("none", "other")
@@ -331,7 +338,7 @@ class LineBrake:
 
 
 def _action(head: Head) -> str:
-    return f"{head.method} {head.path[:512]}"  # never the query: a token may stand there by mistake
+    return f"{head.method} {head.path[:MAX_PATH]}"  # never the query: a token may stand there by mistake
 
 
 def refuse_token_in_query(head: Head) -> None:

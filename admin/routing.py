@@ -128,6 +128,7 @@ class Router:
             if route.method in methods:
                 raise ValueError(f"two routes for {route.method} {route.template}")
             methods[route.method] = route
+        self._words = frozenset(segment for route in routes for segment in route.segments if not segment.startswith("{"))
         self._shapes = sorted(shapes.values(), key=lambda shape: [_rank(segment) for segment in shape[0]])
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, bytes]]:
@@ -143,6 +144,10 @@ class Router:
                 raise ProblemError(405, "method-not-allowed", f"{method} is not allowed here; {allowed} is", headers={"Allow": allowed})
             return route, names
         raise not_found("there is nothing at this path; GET /v1/openapi.json lists all paths")
+
+    def without_names(self, path: str) -> str:
+        """The path with `*` in place of each segment that is no literal word of a route: what a stranger put there may be a secret."""
+        return "/" + "/".join(segment if segment in self._words else "*" for segment in path.split("/")[1:])
 
 
 def _rank(segment: str) -> int:

@@ -174,3 +174,24 @@ async def test_the_token_stays_over_a_restart(tmp_path: Path) -> None:
     async with control(tmp_path) as api:
         assert api.token() == before
         assert (await api.ask("GET", "/v1/status")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("request_line", "kept"),
+    [
+        ("GET /v1/status/CANARY", "GET /v1/status/*"),
+        ("GET /v1/limits/rocketmq/CANARY", "GET /v1/limits/rocketmq/{topic}"),
+        ("DELETE /v1/tokens/CANARY", "DELETE /v1/tokens/{name}"),
+        ("POST /v1/tokens/CANARY:rotate", "POST /v1/tokens/{name}:rotate"),
+        ("GET /CANARY", "GET /*"),
+        ("GET /v1/%73tatus/CANARY", "GET /v1/*/*"),
+        ("PUT /v1/status", "PUT /v1/status"),
+    ],
+)
+async def test_a_refused_request_is_kept_without_the_names_in_its_path(api: Control, request_line: str, kept: str) -> None:
+    """`GET /v1/status/TOKEN`, the header forgotten, wrote the token into refusals.jsonl and /v1/audit."""
+    method, path = request_line.split()
+    assert (await api.ask(method, path, role=None)).status == 401
+    answer = await api.ask("GET", "/v1/audit")
+    assert [line["action"] for line in answer.json()["items"]] == [kept]
+    assert b"CANARY" not in answer.body + (api.folder / "refusals.jsonl").read_bytes()

@@ -272,6 +272,9 @@ async def test_tokens_are_nowhere_to_be_found(tmp_path: Path, caplog: pytest.Log
             ("POST /v1/config:reload", None),
             ("PUT /v1/limits/rocketmq/orders?force=1", {"messages": 5}),
             (f"GET /v1/status?token={canary}", None),
+            (f"GET /v1/status/{canary}", None),
+            (f"PUT /v1/status/{canary}", {}),
+            (f"GET /{canary}", None),
         ):
             method, path = route.split()
             for role, headers in (

@@ -38,6 +38,8 @@ def contents(archive: Path) -> dict[str, str]:
 
 
 def test_it_holds_all_that_helps_and_nothing_secret(gateway: BusyGateway, tmp_path: Path) -> None:
+    in_path = "token-sent-in-the-path-0123456789"
+    assert gateway.request("GET", f"/v1/status/{in_path}", authorised=False).status == 401
     archive = tmp_path / "incident.tar.gz"
     log = tmp_path / "sluice.log"
     log.write_text(f"{gateway.log()}\nauthorization: token={gateway.token}\n")
@@ -46,10 +48,11 @@ def test_it_holds_all_that_helps_and_nothing_secret(gateway: BusyGateway, tmp_pa
     assert set(parts) == EVERYTHING
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
     everything = "".join(parts.values())
-    for secret in (gateway.token, VIEWER, "secret@", "x" * 50):  # both tokens, the clients' password, their messages
+    for secret in (gateway.token, VIEWER, in_path, "secret@", "x" * 50):  # tokens, the clients' password, their messages
         assert secret not in everything
     assert json.loads(parts["topics.json"])[0]["topic"]
     assert "incident 12" in parts["history.json"]
+    assert "GET /v1/status/*" in parts["audit.json"]
     assert "sluice_messages_refused_total" in parts["metrics.txt"]
     assert ": good; 2 listeners, 3 rules" in parts["check.txt"]
     assert "limiter.threads = 1    (default)" in parts["check.txt"]
