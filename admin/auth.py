@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import ipaddress
 import os
 import secrets
 import time
@@ -24,7 +25,8 @@ MAX_TOKEN_FILE_BYTES: Final = 4096  # bytes; of a token's file that are read (a 
 MIN_TOKEN_BYTES: Final = 16  # bytes; a token in a file; a shorter one is a mistake
 FREE_FAILURES: Final = 10  # failures of one address that are answered 401, before 429 (guess)
 FORGIVE_EVERY_NS: Final = 6_000_000_000  # ns; one failure is forgotten in this time, ten a minute (guess)
-MAX_ADDRESSES: Final = 1024  # addresses in the brake; the least recent is forgotten first
+MAX_ADDRESSES: Final = 1024  # addresses (IPv6: networks) in the brake; the least recent is forgotten first
+HOST_BITS: Final = 64  # bits; of an IPv6 address, in which one host has all that there are (RFC 4291, 2.5.4)
 
 
 class Role(enum.IntEnum):
@@ -204,13 +206,17 @@ def first_token(state_directory: Path) -> Path:
 
 
 class FailureBrake:
-    """Counts failed attempts per address: after FREE_FAILURES the next are answered 429, until some are forgotten."""
+    """Counts failed attempts per address: after FREE_FAILURES the next are answered 429, until some are forgotten.
+
+    Of IPv6 the /64 is counted: one host has as many addresses in it as it likes.
+    """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, tuple[int, int]] = OrderedDict()  # address -> (failures, monotonic ns of the last)
 
     def fail(self, address: str, now: int) -> int:
         """Count a failure; returns how long (ns) the address should wait, 0 while it is still free."""
+        address = counted_address(address)
         count, last = self._failures.pop(address, (0, now))
         count = max(0, count - (now - last) // FORGIVE_EVERY_NS) + 1
         count = min(count, 2 * FREE_FAILURES)
@@ -221,3 +227,14 @@ class FailureBrake:
 
     def __repr__(self) -> str:
         return f"<FailureBrake {len(self._failures)} addresses>"
+
+
+def counted_address(address: str) -> str:
+    """The address of a client as the brake counts it: of IPv6 its /64; one that is IPv4 in IPv6 is IPv4. Other texts stay as they are."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Address(int(found) >> HOST_BITS << HOST_BITS))

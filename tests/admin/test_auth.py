@@ -18,6 +18,7 @@ from admin.auth import (
     TokenFile,
     Tokens,
     bearer,
+    counted_address,
     first_token,
     new_token,
 )
@@ -114,6 +115,18 @@ def test_the_brake_forgives_failed_attempts_with_time() -> None:
     assert brake.fail("a", 0) == FORGIVE_EVERY_NS
     assert brake.fail("b", 0) == 0
     assert brake.fail("a", 3 * FORGIVE_EVERY_NS) == 0
+
+
+def test_a_host_of_ipv6_is_braked_whichever_of_its_addresses_it_takes() -> None:
+    """Until November 2026 each of its 2^64 addresses had ten free failures."""
+    brake = FailureBrake()
+    waits = [brake.fail(f"2001:db8:0:7::{number:x}", 0) for number in range(FREE_FAILURES + 1)]
+    assert waits == [0] * FREE_FAILURES + [FORGIVE_EVERY_NS]
+    assert brake.fail("2001:db8:0:8::1", 0) == 0, "another network"
+    assert [brake.fail(f"::ffff:10.0.0.{number}", 0) for number in range(20)] == [0] * 20, "IPv4 in IPv6: all of it is in one /64"
+    assert [brake.fail(address, 0) for address in ("10.0.0.7", "local (uid 0)", "gone")] == [0] * 3
+    assert counted_address("::ffff:10.0.0.7") == counted_address("10.0.0.7")
+    assert counted_address("fe80::1%eth0") == "fe80::"
 
 
 def test_the_brake_remembers_a_bounded_number_of_addresses() -> None:
