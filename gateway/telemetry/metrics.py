@@ -485,7 +485,7 @@ LABELS: Final[dict[str, str]] = {  # label: what its values are
     "topic": "RocketMQ's topic, or `vhost/exchange/routing_key`, each percent-encoded. `__other__`: all topics beyond the cap.",
     "operation": "`produce`, or `consume` for what goes to consumers.",
     "group": "RocketMQ's consumer group. `__other__`: all groups beyond the cap.",
-    "rule": "Name of a rule.",
+    "rule": "Name of a rule. `__other__`: all rules that are gone beyond the cap.",
     "dimension": "`messages` or `bytes`.",
     "origin": "Where a limit comes from: `override`, `file`, `quota`, `quota+hour` or `default`.",
     "cause": "Why a connection ended (close-causes.md).",

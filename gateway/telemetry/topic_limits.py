@@ -3,6 +3,10 @@
 A topic is remembered by its first sender, and its limit is what the rules in force say for that sender. So a live change, a quota or a
 reload shows at the next scrape, whether a message has come since or not.
 
+Counts by rule go on when the rule is gone, since what passed under it stays passed. Rules can be added and removed live without end, so
+of those that are gone only the last MAX_GONE_RULES have series of their own; what the others counted moves to `__other__`. The counts of a
+rule that is in force are never moved, so none of its counters goes back, and neither does `__other__`.
+
 The limits are looked up while the lines are written, a piece at a time: 500 topics take milliseconds after the rules have changed. What was
 found is kept until they change again.
 """
@@ -12,16 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from gateway.counting.accounts import OTHER
 from gateway.telemetry.exposition import Sample, escape, heading
 from gateway.telemetry.metrics import METRICS
 from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
 from limiter.decisions.origins import subject_of
+from limiter.rules.rule_set import UNRULED
 
 if TYPE_CHECKING:
     from limiter.keys import Key, Tally
     from limiter.limits import Limit
     from limiter.rules.rule_set import RuleSet
     from limiter.rules.subject import Subject
+
+MAX_GONE_RULES: Final = 100  # rules; that are not in force any more and have series of their own (a guess)
 
 Place = tuple[str, str, str]  # protocol, topic as text, operation
 
@@ -30,6 +38,7 @@ REFUSED: Final = "refused"
 DROPPED: Final = "dropped"
 DELAYED: Final = "delayed"
 SHADOW: Final = "shadow_refused"
+ALWAYS_THERE: Final = frozenset({UNRULED.name, OTHER})  # no rules, so never gone
 RESULTS: Final = (PASSED, REFUSED, DROPPED, DELAYED, SHADOW)
 
 
@@ -48,6 +57,7 @@ class TopicLimits:
         self._rules: RuleSet | None = None  # that `_found` was looked up in
         self._found: dict[Place, list[tuple[str, float, str]]] = {}  # dimension, per second, origin
         self._counts: dict[str, dict[str, int]] = {}  # by rule and result
+        self._gone: dict[str, None] = {}  # rules that are not in force and have counted nothing since, the longest gone first
 
     def add(self, key: Key, tally: Tally) -> None:
         """An observer of `Accounts`: what one key counted since it was folded last."""
@@ -69,12 +79,23 @@ class TopicLimits:
         counts = self._counts.get(rule)
         if counts is None:
             counts = self._counts[rule] = dict.fromkeys(RESULTS, 0)
+        self._gone.pop(rule, None)
         return counts
 
     def rule_samples(self, rules: RuleSet) -> list[Sample]:
-        """Messages by rule and result: of every rule in force, from 0 on, and of those that were."""
+        """Messages by rule and result: of every rule in force, from 0 on, and of those that were: the last each, the others in one."""
+        in_force = {rule.name for rule in rules.rules}
         for rule in rules.rules:
             self._of(rule.name)
+        for name in self._counts:
+            if name not in in_force and name not in ALWAYS_THERE:
+                self._gone.setdefault(name)
+        for name in list(self._gone)[: max(0, len(self._gone) - MAX_GONE_RULES)]:
+            counts = self._counts.pop(name)
+            others = self._of(OTHER)
+            for result, count in counts.items():
+                others[result] += count
+            del self._gone[name]
         return [((rule, result), count) for rule, counts in self._counts.items() for result, count in counts.items()]
 
     def lines(self, rules: RuleSet) -> Iterator[str]:

@@ -229,6 +229,7 @@ class Parent:
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
+        scrapes.forget_gone_rules(self.retired_families, [families for _, families in living])
         workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.shown_topics))
         return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families({**self.webhooks.samples(), **others})))
 

@@ -19,6 +19,8 @@ from gateway.counting.accounts import OTHER
 from gateway.telemetry.metrics import EACH, GAUGE, METRICS, ONE, SAME, TOPIC
 from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
 
+BY_RULE: Final = "sluice_rule_messages_total"
+RULE_LABEL: Final = re.compile(r'rule="(?P<rule>(?:[^"\\]|\\.)*)"')
 TOPIC_LABELS: Final = re.compile(r'protocol="[^"]*",topic="(?P<topic>(?:[^"\\]|\\.)*)",operation="[^"]*"')
 
 Series = dict[str, float]  # by name and labels as they stand in the text
@@ -76,6 +78,32 @@ def replace_ones(series: Series, newer: Series) -> None:
     for name, number in newer.items():
         series.pop(known.get(name.rpartition(",")[0], ""), None)
         series[name] = number
+
+
+def forget_gone_rules(ended: dict[str, Family], living: Iterable[dict[str, Family]]) -> None:
+    """Move what ended workers counted for rules that no living one shows to `__other__`.
+
+    The living show every rule in force, and the last ones that are gone. Without this the series of ended workers would grow with each rule
+    that is added and removed.
+    """
+    family = ended.get(BY_RULE)
+    if family is None:
+        return
+    shown = {rule_of(series) for each in living if BY_RULE in each for series in each[BY_RULE].series}
+    if not shown:
+        return  # the workers that are being started show none yet
+    kept: Series = {}
+    for series, number in family.series.items():
+        rule = rule_of(series)
+        name = series if rule in shown else series.replace(f'rule="{rule}"', f'rule="{OTHER}"', 1)
+        kept[name] = kept.get(name, 0.0) + number
+    family.series = kept
+
+
+def rule_of(series: str) -> str:
+    """The label `rule` of a series, as it stands in the text."""
+    found = RULE_LABEL.search(series)
+    return "" if found is None else found["rule"]
 
 
 class ShownTopics:

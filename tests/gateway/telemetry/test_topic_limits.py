@@ -11,8 +11,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.counting.accounts import Accounts
-from gateway.telemetry import exposition, topic_metrics
+from gateway.counting.accounts import OTHER, Accounts
+from gateway.telemetry import exposition, topic_limits, topic_metrics
 from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.topic_limits import TopicLimits
 from gateway.telemetry.topic_metrics import topic_lines
@@ -63,6 +63,78 @@ def test_results_are_counted_by_rule_from_zero_and_stay_when_the_rule_goes() -> 
     found.add(key, key.tally)
     counts = dict(found.rule_samples(RuleSet(())))
     assert [counts["orders", result] for result in ("passed", "refused", "dropped", "delayed", "shadow_refused")] == [7, 3, 2, 1, 0]
+
+
+class Traffic:
+    """Messages under rules that come and go, and what was shown of them last."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = [TopicLimits() for _ in range(workers)]
+        self.retired: dict[str, scrapes.Family] = {}
+        self.in_force: tuple[Rule, ...] = ()
+        self.passed = 0.0
+        self.shown: dict[tuple[str, ...], float] = {}
+
+    def send(self, worker: int, rule: str, messages: int) -> None:
+        of_rule = Rule(rule, Match(topic="orders"), "topic", Limit(messages=Rate(500)))
+        self.in_force = (*(each for each in self.in_force if each.name != rule), of_rule)
+        judge = Judge(RuleSet((of_rule,)))
+        key = key_of(judge, b"orders")
+        judge.decide([Request(key, 1, 1, 10)], 0)
+        key.tally.messages = messages
+        self.workers[worker].add(key, key.tally)
+        self.passed += messages
+
+    def told(self, worker: TopicLimits) -> dict[str, scrapes.Family]:
+        return scrapes.parse("".join(exposition.family(scrapes.BY_RULE, worker.rule_samples(RuleSet(self.in_force)))))
+
+    def replace_worker(self, number: int) -> None:
+        scrapes.add(self.retired, self.told(self.workers[number]), None)
+        self.workers[number] = TopicLimits()
+
+    def scrape(self) -> None:
+        """Nothing that is in force has gone back, nor what is summed; nothing is lost; and the series are bounded."""
+        living = [(str(number), self.told(worker)) for number, worker in enumerate(self.workers)]
+        scrapes.forget_gone_rules(self.retired, [families for _, families in living])
+        now = dict(counters("".join(scrapes.lines(scrapes.merged(living, self.retired)))))
+        found = {labels: value for (_, labels), value in now.items()}
+        lasting = {rule.name for rule in self.in_force} | {OTHER}
+        assert {name: value for name, value in self.shown.items() if name[0] in lasting and found[name] < value} == {}
+        assert sum(found.values()) == self.passed
+        assert len({name for name, _ in found} - lasting) <= 2 * len(self.workers)
+        self.shown = {name: value for name, value in found.items() if name[0] in lasting}
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.integers(0, 1), st.integers(0, 9)),
+            st.tuples(st.just("remove"), st.integers(0, 1), st.integers(0, 9)),
+            st.tuples(st.just("replace"), st.integers(0, 1), st.just(0)),
+        ),
+        max_size=40,
+    ),
+    workers=st.integers(1, 2),
+)
+def test_series_of_rules_that_are_gone_are_bounded_and_no_counter_goes_back(steps: list[tuple[str, int, int]], workers: int) -> None:
+    """Until November 2026 every rule that was ever live had five series for good."""
+    with patch.object(topic_limits, "MAX_GONE_RULES", 2):
+        traffic = Traffic(workers)
+        for what, worker, rule in steps:
+            if what == "send":
+                traffic.send(worker % workers, f'r"{rule}', rule + 1)
+            elif what == "remove":
+                traffic.in_force = tuple(each for each in traffic.in_force if each.name != f'r"{rule}')
+            else:
+                traffic.replace_worker(worker % workers)
+            traffic.scrape()
+
+
+def test_a_thousand_rules_added_and_removed_leave_a_bounded_number_of_series() -> None:
+    found = TopicLimits()
+    for number in range(1000):
+        samples = found.rule_samples(RuleSet((Rule(f"live-{number}", Match(topic="orders"), "topic", Limit(messages=Rate(5))),)))
+    assert len({labels[0] for labels, _ in samples}) == topic_limits.MAX_GONE_RULES + 2, "the one in force, the last ones, the others"
 
 
 def test_seconds_at_the_limit_are_those_in_which_something_was_over_it() -> None:
