@@ -39,6 +39,7 @@ class Access:
     names: tuple[str, ...] = ()  # that a Host header may have
     tls: ssl.SSLContext | None = None
     explain: Callable[[ssl.SSLError], str] = str  # OpenSSL's errors in words
+    certificate_until: int | None = None  # seconds since 1970; until when the certificate of `tls` holds
     metrics_open: bool = False  # /metrics of the probes' listener needs no token
 
 

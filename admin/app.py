@@ -309,8 +309,10 @@ class Admin:
         requests: list[Sample] = [
             ((template, method, str(status)), count) for (template, method, status), count in sorted(self._requests.items())
         ]
+        until = self._access.certificate_until
         return {
             "sluice_admin_requests_total": requests,
+            "sluice_admin_tls_cert_expiry_timestamp_seconds": [] if until is None else [((), until)],
             **self.quota_watch.samples(),
             **{name: [((), value)] for name, value in single.items()},
         }

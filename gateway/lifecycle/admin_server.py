@@ -128,6 +128,7 @@ def access_of(settings: Settings) -> Access:
         admin.names,
         None if hop is None else hop.context,
         _explain,
+        None if hop is None or hop.own is None else hop.own.until,
         probes is not None and probes.metrics == "open",
     )
 

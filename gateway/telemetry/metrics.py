@@ -409,6 +409,12 @@ ADMIN: Final = (
         workers=SAME,
     ),
     gauge("sluice_admin_streams", "Streams (`/v1/stream`) that are open.", workers=SAME),
+    gauge(
+        "sluice_admin_tls_cert_expiry_timestamp_seconds",
+        "Unix time at which the certificate of the admin port (`admin.tls`) expires; without TLS there is none. Those of listeners: "
+        "sluice_tls_cert_expiry_timestamp_seconds.",
+        workers=SAME,
+    ),
     counter("sluice_admin_tls_failures_total", "TLS handshakes on the admin port that failed.", workers=SAME),
     gauge("sluice_probe_connections_active", "Connections of the listener for probes that are open now.", workers=SAME),
     counter("sluice_probe_connections_opened_total", "Connections of the listener for probes accepted.", workers=SAME),

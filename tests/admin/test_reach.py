@@ -20,6 +20,9 @@ from admin.tls import MAX_HANDSHAKES
 from admin.unix_socket import UnixSocket
 from gateway.transport.tls.context import client_hop, explain
 from support.admin.admin_client import Control, Reply, control, everything, request
+from support.expositions import series
+from support.gateways import Gateway, amqp_listener
+from support.processes import LOOPBACK, free_ports
 from support.tls import Authority
 
 NAME = "sluice.monitoring.svc"
@@ -166,6 +169,40 @@ async def test_an_expired_certificate_is_the_clients_to_refuse_and_counts_as_fai
         with pytest.raises(trio.BrokenResourceError) as refused:
             await ask_tls(api, trust(authority), "/livez")
         assert "certificate has expired" in str(refused.value.__cause__)
+
+
+async def test_a_scrape_says_until_when_the_admin_ports_certificate_holds(tmp_path: Path, authority: Authority) -> None:
+    def told(reply: Reply) -> list[tuple[dict[str, str], float]]:
+        return series(reply.body.decode()).get("sluice_admin_tls_cert_expiry_timestamp_seconds", [])
+
+    async with control(tmp_path, access=replace(access_by(authority), certificate_until=1_800_000_000)) as api:
+        metrics = await ask_tls(api, trust(authority), "/metrics", api.token())
+        assert told(metrics) == [({}, 1_800_000_000)]
+        api.gateway.access = replace(api.gateway.access, certificate_until=1_900_000_000)
+        api.admin.prepare(api.gateway.access)()
+        assert told(await ask_tls(api, trust(authority), "/metrics", api.token())) == [({}, 1_900_000_000)]
+    async with control(tmp_path / "plain") as api:
+        assert told(await api.ask("GET", "/metrics")) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_gateway_tells_the_end_of_its_admin_ports_certificate_with_workers_too(
+    tmp_path: Path, authority: Authority, workers: int
+) -> None:
+    """Until November 2026 no metric had it, so the alert on certificates never saw the admin port's."""
+    end = datetime(2031, 5, 1, tzinfo=UTC)
+    certificate, key = authority.issue(f"admin-{workers}", "localhost", not_after=end)
+    admin_port, probes_port = free_ports(2)
+    settings = {
+        "gateway": {"name": "ends", "state_directory": "state", "workers": workers},
+        "admin": {"bind": f"{LOOPBACK}:{admin_port}", "tls": {"certificate": str(certificate), "key": str(key)}},
+        "probes": {"bind": f"{LOOPBACK}:{probes_port}", "metrics": "open"},
+    }
+    gateway = Gateway(tmp_path, [amqp_listener(f"{LOOPBACK}:1")], [], settings, until="/livez")
+    gateway.admin_port = probes_port
+    with gateway:
+        found = [sample for sample in gateway.samples() if sample.name == "sluice_admin_tls_cert_expiry_timestamp_seconds"]
+    assert [(sample.labels, sample.value) for sample in found] == [({}, end.timestamp())]
 
 
 # ---- the listener for probes -----------------------------------------------------------------------------------------
