@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -47,8 +50,8 @@ def test_an_alert_is_tested_explained_and_computed_from_metrics_that_exist(rule:
     assert tested == {True, False}, "a case in which it fires, and one in which it does not"
     assert set(rule["labels"]) == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning"}
-    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
-    assert rule["annotations"]["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
+    assert set(rule["annotations"]) == {"summary", "description", "runbook"}, "no runbook_url: a link without an address is dead"
+    assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{name.lower()}"
     assert name in SECTIONS
     assert unknown_metrics(rule["expr"]) == []
 
@@ -66,6 +69,20 @@ def test_the_page_about_monitoring_counts_the_rules_and_names_the_critical_ones(
     assert f"has {len(RULES)} rules" in page
     (critical,) = re.findall(r"^\| `critical` \| (.*?) \|", page, re.MULTILINE)
     assert critical.split(", ") == [rule["alert"] for rule in RULES if rule["labels"]["severity"] == "critical"]
+
+
+def test_the_line_of_the_page_makes_a_link_of_each_runbook(tmp_path: Path) -> None:
+    """`runbook_url: docs/runbooks.md#...` was a dead link in each notification."""
+    shutil.copy(FOLDER / "alerts.yaml", tmp_path)
+    (line,) = re.findall(r"^sed .*$", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE)
+    subprocess.run(shlex.split(line), cwd=tmp_path, check=True)
+    changed = yaml.safe_load((tmp_path / "alerts.yaml").read_text())
+    rules = [rule for group in changed["groups"] for rule in group["rules"]]
+    assert [rule["alert"] for rule in rules] == [*SECTIONS]
+    for rule in rules:
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+        address = urlsplit(rule["annotations"]["runbook_url"])
+        assert (address.scheme, address.path.rpartition("/")[2], address.fragment) == ("https", "runbooks.md", rule["alert"].lower())
 
 
 def test_a_metric_that_does_not_exist_is_found() -> None:

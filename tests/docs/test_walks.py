@@ -47,6 +47,7 @@ ELSEWHERE: Final = {  # words of a block -> the test that runs it
     ("docs/my-messages-are-refused.md", "sluice why"): "tests/gateway/cli/test_why.py",
     ("docs/reaching-the-admin-port.md", "sluice status --admin https"): "tests/gateway/cli/test_admin_address.py",
     ("docs/reaching-the-admin-port.md", "sluice token new grafana"): "tests/gateway/cli/test_token.py",
+    ("docs/monitoring.md", "runbook_url"): "tests/deploy/test_prometheus_rules.py",
     ("README.md", "quotas compute"): "tests/end_to_end/test_quota_publication.py",
 }
 ASSIGNMENT: Final = re.compile(r"(?:export )?\w+=(?:\"[^\"]*\"|\$\([^)]*\)|\S+)\s*")
