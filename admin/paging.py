@@ -16,6 +16,7 @@ import trio
 
 from admin.problems import Fault, invalid
 from admin.routing import Parameter, Request
+from limiter.rules.rule import PROTOCOLS
 
 T = TypeVar("T")
 SortKey = tuple[float, str]
@@ -29,6 +30,7 @@ LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
 _one_long_list: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("one_long_list")
 
+PROTOCOL: Final = Parameter("protocol", "text", "only items of this protocol", choices=PROTOCOLS)
 QUERY: Final = Parameter("q", "text", "only items whose name contains this, upper and lower case alike")
 
 
@@ -62,6 +64,23 @@ async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request
         await rest_after(started)
     found = best[:count]
     return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None
+
+
+def page_in_order(items: Sequence[T], name: Callable[[T], str], request: Request) -> tuple[list[T], str | None]:
+    """The same of a list with an order of its own, as that in which rules are tried; raises ProblemError 422.
+
+    The next page begins after the last item's name, wherever that is now, so items that are put in front meanwhile repeat nothing. Where
+    that item is gone, it begins at its place.
+    """
+    after = _decode(request.query.get("cursor"))
+    count = request.count("limit", DEFAULT)
+    first = 0
+    if after is not None:
+        place, last = after
+        first = next((at + 1 for at, item in enumerate(items) if name(item) == last), max(0, int(place)))
+    found = list(items[first : first + count])
+    following = (float(first + len(found) - 1), name(found[-1])) if found and first + count < len(items) else None
+    return found, None if following is None else _encode(following)
 
 
 def matches(request: Request, *names: str) -> bool:

@@ -73,11 +73,13 @@ class RuleView(msgspec.Struct, frozen=True):
 
 
 class RuleList(msgspec.Struct, frozen=True):
-    """All rules in the order in which they are tried, and live changes whose rule is gone."""
+    """A page of rules in the order in which they are tried; every page has the live changes whose rule is gone (`orphans`)."""
 
     items: list[RuleView]
     orphans: dict[str, StoredOverride]
     revision: int
+    next: str | None
+    total: int
 
 
 def rule_view(

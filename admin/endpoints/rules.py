@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 from msgspec.structs import replace as with_fields
@@ -22,28 +23,34 @@ from admin.bodies import (
 )
 from admin.context import Context
 from admin.limit_views import candidate_usage
+from admin.paging import CURSOR, LIMIT, matches, page_in_order
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid, not_found
 from admin.promotion import promoted
-from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.rule_views import RuleList, RuleView, rule_view
 from admin.state import Edit, StoredOverride, StoredRule, format_time, live_rule_target, rule_target
 from admin.views import Preview
+from limiter.rules.rule import PROTOCOLS
 from limiter.rules.rule_set import UNRULED
 from limiter.rules.rule_text import RuleTextError
+
+if TYPE_CHECKING:
+    from limiter.rules.rule import Rule
 
 
 def name_of(context: Context) -> str:
     return context.request.path["name"].decode(errors="surrogateescape")
 
 
-def views(context: Context) -> list[RuleView]:
+def views(context: Context, wanted: Sequence[Rule] | None = None) -> list[RuleView]:
+    """Of `wanted`, or of all rules, in the order in which they are tried."""
     store = context.store
     rules, unfit = store.rules(), store.unfit()
     held = rules.rule_overrides
     in_file = {rule.name for rule in store.file_rules}
     found = []
-    for file_rule in store.all_rules():
+    for file_rule in store.all_rules() if wanted is None else wanted:
         stored = store.state.rules.get(file_rule.name)
         expired = stored is not None and file_rule.name not in held and file_rule.name not in unfit
         rule = rules.rule(file_rule.name) or file_rule
@@ -85,10 +92,28 @@ def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
 
 
 async def list_rules(context: Context) -> Answer:
-    known = {rule.name for rule in context.store.all_rules()}
+    """Describes only the rules of the page."""
+    request, every = context.request, context.store.all_rules()
+    known = {rule.name for rule in every}
     orphans = {name: stored for name, stored in context.store.state.rules.items() if name not in known}
-    found = views(context)
-    return Answer(RuleList(counted(context, found), orphans, context.store.revision), etag=etag((found, orphans)))
+    protocol = request.query.get("protocol")
+    wanted = [
+        rule
+        for rule in every
+        if protocol is None or rule.match.spoken() in (None, protocol)
+        if matches(request, rule.name, *patterns(rule))
+    ]
+    shown, following = page_in_order(wanted, lambda rule: rule.name, request)
+    found = views(context, shown)
+    return Answer(
+        RuleList(counted(context, found), orphans, context.store.revision, following, len(wanted)),
+        etag=etag((found, orphans, following, len(wanted))),
+    )
+
+
+def patterns(rule: Rule) -> Iterator[str]:
+    """What the rule's match says."""
+    return (str(getattr(rule.match, name)) for name in rule.match.given())
 
 
 async def get(context: Context) -> Answer:
@@ -205,8 +230,15 @@ async def delete(context: Context) -> Answer:
     return answer(context, name)
 
 
+LIST_PARAMETERS: Final = (
+    Parameter("protocol", "text", "only rules for messages of this protocol; those that name none are for every one", choices=PROTOCOLS),
+    Parameter("q", "text", "only rules whose name or match contains this, upper and lower case alike"),
+    LIMIT,
+    CURSOR,
+)
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/rules", Role.VIEWER, list_rules, "All rules, in the order in which they are tried", answer=RuleList),
+    Route("GET", "/v1/rules", Role.VIEWER, list_rules, "Rules, in the order in which they are tried", answer=RuleList,
+          parameters=LIST_PARAMETERS),
     Route("GET", "/v1/rules/{name}", Role.VIEWER, get, "One rule: as it holds, as the file has it", answer=RuleView),
     Route("PUT", "/v1/rules/{name}", Role.OPERATOR, put, "Change a rule's limit live, or add a rule", answer=RuleView | Preview,
           body=LimitBody | RuleBody, parameters=WRITE_PARAMETERS, conditional=True),

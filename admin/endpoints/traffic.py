@@ -8,19 +8,17 @@ import trio
 
 from admin.auth import Role
 from admin.context import Context
-from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, one_long_list, page, rest_after
+from admin.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page, page_in_order, rest_after
 from admin.problems import not_found
 from admin.routing import Answer, Parameter, Request, Route
 from admin.topic_limits import with_limits
 from admin.views import Done, Items
-from limiter.rules.rule import PROTOCOLS
 
 if TYPE_CHECKING:
     from admin.ports import TopicPlace
 
 JSONObject = dict[str, Any]
 SLICE_ITEMS: Final = 100  # items searched between two turns of the loop; 0.7 ms (measured 2026-11)
-PROTOCOL: Final = Parameter("protocol", "text", "only items of this protocol", choices=PROTOCOLS)
 TOPIC_SORTS: Final = {
     "name": None,
     "rate": "received_per_second",
@@ -131,8 +129,12 @@ async def close_connection(context: Context) -> Answer:
 
 
 async def listeners(context: Context) -> Answer:
-    items = context.gateway.listeners()
-    return Answer(Items(items, None, len(items)))
+    """In the order of the configuration, which has each once; those of brokers behind a name server follow theirs."""
+    protocol = context.request.query.get("protocol")
+    items: list[JSONObject] = [item for item in context.gateway.listeners() if protocol in (None, item.get("protocol"))]
+    wanted = await _matching(context.request, items)
+    found, following = page_in_order(wanted, lambda item: str(item["name"]), context.request)
+    return Answer(Items(found, following, len(wanted)))
 
 
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
@@ -151,5 +153,6 @@ ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),
     Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,
           parameters=(DRY, REASON)),
-    Route("GET", "/v1/listeners", Role.VIEWER, listeners, "Listeners with their real ports", answer=Items),
+    Route("GET", "/v1/listeners", Role.VIEWER, listeners, "Listeners with their real ports", answer=Items,
+          parameters=(PROTOCOL, QUERY, LIMIT, CURSOR)),
 ]  # fmt: skip

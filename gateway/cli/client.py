@@ -173,6 +173,14 @@ class AdminClient:
                 return
             query["cursor"] = str(cursor)
 
+    def whole(self, target: str) -> Any:
+        """The answer of a list with the items of all its pages."""
+        body = self.ask("GET", target, query={"limit": str(PAGE)}).body
+        while isinstance(body, dict) and body.get("next"):
+            more = self.ask("GET", target, query={"limit": str(PAGE), "cursor": str(body["next"])}).body
+            body = {**more, "items": [*listed(body), *listed(more)]}
+        return body
+
     def _content(self, raw: bytes, subtype: str) -> Any:
         if not subtype.endswith("json"):
             return raw.decode(errors="replace")

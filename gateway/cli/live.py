@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.client import AdminClient, listed
+from gateway.cli.client import AdminClient
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
 from gateway.cli.listing import limit_option, sort_option, watchable
 from gateway.cli.output import clean, print_status
@@ -90,8 +90,11 @@ def listeners(remote: Remote, most: int | None) -> None:
     Queued, inline: batches of requests judged on the limiter's threads and on the event loop. Unjudged: messages that passed without a
     verdict, because the limiter was too busy or failed.
     """
-    found = listed(remote.client.ask("GET", "/v1/listeners").body)[:most]
-    remote.emit(found, LISTENERS, empty="this gateway has no listener: name one under `listeners` in its configuration")
+    remote.emit(
+        list(remote.client.items("/v1/listeners", most=most)),
+        LISTENERS,
+        empty="this gateway has no listener: name one under `listeners` in its configuration",
+    )
 
 
 @click.command(cls=Verb, example="sluice status -o json")

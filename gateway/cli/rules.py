@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.client import AdminClient, Reply, listed, path
+from gateway.cli.client import AdminClient, Reply, path
 from gateway.cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
 from gateway.cli.explain import tried
 from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_replaced, show
@@ -57,9 +57,11 @@ def rules() -> None:
 @remote
 def list_rules(remote: Remote, most: int | None) -> None:
     """List all rules, in the order in which they are tried."""
-    body = remote.client.ask("GET", "/v1/rules").body
     empty = "there is no rule: nothing is limited; `sluice limits set` limits one topic, rules_file names a file of rules"
-    remote.emit(listed(body)[:most] if remote.form in {"table", "csv"} or most is not None else body, RULES, empty=empty)
+    if remote.form in {"table", "csv"} or most is not None:
+        remote.emit(list(remote.client.items("/v1/rules", most=most)), RULES, empty=empty)
+    else:
+        remote.emit(remote.client.whole("/v1/rules"), RULES, empty=empty)
 
 
 @rules.command("set", example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")
@@ -256,7 +258,7 @@ def _naming(client: AdminClient, name: str) -> Iterator[None]:
     except CommandError as error:
         if error.status != 404:
             raise
-        known = [str(rule.get("name")) for rule in listed(client.ask("GET", "/v1/rules").body)]
+        known = [str(rule.get("name")) for rule in client.items("/v1/rules")]
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else "`sluice rules list` shows all"
         raise CommandError(NOT_FOUND, f"there is no rule {name}; {hint}", status=404) from None

@@ -27,7 +27,8 @@ MAX_LOG_LINES: Final = 2000  # lines; the last of the log file
 MAX_LOG_BYTES: Final = 4 << 20  # bytes; looked at from the end of the log file
 STARS: Final = "********"
 LISTS: Final = ("limits", "topics", "connections", "history", "audit")  # of the admin API, page by page
-ONES: Final = ("status", "config", "listeners", "rules", "events", "quotas/status")  # in one answer
+ONES: Final = ("status", "config", "events", "quotas/status")  # in one answer
+WHOLE: Final = ("listeners", "rules")  # all pages, in the form of one answer; bounded by the configuration and by what is added live
 PROBES: Final = ("livez", "readyz")
 SECRET: Final = re.compile(r"(?i)password|passwd|secret|credential|token$|private_?key|authorization|cookie")
 FILE_NAMES: Final = re.compile(r"(?i)(_file|directory)$")
@@ -117,6 +118,8 @@ def ask_gateway(bundle: Bundle, client: AdminClient) -> bool:
             f"{one.replace('/', '-')}.json",
             lambda one=one, query=query: as_json(client.ask("GET", f"/v1/{one}", query=query).body),  # type: ignore[misc]
         )
+    for whole in WHOLE:
+        attempt(f"{whole}.json", lambda whole=whole: as_json(client.whole(f"/v1/{whole}")))  # type: ignore[misc]
     for each in LISTS:
         attempt(f"{each}.json", lambda each=each: as_json(list(client.items(f"/v1/{each}", most=MAX_ITEMS))))  # type: ignore[misc]
     attempt("metrics.txt", lambda: str(client.ask("GET", "/metrics").body))

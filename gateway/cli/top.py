@@ -113,7 +113,7 @@ class View:
             query = {"q": self.query, "sort": self._sort, "limit": str(MAX_ROWS)}
             body = client.ask("GET", "/v1/connections" if self.connections else "/v1/topics", query=query).body
             self.items, self.total, self.trouble = listed(body), int(body.get("total") or 0), ""
-            self.listeners = listed(client.ask("GET", "/v1/listeners").body)
+            self.listeners = list(client.items("/v1/listeners"))
         except CommandError as error:
             if error.code != UNREACHABLE:
                 raise

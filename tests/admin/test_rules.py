@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
+
+import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
@@ -19,6 +22,54 @@ async def test_rules_are_listed_in_the_order_of_the_file(api: Control) -> None:
         ("orders", "limits.yaml:9", "file"),
     ]
     assert items[1]["match"] == {"exchange": "orders", "routing_key": "order.#"}
+
+
+NUMBERED = tuple(Rule(f"r{number}", Match(topic=f"t{number}"), limit=Limit(messages=Rate(5)), place="") for number in range(9))
+
+
+async def names(api: Control, query: str) -> list[str]:
+    """The rules of all pages."""
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = (await api.ask("GET", f"/v1/rules?{query}{cursor}")).json()
+        found += [item["name"] for item in page["items"]]
+        if page["next"] is None:
+            assert page["total"] == len(found)
+            return found
+        cursor = f"&cursor={page['next']}"
+
+
+async def test_rules_are_paged_and_filtered(api: Control) -> None:
+    """Until November 2026 the list took no parameters, and 1,000 live rules came in one answer."""
+    api.store.replace_file_rules((*NUMBERED, Rule("any", Match(user="shop"), limit=Limit(messages=Rate(5))), *RULES))
+    every = [f"r{number}" for number in range(9)] + ["any", "rocketmq-topics", "orders"]
+    for limit in (1, 3, 12, 500):
+        assert await names(api, f"limit={limit}") == every
+    assert await names(api, "limit=2&q=R1") == ["r1"]
+    assert await names(api, "limit=2&q=t3") == ["r3"], "what it matches counts, too"
+    assert await names(api, "limit=2&protocol=amqp") == ["any", "orders"]
+    assert await names(api, "limit=4&protocol=rocketmq") == every[:-1]
+    assert await names(api, "q=nothing") == []
+
+
+async def test_rules_put_in_front_between_two_pages_repeat_and_hide_nothing(api: Control) -> None:
+    api.store.replace_file_rules(NUMBERED)
+    page = (await api.ask("GET", "/v1/rules?limit=3")).json()
+    storm = Rule("storm", Match(topic="s"), limit=Limit(messages=Rate(5)), place="")
+    api.store.replace_file_rules((storm, *NUMBERED))
+    rest = (await api.ask("GET", f"/v1/rules?limit=3&cursor={page['next']}")).json()
+    assert [item["name"] for item in rest["items"]] == ["r3", "r4", "r5"]
+    api.store.replace_file_rules(tuple(rule for rule in NUMBERED if rule.name != "r2"))
+    rest = (await api.ask("GET", f"/v1/rules?limit=3&cursor={page['next']}")).json()
+    assert [item["name"] for item in rest["items"]] == ["r3", "r4", "r5"], "the last of the page before is gone"
+
+
+@pytest.mark.parametrize("forged", ["x", '[-5,"x"]', '[1e308,"x"]', '[1e999,"x"]', "[null,1]", '[1e9,"x"]'])
+async def test_a_cursor_that_was_not_given_is_refused_or_ends_the_list(api: Control, forged: str) -> None:
+    cursor = base64.urlsafe_b64encode(forged.encode()).rstrip(b"=").decode()
+    for path in ("/v1/rules", "/v1/listeners"):
+        assert (await api.ask("GET", f"{path}?cursor={cursor}")).status in {200, 422}
 
 
 async def test_a_rule_shows_how_many_words_of_a_key_share_a_bucket_and_until_when_a_change_holds(api: Control) -> None:

@@ -54,6 +54,20 @@ async def test_a_search_looks_at_every_text_of_every_connection(api: Control, se
     assert (api.gateway.described, len(searched)) == ([[1, 2, 3, 4, 5]], 5)
 
 
+async def test_listeners_are_paged_and_filtered_in_their_order(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server's listener can have one for each broker; the list took no parameters until November 2026."""
+    known = [
+        {"name": f"l{number}", "protocol": "amqp" if number % 2 else "rocketmq", "bind": f"127.0.0.1:{number}"} for number in (3, 1, 2)
+    ]
+    monkeypatch.setattr(api.gateway, "listeners", lambda: known)
+    page = (await api.ask("GET", "/v1/listeners?limit=2")).json()
+    rest = (await api.ask("GET", f"/v1/listeners?limit=2&cursor={page['next']}")).json()
+    assert [[item["name"] for item in part["items"]] for part in (page, rest)] == [["l3", "l1"], ["l2"]]
+    assert (page["total"], rest["next"]) == (3, None)
+    found = [(await api.ask("GET", f"/v1/listeners?{query}")).json() for query in ("protocol=amqp", "q=:2", "q=rocketmq&protocol=amqp")]
+    assert [[item["name"] for item in part["items"]] for part in found] == [["l3", "l1"], ["l2"], []]
+
+
 @pytest.mark.parametrize("query", ["", "?q=", "?protocol=amqp"])
 async def test_a_list_without_a_search_term_searches_nothing(api: Control, searched: list[tuple[str, ...]], query: str) -> None:
     connect(api, 3)

@@ -213,6 +213,23 @@ async def test_the_served_document_is_the_committed_one(api: Control) -> None:
     assert (await api.ask("GET", "/v1/openapi.json")).json() == json.loads(DOCUMENT.read_bytes())
 
 
+def test_every_list_has_pages_and_filters() -> None:
+    described = document(ROUTES)
+    lists = {}
+    for path, methods in described["paths"].items():
+        answer = methods.get("get", {}).get("responses", {}).get("200", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        fields = described["components"]["schemas"].get(answer.get("$ref", "").rpartition("/")[2], {}).get("properties", {})
+        if "items" in fields:
+            lists[path] = {parameter["name"] for parameter in methods["get"]["parameters"]}
+            assert "next" in fields, path
+    assert set(lists) == {
+        "/v1/audit", "/v1/connections", "/v1/events", "/v1/history", "/v1/limits", "/v1/listeners", "/v1/rules", "/v1/tokens", "/v1/topics",
+    }  # fmt: skip
+    for path, parameters in lists.items():
+        assert {"limit", "after" if path == "/v1/events" else "cursor"} <= parameters, path
+        assert parameters & {"q", "kind"}, path
+
+
 def test_every_operation_has_a_name_of_its_own() -> None:
     names = [operation["operationId"] for path in document(ROUTES)["paths"].values() for operation in path.values()]
     assert len(names) == len(set(names)) == len(ROUTES)

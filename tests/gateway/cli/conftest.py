@@ -106,7 +106,8 @@ class Handler(BaseHTTPRequestHandler):
             number = int(path.rpartition("/")[2])
             return (200, {"done": f"connection {number} is being closed"}, "") if number == 7 else problem(404, "not-found", "no such one")
         if path == "/v1/rules":
-            return 200, {"items": list(admin.rules.values()), "orphans": {}, "revision": 1}, etag(admin.rules)
+            body = page(list(admin.rules.values()), request)[1]
+            return 200, {**body, "orphans": {}, "revision": 1}, etag(admin.rules)
         if path == "/v1/history":
             return *page(admin.history, request)[:2], etag(admin.history)
         if path == "/v1/config:reload" and request.method == "POST":

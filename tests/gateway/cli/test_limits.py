@@ -162,6 +162,18 @@ def test_rules_show_the_words_that_share_a_bucket_and_until_when_a_change_holds(
     assert [word for word in line.split() if word != "-"] == ["orders", "2", "drop", "ci", "2026-11-21T12:30:00Z"]
 
 
+def test_the_lists_of_rules_and_listeners_go_through_all_pages(sluice: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.client.PAGE", 2)
+    names = [f"r{number}" for number in range(5)]
+    admin.rules = {name: {"name": name} for name in names}
+    admin.topics = [{"name": name} for name in names]
+    assert [line.split()[0] for line in sluice("rules", "list").out.splitlines()[1:]] == names
+    assert [line.split()[0] for line in sluice("listeners").out.splitlines()[1:]] == names
+    assert [rule["name"] for rule in sluice("rules", "list", "-o", "json").json["items"]] == names
+    assert [rule["name"] for rule in sluice("rules", "list", "-o", "json", "--limit", "3").json] == names[:3]
+    assert "did you mean `r4`?" in sluice("rules", "show", "r44").err, "which is on the last page"
+
+
 def test_a_fallback_may_be_changed_live(sluice: Any, admin: Any) -> None:
     assert sluice("limits", "set", "amqp", "/", "orders", "x", "--fallback", "drop").code == 0
     assert admin.writes()[-1].body == {"fallback": "drop"}
