@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK
@@ -27,19 +28,21 @@ RULES = [
     {"name": "orders", "match": {"protocol": "amqp", "exchange": "orders"}, "per": "topic", "limit": {"messages": "500/s"}},
     {"name": "all", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "100/s"}},
 ]
+ADMIN = "admins-token-of-the-fuzzer-0123456789"
+VIEWER = "viewers-token-of-the-fuzzer-0123456789"
 PROGRAM = Path(sys.executable).with_name("schemathesis")
 
 
-def fuzz(gateway: Gateway, folder: Path, *options: str, token: str = "") -> subprocess.CompletedProcess[str]:
+def fuzz(gateway: Gateway, folder: Path, token: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the fuzzer; what it finds once it finds again."""
     left_out = [word for path in LEFT_OUT for word in ("--exclude-path", path)]
     return subprocess.run(
         [
             str(PROGRAM), "run", f"{gateway.admin}/v1/openapi.json", "--checks", ",".join(CHECKS),  "--no-color",
             "--generation-deterministic", "--warnings", "off", "--request-timeout", "20",
-            "--header", f"Authorization: Bearer {token or gateway.token}", *left_out, *options,
+            "--header", f"Authorization: Bearer {token}", *left_out, *options,
         ],
-        capture_output=True, text=True, check=False, timeout=300, cwd=folder, env={**os.environ, "COLUMNS": "160"},
+        capture_output=True, text=True, check=False, timeout=600, cwd=folder, env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip
 
 
@@ -49,18 +52,28 @@ def test_no_request_gets_an_answer_that_is_not_declared(tmp_path: Path, workers:
     settings = {"gateway": {"name": "fuzzed", "state_directory": "state", "workers": workers}}
     with (
         socket.create_server((LOOPBACK, 0)) as broker,  # enough of one to be ready: 503 of /readyz is declared, and a 5xx
-        Gateway(tmp_path / "gateway", [amqp_listener(f"{LOOPBACK}:{broker.getsockname()[1]}")], RULES, settings) as gateway,
+        with_tokens(Gateway(tmp_path / "gateway", [amqp_listener(f"{LOOPBACK}:{broker.getsockname()[1]}")], RULES, settings)) as gateway,
     ):
-        viewer = viewers_token(gateway)
-        for token, phases in (("", options), (viewer, ("--phases", "examples"))):
-            done = fuzz(gateway, tmp_path, *phases, token=token)
+        for token, phases in ((ADMIN, options), (VIEWER, ("--phases", "examples"))):
+            done = fuzz(gateway, tmp_path, token, *phases)
             assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
             assert "generated" in done.stdout
-        assert re.search(r'^sluice_admin_requests_total\{[^}]*status="403"\}', gateway.request("GET", "/metrics").text, re.MULTILINE)
+            assert gateway.request("GET", "/v1/status", authorised=False, Authorization=f"Bearer {token}").status == 200, "still valid"
+        assert re.search(r'^sluice_admin_requests_total\{[^}]*code="403"\}', gateway.request("GET", "/metrics").text, re.MULTILINE)
         assert "admin_request_failed" not in gateway.log()
         assert gateway.get("/v1/audit:verify")["ok"]
 
 
-def viewers_token(gateway: Gateway) -> str:
-    """A token of the role viewer: it is refused most of what changes something."""
-    return str(gateway.request("POST", "/v1/tokens", {"name": "eyes", "role": "viewer"}).json["token"])
+def with_tokens(gateway: Gateway) -> Gateway:
+    """The gateway with tokens of the fuzzer's own, in files.
+
+    The fuzzer finds `POST /v1/tokens/admin:rotate`: with the gateway's own token all that it asks for after that was answered 401. A token
+    that a request has made it could revoke as well.
+    """
+    configuration = yaml.safe_load(gateway.config.read_text())
+    configuration["admin"]["tokens"] = []
+    for role, token in (("admin", ADMIN), ("viewer", VIEWER)):
+        (gateway.directory / f"{role}.token").write_text(token)
+        configuration["admin"]["tokens"].append({"name": f"fuzzing-{role}", "role": role, "file": f"{role}.token"})
+    gateway.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+    return gateway
