@@ -83,10 +83,9 @@ def compute_night(night: Night) -> Result:
         family = guard.choose([each.get("rules", {}) for each in [*history, judged]])
         fleet[dimension] = {**judged, "k": k, "family": family}
         past = History(pa.concat_tables([night.outcomes, rows]), dimension, keys, night.day.date)
-        decided = decide(
-            memory, dimension, k, family, live[0], past.rates_on(night.day.before(6).date), night.parameters
-        )  # six days before the newest one is a week before the day to come
-        told[dimension] = Told(memory, decided, past, k, family)
+        week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
+        decided = decide(memory, dimension, k, family, live[0], week_ago, night.parameters)
+        told[dimension] = Told(memory, decided, past, k, family, week_ago)
     shares = missing.gateway_shares(night.topics, night.days[-1].date, keys)
     quotas, lists = quotas_of(keys, told, night.pins, night.previous, night.day.date, night.parameters, shares)
     snapshot = Snapshot(

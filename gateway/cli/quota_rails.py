@@ -1,9 +1,13 @@
 """Rails of a publication: how far one quota may move at once, and which inputs nobody believes. Pure.
 
+A rail is measured from the live quota or from that of the same day a week ago (`week_ago` of the evidence), whichever is further, as the
+job's own (`spark_jobs/method/rails.py`): from the live one alone a topic that rests on the week-end would come back on Monday with a fifth
+too little, and a fleet of them would be taken each Saturday for a log that was not there.
+
 A topic beyond its rail is **held** at it and listed; all others are published as computed. One topic that moves far is an ordinary night,
 and a rail that stops everything because of it would stop most nights. **Faults** are of the whole input, and stop everything: all or most
 quotas would vanish, or the sum of the rates collapses. Those are the marks of a log that was not there. A sum that falls because somebody
-has lowered the capacity or the ceiling is none: it is compared with what these leave. Shares mean little for a few topics, so below FEW
+has lowered the capacity or the ceiling is none: it is compared with what these leave. Nor is one that falls to what it was a week ago. Shares mean little for a few topics, so below FEW
 only the loss of all of them is a fault. The first publication has nothing to be compared with.
 """
 
@@ -11,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, NamedTuple
 
 from limiter.quota_snapshot import Quota, Snapshot
@@ -76,7 +80,8 @@ def faults(live: Snapshot, new: Snapshot, rails: Rails, changed: int, removed: i
     for dimension in DIMENSIONS:
         found = sums(live, new, dimension)
         if found.new < (1 - rails.total_share) * found.expected:
-            above = "" if found.expected == found.live else f", and to {found.expected:g} by capacity and ceiling"
+            above = "" if found.usual == found.live else f", and to {found.usual:g} as a week ago"
+            above += "" if found.expected == found.usual else f", and to {found.expected:g} by capacity and ceiling"
             yield (
                 f"the sum of all {dimension} rates would fall from {found.live:g} to {found.new:g} per second{above}, "
                 f"by more than {rails.total_share:.0%}"
@@ -88,29 +93,31 @@ class Sums(NamedTuple):
 
     live: float
     new: float
-    expected: float  # of `live`, what the capacity and the ceiling that `new` was computed with leave of it
+    usual: float  # the live rates, or those of the same day a week ago where these are lower
+    expected: float  # of `usual`, what the capacity and the ceiling that `new` was computed with leave of it
 
 
 def sums(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
     """Of one dimension. A capacity holds for pinned topics too; the others get their part of it by the live rates."""
     by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if pinned(quota, dimension)}
-    before, after = (
-        [_rate(quota, dimension) for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand] for each in (live, new)
-    )
+    last_week = {(quota.protocol, quota.topic): week_ago(quota, dimension) for quota in new.quotas}
+    before, after = ([quota for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand] for each in (live, new))
     ceiling, capacity = (_parameter(new, f"{name}_{dimension}") for name in ("ceiling", "capacity"))
-    old = sum(before)
-    expected = sum(min(rate, ceiling) for rate in before) if ceiling else old
+    old = sum(_rate(quota, dimension) for quota in before)
+    lesser = [min(_rate(quota, dimension), last_week.get((quota.protocol, quota.topic)) or inf) for quota in before]
+    usual = sum(lesser)
+    expected = sum(min(rate, ceiling) for rate in lesser) if ceiling else usual
     if capacity:
         whole = sum(_rate(quota, dimension) for quota in live.quotas)
         expected = min(expected, capacity * old / whole if whole else 0.0)
-    return Sums(old, sum(after), expected)
+    return Sums(old, sum(_rate(quota, dimension) for quota in after), usual, expected)
 
 
 def lowered(live: Snapshot, new: Snapshot, publish: Snapshot, rails: Rails) -> Iterator[str]:
     """Sentences about sums that a capacity or a ceiling lowers so far that the rails take more than one publication for it."""
     for dimension in DIMENSIONS:
         found = sums(live, new, dimension)
-        if (1 - rails.total_share) * found.expected <= found.new < (1 - rails.total_share) * found.live:
+        if (1 - rails.total_share) * found.expected <= found.new < (1 - rails.total_share) * found.usual:
             now = sums(live, publish, dimension).new
             yield (
                 f"capacity or ceiling lowers the sum of all {dimension} rates from {found.live:g} to {found.new:g} per second; "
@@ -135,10 +142,20 @@ def pair_of(quota: Quota | None, dimension: str) -> Pair:
     return quota.messages if dimension == "messages" else quota.bytes
 
 
+def _evidence(quota: Quota, dimension: str) -> dict[str, Any]:
+    found: Any = quota.evidence if dimension == "messages" else quota.evidence.get("bytes")
+    return found if isinstance(found, dict) else {}
+
+
 def pinned(quota: Quota, dimension: str) -> bool:
     """Set by a person (`pins.yaml`), so no rail holds it."""
-    evidence: Any = quota.evidence if dimension == "messages" else quota.evidence.get("bytes")
-    return isinstance(evidence, dict) and evidence.get("status") == "pinned"
+    return _evidence(quota, dimension).get("status") == "pinned"
+
+
+def week_ago(quota: Quota, dimension: str) -> float | None:
+    """The rate that was in force on the same day a week before the one `quota` is for; None where there was none, or nothing says so."""
+    found = _evidence(quota, dimension).get("week_ago")
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else None
 
 
 def factor(before: Pair, after: Pair) -> float:
@@ -156,12 +173,19 @@ def _held(before: Quota, quota: Quota, ratio: float, held: list[Held]) -> Quota:
         old, new = pair_of(before, dimension), pair_of(quota, dimension)
         if pinned(quota, dimension):
             continue
-        if old is None or new is None or old[0] == 0 or factor(old, new) <= ratio * SLACK:  # from 0 every step is infinite: let it go
+        if old is None or new is None or old[0] == 0:  # from 0 every step is infinite: let it go
             continue
-        rate = float(f"{min(old[0] * ratio, max(old[0] / ratio, new[0])):.6g}")
-        burst = max(1, min(ceil(old[1] * ratio), max(int(old[1] / ratio), new[1])))
+        last_week = week_ago(quota, dimension)
+        least, most = (rate if last_week is None else further(rate, last_week) for rate, further in ((old[0], min), (old[0], max)))
+        if least <= new[0] * ratio * SLACK and new[0] <= most * ratio * SLACK:
+            continue
+        grows = new[0] > most
+        rate = float(f"{most * ratio if grows else least / ratio:.6g}")
+        burst = max(1, min(ceil(old[1] * ratio * most / old[0]), max(int(old[1] / ratio * least / old[0]), new[1])))
         held.append(Held(quota.protocol, quota.topic, dimension, old[0], new[0], rate))
-        texts.append(f"{dimension} held at {'x' if rate > old[0] else '1/'}{ratio:g}")
+        texts.append(
+            f"{dimension} held at {'x' if grows else '1/'}{ratio:g}{' of a week ago' if (most if grows else least) != old[0] else ''}"
+        )
         quota = replace(quota, messages=(rate, burst)) if dimension == "messages" else replace(quota, bytes=(rate, burst))
     if not texts:
         return quota

@@ -10,7 +10,7 @@ import numpy as np
 from limiter.quota_snapshot import JSON, MAX_PER_SECOND, Quota, Snapshot
 from spark_jobs.method.decide import Decided
 from spark_jobs.method.history import History
-from spark_jobs.method.memory import Memory, greatest, mean_of
+from spark_jobs.method.memory import Floats, Memory, greatest, mean_of
 from spark_jobs.method.pins import Pin
 from spark_jobs.parameters import Parameters
 
@@ -26,6 +26,7 @@ class Told(NamedTuple):
     history: History
     k: float
     family: str
+    week_ago: Floats  # rates in force on the same day a week before the one to come; NaN: none
 
 
 def quotas_of(
@@ -63,7 +64,11 @@ def kept(previous: Snapshot, known: set[tuple[str, str]], remember_days: int) ->
     note: JSON = f"kept: not seen for {remember_days} days; delete it by hand if the topic is gone"
     return [
         Quota(
-            each.protocol, each.topic, each.messages, each.bytes, {**each.evidence, "status": "kept", "reason": note, "would_refuse": None}
+            each.protocol,
+            each.topic,
+            each.messages,
+            each.bytes,
+            {**each.evidence, "status": "kept", "reason": note, "would_refuse": None, "week_ago": None},
         )
         for each in previous.quotas
         if (each.protocol, each.topic) not in known
@@ -90,7 +95,7 @@ def _facts(told: Told) -> list[dict[str, Any]]:
             "days": int(days[at]), "largest": int(decided.largest[at]),
             "mean": _number(mean[at]), "p99": _number(p99[at]), "max": _number(top[at]),
             "forecast": _number(decided.shape.level[at]), "peakiness": _number(decided.shape.peakiness[at]),
-            "k": _number(told.k), "family": told.family, "status": status, "reason": reason,
+            "k": _number(told.k), "family": told.family, "status": status, "reason": reason, "week_ago": _number(told.week_ago[at]),
             "would_refuse": round(seven["refused"] / seven["offered"], 6) if seven["offered"] else None,
             "nights7": seven, "nights28": nights[28][at], "series": series[at],
         })  # fmt: skip

@@ -150,6 +150,23 @@ def test_a_topic_beyond_its_rail_is_held_and_listed() -> None:
     assert "held below" in str(found.evidence["reason"])
 
 
+@pytest.mark.parametrize("weekend", [0.1, 0.02])
+def test_what_rests_on_the_week_end_is_published_as_computed(weekend: float) -> None:
+    """The rail of the publication knew the live quota only, which on Monday is Sunday's: it gave 82 of 100 that the job had railed, or 65."""
+    nights, computed, published = Nights(), list[float](), list[float]()
+
+    def week(day: Day) -> list[TopicSeconds]:
+        return [topic_seconds("orders", day, traffic(day, 100 * (weekend if day.weekday >= 5 else 1)))]
+
+    for day in (Day("2026-03-02").before(-at) for at in range(56)):  # from a Monday on; the quota of a week-end falls by a third a week
+        result = nights.night(Week(day, 86_400, week(day)))
+        for rates, snapshot in ((computed, result.snapshot), (published, nights.live)):
+            assert snapshot is not None
+            rates += [quota.messages[0] for quota in snapshot.quotas if quota.messages is not None]
+    assert published[-2] < 0.4 * published[-1], "else it is no matter from which of the two the rail is measured"
+    assert published == computed
+
+
 def test_pins_win_until_their_day_and_a_pinned_topic_need_not_be_known() -> None:
     pins = [
         Pin("rocketmq", "orders", (7.5, 80), None, "contract", "2026-03-05"),

@@ -134,6 +134,17 @@ def test_a_second_computation_of_a_night_takes_the_same_previous(make: Any) -> N
     assert load(night.kept("quotas.json").read_bytes()).quotas[0].messages == (40, 40)
 
 
+def test_monday_after_a_quiet_week_end_is_published_as_computed(make: Any) -> None:
+    """The job had railed it by the quota of a week ago, and the publication held it again, by Sunday's: 82/s instead of 100/s."""
+    night = make()
+    night.rates = {"orders": 41}
+    night.run(date="2026-11-21")
+    night.rates, night.evidence = {"orders": 100}, {"week_ago": 100, "bytes": {"week_ago": 100_000}}
+    code, said = night.run(date="2026-11-22")
+    assert (code, night.live()) == (0, {"orders": 100}), said
+    assert "held" not in said.replace("0 held", "")
+
+
 def test_missed_days_are_computed_first_oldest_first(make: Any) -> None:
     night = make()
     for day in ("16", "17", "18", "19", "20", "21"):

@@ -73,6 +73,58 @@ def test_no_rail_holds_what_a_person_pinned() -> None:
     assert pinned in found.publish.quotas
 
 
+def weekly(rates: dict[str, float], week_ago: float) -> Snapshot:
+    """Of the messages and bytes of each: `week_ago` was in force on the same day a week before."""
+    evidence: dict[str, Any] = {"week_ago": week_ago, "bytes": {"week_ago": 10 * week_ago}}
+    return replace(
+        snapshot(), quotas=tuple(Quota("rocketmq", topic, (rate, int(rate)), (10 * rate, 500), evidence) for topic, rate in rates.items())
+    )
+
+
+@pytest.mark.parametrize(
+    ("live", "week_ago", "wanted", "published"),
+    [
+        (41, 100, 100, 100),
+        (41, 100, 202, 202),
+        (41, 100, 300, 200),
+        (100, 10, 10, 10),
+        (100, 10, 4, 5),
+        (100, 80, 10, 40),
+        (50, 10, 90, 90),
+    ],
+)
+def test_a_rail_is_measured_from_a_week_ago_too_where_that_is_further(
+    live: float, week_ago: float, wanted: float, published: float
+) -> None:
+    """As the job's is. From the live quota alone a topic that rests on the week-end had 0.82 of its quota on Monday, or 0.65."""
+    found = plan(weekly({"a": live}, 1), weekly({"a": wanted}, week_ago), RAILS)
+    (quota,) = found.publish.quotas
+    assert quota.messages is not None
+    assert quota.bytes is not None
+    assert (quota.messages[0], quota.bytes[0]) == (published, 10 * published)
+    assert quota.messages[1] <= 2.02 * max(live, week_ago)
+    assert [each.dimension for each in found.held] == (["messages", "bytes"] if published != wanted else [])
+    if published != wanted:
+        assert "of a week ago" in str(quota.evidence["reason"])
+
+
+def test_a_week_end_is_not_a_log_that_was_not_there() -> None:
+    """A fleet that sends a tenth on Saturdays: the sum falls to a tenth, as a week ago, and that stopped the night."""
+    live = weekly(many(FEW), 100)
+    found = plan(live, weekly(many(FEW, 10), 10), Rails())
+    assert (found.tripped, found.held, found.lowered) == ((), (), ())
+    (messages, size) = plan(live, weekly(many(FEW, 4), 10), Rails()).tripped
+    assert messages == "the sum of all messages rates would fall from 2000 to 80 per second, and to 200 as a week ago, by more than 50%"
+    assert size.startswith("the sum of all bytes rates")
+
+
+@pytest.mark.parametrize("found", [None, True, -1, 0, "10", float("nan")])
+def test_what_is_no_rate_of_a_week_ago_is_not_known(found: Any) -> None:
+    new = replace(snapshot(), quotas=(Quota("rocketmq", "a", (300, 300), None, {"week_ago": found, "bytes": None}),))
+    (quota,) = plan(snapshot(a=100), new, RAILS).publish.quotas
+    assert quota.messages == (200, 200)
+
+
 def test_the_burst_is_held_with_its_rate() -> None:
     live = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (100, 500), (1000, 4096)),))
     new = Snapshot("x", "y", quotas=(Quota("rocketmq", "a", (900, 9000), (10, 64), {"reason": "launch"}),))

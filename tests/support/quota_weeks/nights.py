@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gateway.cli.quota_rails import Rails, hold
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.days import Day
 from spark_jobs.method.outcomes import OUTCOMES
@@ -35,13 +36,13 @@ class Nights:
     outcomes: list[pa.Table] = field(default_factory=list)
 
     def night(self, week: Week, **manifest: Any) -> Result:
-        """Compute the night after that day, publish its quotas, and keep its state. `manifest`: fields of the day's manifest."""
+        """Compute the night after that day, publish its quotas within the rails of a publication, and keep its state. `manifest`: fields of the day's manifest."""
         facts, table = self.day(week, **manifest)
         result = self.result(facts, table)
         self.manifests.append(replace(facts, fleet=result.fleet))
         self.topics.append(table)
         self.outcomes.append(result.outcomes)
-        self.live = result.snapshot
+        self.live = result.snapshot if self.live is None else hold(self.live, result.snapshot, Rails())[0]
         return result
 
     def day(self, week: Week, **manifest: Any) -> tuple[Manifest, pa.Table]:

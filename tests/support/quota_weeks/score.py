@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from gateway.cli.quota_rails import Rails, hold
+from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.method import guard, scale
 from spark_jobs.method.decide import decide, floors
 from spark_jobs.method.memory import Floats, Memory
@@ -136,19 +138,44 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
 
 
 def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float) -> Floats:
-    """(refused, reserved, offered) of the published quotas by night, rails and all, with k times `factor`."""
+    """(refused, reserved, offered) of the published quotas by night, with k times `factor`: within the rails of the job and then those of
+    the publication."""
     live = np.full(len(series.memory.keys), np.nan)
     published = [live] * 7
     found = np.zeros((len(known), 3))
     for at, (memory, shaped) in enumerate(known):
         plan = decide(memory, series.dimension, ks[at] * factor, families[at], live, published[-7], series.parameters, shaped)
-        live = np.where(np.isnan(plan.rates), live, plan.rates)
-        published.append(plan.rates)
+        rates, bursts = held(series, live, published[-7], plan.rates, plan.bursts)
+        live = np.where(np.isnan(rates), live, rates)
+        published.append(rates)
         surfaces = series.surfaces[at + 1]
-        found[at, 0] = np.nansum(surfaces.lost(plan.rates, plan.bursts))
-        found[at, 1] = np.nansum(plan.rates) * series.observed[at + 1]
-        found[at, 2] = surfaces.total[~np.isnan(plan.rates)].sum()
+        found[at, 0] = np.nansum(surfaces.lost(rates, bursts))
+        found[at, 1] = np.nansum(rates) * series.observed[at + 1]
+        found[at, 2] = surfaces.total[~np.isnan(rates)].sum()
     return found
+
+
+def held(series: Series, live: Floats, week_ago: Floats, rates: Floats, bursts: Floats) -> tuple[Floats, Floats]:
+    """Rates and bursts as `nightly` publishes them over the `live` rates, by its own code: `hold`."""
+
+    def snapshot(values: Floats, bursts: Floats) -> Snapshot:
+        quotas = [
+            Quota(*key, (float(rate), int(burst)), evidence={} if np.isnan(last_week) else {"week_ago": float(last_week)})
+            for key, rate, burst, last_week in zip(series.memory.keys, values, bursts, week_ago, strict=True)
+            if not np.isnan(rate)
+        ]
+        return Snapshot("2026-03-01T00:00:00Z", "score", quotas=tuple(quotas))
+
+    own = np.maximum(np.ceil(np.nan_to_num(live) * series.parameters.burst_seconds), 3.0)
+    publish, beyond = hold(snapshot(live, own), snapshot(rates, bursts), Rails())
+    if not beyond:
+        return rates, bursts
+    place = {key: at for at, key in enumerate(series.memory.keys)}
+    rates, bursts = rates.copy(), bursts.copy()
+    for quota in publish.quotas:
+        if quota.messages is not None:
+            rates[place[quota.protocol, quota.topic]], bursts[place[quota.protocol, quota.topic]] = quota.messages
+    return rates, bursts
 
 
 def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Callable[[Memory], Floats], burst_s: float) -> Floats:
