@@ -7,8 +7,9 @@ too little, and a fleet of them would be taken each Saturday for a log that was 
 A topic beyond its rail is **held** at it and listed; all others are published as computed. One topic that moves far is an ordinary night,
 and a rail that stops everything because of it would stop most nights. **Faults** are of the whole input, and stop everything: all or most
 quotas would vanish, or the sum of the rates collapses. Those are the marks of a log that was not there. A sum that falls because somebody
-has lowered the capacity or the ceiling is none: it is compared with what these leave. Nor is one that falls to what it was a week ago. Shares mean little for a few topics, so below FEW
-only the loss of all of them is a fault. The first publication has nothing to be compared with.
+has lowered the capacity or the ceiling is none: it is compared with what these leave. Nor is one that falls to what it was a week ago.
+Shares mean little for a few topics, so below FEW only the loss of all of them is a fault. The first publication has nothing to be compared
+with.
 """
 
 from __future__ import annotations

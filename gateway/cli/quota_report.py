@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -13,6 +14,7 @@ from gateway.cli.client import Reply
 from gateway.cli.exits import FAILED, INVALID, NOT_FOUND, USAGE, CommandError
 from gateway.cli.output import Column, clean, column, counted, print_status
 from gateway.cli.quota_plan import shown_burst, shown_rate
+from gateway.cli.quota_state import is_short, with_nights
 from gateway.cli.verb import Remote, Verb, reaching, remote
 from limiter.quota_snapshot import Snapshot, SnapshotError, load, read_snapshot
 
@@ -66,9 +68,32 @@ def _asked(word: str | None, file: Path | None, topic: str | None) -> tuple[Path
     return (Path(word), None) if word.endswith(".json") or Path(word).is_file() else (None, word)
 
 
+def state_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the nights are kept; the command gets `state` and `conf`."""
+    state = click.option(
+        "--state", metavar="URL", envvar="SLUICE_QUOTAS_STATE",
+        help="The state of `quotas nightly` (or SLUICE_QUOTAS_STATE): the 28 days of what is in force, which gateways do not keep.",
+    )  # fmt: skip
+    conf = click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark, for a STATE elsewhere; may be repeated.")
+    return state(conf(command))
+
+
+def in_force(remote: Remote, state: str | None, conf: tuple[str, ...]) -> Snapshot:
+    """What the gateway has in force; with the evidence of its night, where STATE has that night. Says where it has not."""
+    live = snapshot_of(remote.client.ask("GET", "/v1/quotas"))
+    if state is None:
+        if is_short(live):
+            print_status("without the 28 days, which gateways do not keep: --state URL reads them from the state of `quotas nightly`")
+        return live
+    found, lacking = with_nights(live, state, conf)
+    if lacking:
+        print_status(lacking)
+    return found
+
+
 @click.command(
     cls=Verb,
-    example="sluice quotas show\nsluice quotas show orders\nsluice quotas show orders --file quotas.json\n"
+    example="sluice quotas show\nsluice quotas show orders --state /srv/quota-state\nsluice quotas show orders --file quotas.json\n"
     "sluice quotas show -o json > in-force.json\nsluice quotas show quotas.json",
 )
 @click.argument("file", required=False, metavar="[TOPIC | FILE]")
@@ -77,14 +102,23 @@ def _asked(word: str | None, file: Path | None, topic: str | None) -> tuple[Path
 )
 @click.option("--topic", metavar="TOPIC", help="A topic whose name is also that of a file here.")
 @click.option("--protocol", metavar="NAME", help="Only the topic of this protocol.")
+@state_options
 @remote
-def show(remote: Remote, file: str | None, read: Path | None, topic: str | None, protocol: str | None) -> None:
+def show(
+    remote: Remote, file: str | None, read: Path | None, topic: str | None, protocol: str | None, state: str | None, conf: tuple[str, ...]
+) -> None:
     """The quotas in force, or those in FILE. With TOPIC: why it is what it is, 28 days of demand, and how well it did.
 
-    A word that ends with .json, or is the name of a file here, is a FILE; any other is a TOPIC.
+    A word that ends with .json, or is the name of a file here, is a FILE; any other is a TOPIC. Of quotas in force the 28 days are in
+    STATE only.
     """
     read, topic = _asked(file, read, topic)
-    snapshot = snapshot_in(read) if read is not None else snapshot_of(remote.client.ask("GET", "/v1/quotas"))
+    if read is not None:
+        snapshot = snapshot_in(read)
+    elif topic is not None or state is not None:
+        snapshot = in_force(remote, state, conf)
+    else:
+        snapshot = snapshot_of(remote.client.ask("GET", "/v1/quotas"))
     if topic is not None:
         _show_topic(remote, snapshot, topic, protocol)
         return
@@ -127,7 +161,8 @@ def _nearest(snapshot: Snapshot, topic: str) -> str:
 
 @click.command(
     cls=Verb,
-    example="sluice quotas report -o report.html\nsluice quotas report quotas.json --before last-night.json -o report.html -o report.md",
+    example="sluice quotas report --state /srv/quota-state -o report.html\n"
+    "sluice quotas report quotas.json --before last-night.json -o report.html -o report.md",
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option(
@@ -137,13 +172,19 @@ def _nearest(snapshot: Snapshot, topic: str) -> str:
     "-o", "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
     help="File to write: .html, .md or .json. May be repeated.",
 )  # fmt: skip
+@state_options
 @reaching
-def report(remote: Remote, file: Path | None, before: Path | None, outputs: tuple[Path, ...]) -> None:
-    """A report of the quotas in force, or those in FILE: the biggest changes, each topic's demand against its quota, how well it did."""
+def report(
+    remote: Remote, file: Path | None, before: Path | None, outputs: tuple[Path, ...], state: str | None, conf: tuple[str, ...]
+) -> None:
+    """A report of the quotas in force, or those in FILE: the biggest changes, each topic's demand against its quota, how well it did.
+
+    Of quotas in force the charts and the figures of 28 nights are in STATE only.
+    """
     for output in outputs:
         if output.suffix.lower() not in FORMS:
             raise click.UsageError(f"-o {output}: what form is this? End its name with .html, .md or .json")
-    snapshot = snapshot_in(file) if file is not None else snapshot_of(remote.client.ask("GET", "/v1/quotas"))
+    snapshot = snapshot_in(file) if file is not None else in_force(remote, state, conf)
     earlier = snapshot_in(before) if before is not None else None
     from spark_jobs.report import write_reports
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from limiter.quota_snapshot import dump
+from gateway.cli.quota_gateways import shared, short_form
+from limiter.quota_snapshot import Snapshot, dump
 from support.models import quota_evidence
 
 NOW = quota_evidence.snapshot(12)
@@ -113,3 +116,80 @@ def test_faults_of_report_name_the_way_out(sluice: Any, words: list[str], code: 
     assert ran.code == code
     assert said in ran.err
     assert not Path("report.html").exists()
+
+
+# ---- what a gateway has: the short form ------------------------------------------------------------------------------
+
+NIGHT = replace(NOW, date="2026-11-20")
+
+
+@pytest.fixture
+def state(admin: Any, tmp_path: Path) -> Path:
+    """The state of a night that was published, and the gateway as it has it."""
+    admin.quotas = json.loads(dump(short_form(NIGHT)))
+    folder = tmp_path / "state" / "nights" / f"dt={NIGHT.date}"
+    folder.mkdir(parents=True)
+    (folder / "quotas.json").write_bytes(dump(NIGHT))
+    return tmp_path / "state"
+
+
+def test_what_is_in_force_has_its_28_days_from_the_state(sluice: Any, state: Path, tmp_path: Path) -> None:
+    """Gateways have the short form, so `show` and `report` of it drew no chart, and said that nothing was known yet."""
+    whole = tmp_path / "whole.json"
+    whole.write_bytes(dump(NIGHT))
+    with_state = sluice("quotas", "show", "mail-00004", "--state", state)
+    assert (with_state.code, with_state.err) == (0, "")
+    assert with_state.out.splitlines()[:-3] == sluice("quotas", "show", "mail-00004", "--file", whole).out.splitlines()[:-3]
+    assert "busiest second, ━ quota" in with_state.out
+    found = sluice("quotas", "show", "mail-00004", "--state", state, "-o", "json").json["evidence"]
+    assert len(found["series"]) == len(found["bytes"]["series"]) == 28
+    assert sluice("quotas", "report", "--state", state, "-o", tmp_path / "report.json").code == 0
+    report = json.loads((tmp_path / "report.json").read_bytes())
+    assert report["fleet"]["messages"]["nights28"]["nights"] == 28
+
+
+def test_without_the_state_it_says_where_the_28_days_are(sluice: Any, state: Path, tmp_path: Path) -> None:
+    del state
+    for words in (["show", "mail-00004"], ["report", "-o", tmp_path / "report.md"]):
+        ran = sluice("quotas", *words)
+        assert ran.code == 0
+        assert "--state URL reads them from the state of `quotas nightly`" in ran.err
+
+
+def test_a_gateway_with_a_share_of_the_quotas_keeps_its_own_rates(sluice: Any, admin: Any, state: Path) -> None:
+    [mine, _] = shared(NIGHT, [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]
+    admin.quotas = json.loads(dump(mine))
+    applied = {"gateways": {"http://a": {"name": "gw-a", "sha256": mine.sha256()}, "http://b": "no record"}}
+    (state / "nights" / f"dt={NIGHT.date}" / "applied.json").write_text(json.dumps(applied))
+    ran = sluice("quotas", "show", "mail-00004", "--state", state, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    quota = next(each for each in mine.quotas if each.topic == "mail-00004")
+    assert quota.messages is not None
+    assert ran.json["messages"]["rate"] == quota.messages[0]
+    assert len(ran.json["evidence"]["series"]) == 28
+
+
+@pytest.mark.parametrize(
+    ("kept", "live", "said"),
+    [
+        (replace(NIGHT, code="computed again"), NIGHT, "has other quotas than those in force (sha256 "),
+        (None, NIGHT, "quotas.json is not there, so the 28 days"),
+        (NIGHT, replace(NIGHT, date=None), "the quotas in force name no night"),
+    ],
+)
+def test_a_state_that_has_other_quotas_lends_them_nothing(
+    sluice: Any, admin: Any, state: Path, kept: Snapshot | None, live: Snapshot, said: str
+) -> None:
+    file = state / "nights" / f"dt={NIGHT.date}" / "quotas.json"
+    file.unlink() if kept is None else file.write_bytes(dump(kept))
+    admin.quotas = json.loads(dump(short_form(live)))
+    ran = sluice("quotas", "show", "mail-00004", "--state", state)
+    assert (ran.code, said in ran.err) == (0, True), ran.err
+    assert "demand of past days: not known yet" in ran.out
+
+
+def test_a_state_that_cannot_be_read_is_named(sluice: Any, state: Path) -> None:
+    assert "unknown scheme ftp" in sluice("quotas", "show", "mail-00004", "--state", "ftp://host/state").err
+    (state / "nights" / f"dt={NIGHT.date}" / "quotas.json").write_text("{")
+    ran = sluice("quotas", "show", "mail-00004", "--state", state)
+    assert (ran.code, "not JSON" in ran.err) == (1, True), ran.err

@@ -36,7 +36,7 @@ class Nights:
     outcomes: list[pa.Table] = field(default_factory=list)
 
     def night(self, week: Week, **manifest: Any) -> Result:
-        """Compute the night after that day, publish its quotas within the rails of a publication, and keep its state. `manifest`: fields of the day's manifest."""
+        """Compute the night after that day, publish its quotas (by its rails), keep its state. `manifest`: fields of the day's manifest."""
         facts, table = self.day(week, **manifest)
         result = self.result(facts, table)
         self.manifests.append(replace(facts, fleet=result.fleet))
