@@ -2,7 +2,7 @@
 
 ::
 
-    read the gateways ─► done already? ─► missed days, oldest first ─► the day ─► is it complete? ─► backtest ─► plan ─► publish ─► report
+    read the gateways ─► done already? ─► missed days, oldest first ─► the day ─► is it complete? ─► plan ─► backtest ─► publish ─► report
 
 Gateways come first: one that is away ends the night before Spark starts. Nothing is published before everything else has gone well, and
 then at all gateways or at none. What is done and known is kept in `STATE/nights` (`quota_nights.py`), so a second run of a night changes
@@ -28,6 +28,7 @@ from gateway.cli.quota_rails import Rails
 from limiter.quota_snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from spark_jobs.backtest.candidate import Judged
     from spark_jobs.storage.location import Location
 
 DONE: Final = 0
@@ -108,6 +109,7 @@ class Nightly:
         self._log, self._state = storages
         self._nights = Nights(self._state, options.state)
         self._before: Snapshot  # what was live when the night was begun
+        self._judged = ""  # a sentence: what tonight's quotas would have refused
 
     def run(self) -> Result:
         """The night. Raises CommandError with the exit code."""
@@ -213,12 +215,15 @@ class Nightly:
             print_status(f"held: {held_text(held)}")
         for sentence in found.lowered:
             print_status(sentence)
-        fault = backtest_fault(snapshot, options.max_would_refuse)
-        stops = [*found.tripped, *filter(None, [fault])]
+        days, self._judged = self._judge(found.publish)
+        print_status(self._judged)
+        faults = backtest_fault(snapshot, options.max_would_refuse), candidate_fault(days, found.publish, options)
+        stops = [*found.tripped, *filter(None, faults)]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
         to_publish = [(gateway, part) for group, part in zip(self._pools, parts, strict=True) for gateway in group]
         wanted = {gateway.url: part.sha256() for gateway, part in to_publish}
-        nights.write_json(options.date, PLAN, {**found.to_json(), "guard_rails": stops, "promised_ppm": promised, "wanted": wanted})
+        written = {"guard_rails": stops, "promised_ppm": promised, "wanted": wanted, "judged": [day._asdict() for day in days]}
+        nights.write_json(options.date, PLAN, {**found.to_json(), **written})
         if stops:
             return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}")
         above = None if options.return_margin is None else promised + round(options.return_margin * MILLION)
@@ -235,6 +240,24 @@ class Nightly:
             f"{counted(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"
         )
         return self._end(DONE, found, f"{changes}: {said} at {counted(len(self._gateways), 'gateway')}")
+
+    def _judge(self, publish: Snapshot) -> tuple[list[Judged], str]:
+        """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""
+        from spark_jobs.backtest.candidate import judged_days, sentence
+        from spark_jobs.days import Day
+        from spark_jobs.errors import InsufficientInputError
+        from spark_jobs.state.state import State
+
+        options, spark = self._options, None
+        if not options.state.is_local:
+            from pyspark.sql import SparkSession
+
+            spark = SparkSession.getActiveSession()
+        try:
+            days = judged_days(State(options.state, self._state), publish, self._before, Day(options.date, options.zone), spark)
+        except (InsufficientInputError, OSError) as error:
+            return [], f"Tonight's quotas were not judged on past days: {error}"
+        return days, sentence(days)
 
     def _mode(self, above: int | None) -> tuple[str, str]:
         """Whether tonight's quotas are enforced or tried, and that in words."""
@@ -285,7 +308,7 @@ class Nightly:
         from spark_jobs.report import write_reports
 
         date = self._options.date
-        files = write_reports(found.publish, self._before, {**found.to_json(), "outcome": outcome})
+        files = write_reports(found.publish, self._before, {**found.to_json(), "outcome": outcome, "judged": self._judged})
         for name, data in files.items():
             self._nights.write(date, name, data)
         return Result(code, outcome, self._nights.file(date, REPORT), files[REPORT])
@@ -313,6 +336,27 @@ def backtest_fault(snapshot: Snapshot, most: float) -> str:
     return (
         f"the quick backtest: such quotas refused {refused / offered:.2%} of the messages of the last seven nights, more than {most:.2%}, "
         f"and yesterday's maximum {simple / offered:.2%}"
+    )
+
+
+def candidate_fault(days: Sequence[Judged], publish: Snapshot, options: Options) -> str:
+    """Why tonight's quotas, judged on past days, are not published, or "": on each of the last days of the kind of the day to come they
+    would have refused too much, and far more than the live ones. What somebody has lowered by a capacity or a ceiling stops nothing."""
+    from spark_jobs.backtest.candidate import of_its_kind
+    from spark_jobs.days import Day
+
+    if any(publish.parameters.get(name) for name in ("capacity_messages", "ceiling_messages")):
+        return ""
+    known = of_its_kind([day for day in days if day.offered >= MIN_OFFERED], Day(options.date, options.zone).before(-1).date)
+    if not known or not all(
+        day.refused > options.max_would_refuse * day.offered and day.refused > WORSE_THAN_SIMPLE * (day.live or 0.0) for day in known
+    ):
+        return ""
+    best = min(known, key=lambda day: day.share)
+    return (
+        f"the quick backtest: tonight's quotas would have refused {best.share:.2%} of the messages of {best.date}, and more "
+        f"on all other days like the one to come ({len(known)} of the last seven); more than {options.max_would_refuse:.2%}"
+        + ("" if best.live is None else f", and those in force {best.live / best.offered:.2%}")
     )
 
 

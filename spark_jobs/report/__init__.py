@@ -28,7 +28,8 @@ def write_reports(
     """`report.html`, `report.md` and `report.json` of `snapshot`.
 
     `before`: the snapshot it replaces; without it the change is told against the quota in force on the last day.
-    `plan`: `guard_rails` (a list of sentences) and `outcome` (one sentence: what was done with the snapshot).
+    `plan`: `guard_rails` (a list of sentences), `outcome` (one sentence: what was done with the snapshot) and `judged` (one: what it would
+    have refused on past days).
     `backtest`: `totals` (`published` and others, each with `offered`, `refused`, `reserved`), `from`, `to`. Other members are left out.
     """
     found = digest(snapshot, before, plan, backtest)

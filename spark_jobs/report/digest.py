@@ -31,6 +31,7 @@ class Digest:
     changed: tuple[Topic, ...]
     removed: tuple[Quota, ...]
     outcome: str | None  # what was done with the snapshot, one sentence
+    judged: str | None  # what the snapshot would have refused on past days, one sentence
     guard_rails: tuple[str, ...]
     backtest: Replayed | None
     backtest_totals: Mapping[str, Any]  # as the backtest says them
@@ -56,6 +57,7 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
         changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
         removed=tuple(quota for quota in before.quotas if (quota.protocol, quota.topic) not in now) if before is not None else (),
         outcome=str(asked["outcome"]) if asked.get("outcome") else None,
+        judged=str(asked["judged"]) if asked.get("judged") else None,
         guard_rails=tuple(str(sentence) for sentence in rails) if isinstance(rails, list) else (),
         backtest=read_replayed(backtest),
         backtest_totals=mapping(mapping(backtest).get("totals")),
@@ -117,6 +119,7 @@ def to_json(found: Digest) -> dict[str, Any]:
         "sha256": fleet.sha256,
         "previous_sha256": fleet.previous_sha256,
         "outcome": found.outcome,
+        "judged": found.judged,
         "guard_rails": list(found.guard_rails),
         "target_refused": fleet.target,
         "realised": dict(fleet.realised),

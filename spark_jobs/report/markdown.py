@@ -51,6 +51,8 @@ def _lines(found: Digest) -> Iterator[str]:
     yield from (f"# {heading(fleet)}", "", said(fleet_line(fleet)), "")
     if found.outcome:
         yield from (f"**{said(plain(found.outcome, 400))}**", "")
+    if found.judged:
+        yield from (said(plain(found.judged, 400)), "")
     for sentence in warnings(fleet, found.guard_rails):
         yield from (f"> {said(sentence)}", "")
     yield from (said(origin(fleet)), "", "## Biggest changes", "")

@@ -61,6 +61,8 @@ def _body(found: Digest) -> Iterator[str]:
     yield f"<p class=line>{t(fleet_line(fleet)).replace(' %', '&nbsp;%')}</p>"
     if found.outcome:
         yield f"<p><b>{t(found.outcome, 400)}</b></p>"
+    if found.judged:
+        yield f"<p class='quiet small'>{t(found.judged, 400)}</p>"
     yield from _tiles(fleet)
     for sentence in warnings(fleet, found.guard_rails):
         yield f"<p class=note>{t(sentence)}</p>"

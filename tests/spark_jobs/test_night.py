@@ -152,7 +152,7 @@ def test_a_topic_beyond_its_rail_is_held_and_listed() -> None:
 
 @pytest.mark.parametrize("weekend", [0.1, 0.02])
 def test_what_rests_on_the_week_end_is_published_as_computed(weekend: float) -> None:
-    """The rail of the publication knew the live quota only, which on Monday is Sunday's: it gave 82 of 100 that the job had railed, or 65."""
+    """The rail of the publication knew the live quota only, which is Sunday's on Monday: 82 of 100, or 65."""
     nights, computed, published = Nights(), list[float](), list[float]()
 
     def week(day: Day) -> list[TopicSeconds]:

@@ -25,6 +25,7 @@ from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
 from support.models.quota_evidence import snapshot
+from support.quota_weeks.states import keep_day
 
 DATE = "2026-11-20"
 
@@ -45,6 +46,7 @@ class Night:
         self.previous: list[Snapshot | None] = []
         self.codes: dict[str, int] = {}
         self.in_log: dict[str, dict[str, int]] = {gateway.gateway.name: {} for gateway in self.gateways}
+        self.manifests = True  # of days without data
         self.after_computing: Callable[[], None] | None = None
 
     def compute(self, log: str, date: str, state: str, output: str, master: str, *, previous: str | None = None, **more: Any) -> int:
@@ -54,7 +56,8 @@ class Night:
             return self.codes[date]
         day = Path(state) / f"dt={date}"
         day.mkdir(parents=True, exist_ok=True)
-        (day / "manifest.json").write_text(json.dumps({"gateways": self.in_log}))
+        if self.manifests:
+            (day / "manifest.json").write_text(json.dumps({"gateways": self.in_log}))
         found = tuple(
             Quota("rocketmq", topic, (rate, int(rate) or 1), (rate * 1000, 5000), self.evidence) for topic, rate in self.rates.items()
         )
@@ -482,6 +485,46 @@ def test_quotas_that_did_badly_out_of_sample_are_not_published(make: Any, refuse
     ended, said = night.run()
     assert (ended, bool(night.live())) == (code, code == 0)
     assert ("the quick backtest" in said) is (code == 3)
+
+
+@pytest.mark.parametrize(
+    ("days", "live", "rate", "parameters", "code"),
+    [
+        ({"18": 100, "19": 100, "20": 100}, None, 5, {}, 3),
+        ({"18": 100, "19": 100, "20": 100}, 110, 60, {}, 3),
+        ({"18": 100, "19": 100, "20": 100}, 20, 40, {}, 0),  # it was throttled, and grows by its rail
+        ({"18": 100, "19": 3, "20": 100}, None, 5, {}, 0),  # one day that it suits
+        ({"14": 3, "15": 3, "18": 100, "19": 100, "20": 100}, None, 5, {}, 0),  # a week-end's
+        ({"18": 100, "19": 100, "20": 100}, None, 5, {"capacity_messages": 5}, 0),  # as somebody wants it
+        ({}, None, 5, {}, 0),
+    ],
+)
+def test_tonights_quotas_are_judged_on_the_last_days_before_they_are_published(
+    make: Any, days: dict[str, float], live: float | None, rate: float, parameters: dict[str, Any], code: int
+) -> None:
+    """Only what earlier nights had published was judged; tonight's might refuse all, and were published. The day to come is a Saturday."""
+    night = make()
+    if live is not None:
+        night.rates = {"orders": live}
+        assert night.run(date="2026-11-13")[0] == 0
+    for day, level in days.items():
+        keep_day(night.folder / "state", f"2026-11-{day}", {"orders": level}, gateways=night.in_log)
+    night.manifests, night.rates, night.parameters = False, {"orders": rate}, parameters
+    ended, said = night.run()
+    assert (ended, night.live()) == (code, {"orders": rate} if code == 0 else {} if live is None else {"orders": live}), said
+    expected = "tonight's quotas would have refused" if days else "tonight's quotas were not judged on past days"
+    assert expected in said.lower()
+    assert ("the quick backtest: tonight's quotas" in said) is (code == 3)
+    assert expected in night.kept("report.html").read_text().replace("&#x27;", "'").lower()
+    assert len(json.loads(night.kept("plan.json").read_text())["judged"]) == len(days)
+
+
+def test_a_state_that_cannot_be_read_is_said_and_publishes(make: Any) -> None:
+    night = make()
+    code, said = night.run()
+    assert (code, night.live()) == (0, {"orders": 100})
+    assert "Tonight's quotas were not judged on past days: " in said
+    assert "manifest.json: " in said
 
 
 def test_the_first_nights_are_only_tried(make: Any) -> None:

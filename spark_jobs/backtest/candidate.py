@@ -1,0 +1,102 @@
+"""Tonight's quotas on the last days that the state knows, before they are published: the quick answer, from the loss surfaces alone.
+
+Out of sample a night is judged a day later, by the night after it. Before that only the days that it was learned from can be asked, and
+quotas that refuse much of each of them are wrong, whatever comes. One day proves little: a topic that grew tenfold yesterday is refused
+most of it by its rail, rightly. So the night is compared with **each** of the last days of the kind (working day or week-end) of the day
+to come, and with what is live on the same days: quotas of a Saturday refuse a Wednesday, and a throttled topic's refuse less each night.
+
+Messages of topics with a quota; without those that a person has pinned. No Spark where the state is on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date as calendar_date
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.days import Day
+from spark_jobs.method.memory import Floats
+from spark_jobs.night import in_force, surfaces_of
+from spark_jobs.report.words import share
+from spark_jobs.schemas import TOPICS as TOPICS_SCHEMA
+from spark_jobs.state.state import State
+from spark_jobs.state.tables import read_arrow
+from spark_jobs.state.topic_day import TOPICS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from limiter.quota_snapshot import Snapshot
+
+DAYS: Final = 7  # a whole week, so both kinds of days are among them
+COLUMNS: Final = pa.schema([TOPICS.field(name) for name in ("protocol", "topic", "dimension", "first_step", "total", "losses")])
+SATURDAY: Final = 5
+
+
+class Judged(NamedTuple):
+    """One day: messages offered to topics with a quota, and refused by tonight's quotas and by the live ones."""
+
+    date: str
+    offered: float
+    refused: float
+    live: float | None  # None: nothing is live
+
+    @property
+    def share(self) -> float:
+        return self.refused / self.offered if self.offered else 0.0
+
+
+def judged_days(state: State, snapshot: Snapshot, live: Snapshot, day: Day, spark: SparkSession | None = None) -> list[Judged]:
+    """The last days up to `day`, oldest first; `spark` for a state that is not of this machine.
+
+    Raises InsufficientInputError where a day of the state cannot be read, OSError where a file cannot.
+    """
+    found = []
+    for manifest in state.before(day.before(-1).date, DAYS):
+        if manifest.zone == day.zone:
+            rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])
+            found.append(judged_day(manifest.date, rows, snapshot, live))
+    return found
+
+
+def judged_day(date: str, rows: pa.Table, snapshot: Snapshot, live: Snapshot) -> Judged:
+    """From the rows of one day's table `topics`."""
+    keys = [(quota.protocol, quota.topic) for quota in snapshot.quotas if quota.evidence.get("status") != "pinned"]
+    surfaces = surfaces_of(rows.filter(pc.equal(rows["dimension"], "messages")), "messages", keys)
+    new, old = in_force(snapshot, "messages", keys), in_force(live, "messages", keys)
+    return Judged(
+        date, float(surfaces.total[~np.isnan(new[0])].sum()), _lost(surfaces.lost(*new)),
+        _lost(surfaces.lost(*old)) if live.quotas else None,
+    )  # fmt: skip
+
+
+def _lost(each: Floats) -> float:
+    return float(np.nansum(each))
+
+
+def of_its_kind(days: Sequence[Judged], to_come: str) -> list[Judged]:
+    """The days of the kind of `to_come`, working day or week-end; all where there is none."""
+    return [day for day in days if _weekend(day.date) == _weekend(to_come)] or list(days)
+
+
+def _weekend(date: str) -> bool:
+    return calendar_date.fromisoformat(date).weekday() >= SATURDAY
+
+
+def sentence(days: Sequence[Judged]) -> str:
+    """What they would have refused, for the report."""
+    offered = sum(day.offered for day in days)
+    if not days or not offered:
+        return "Tonight's quotas were not judged on past days: the state has no day with a topic that has a quota"
+    worst = max(days, key=lambda day: day.share)
+    said = f"On the last {len(days)} days, which they were learned from, tonight's quotas would have refused {_share(days, 'refused')}"
+    said += f" (most on {worst.date}: {share(worst.share)})"
+    return said + (f"; those before them {_share(days, 'live')}" if all(day.live is not None for day in days) else "")
+
+
+def _share(days: Sequence[Judged], what: str) -> str:
+    return share(sum(getattr(day, what) for day in days) / sum(day.offered for day in days))
