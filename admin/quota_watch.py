@@ -185,6 +185,8 @@ class QuotaWatch:
             trial = self._trials.get(target)
             if trial is not None:
                 found[name] = [((), round(trial.ratio(), 9))]
+        if state.quotas is not None and state.quotas.target_refused_ppm is not None:
+            found["sluice_quota_target_ratio"] = [((), state.quotas.target_refused_ppm / MILLION)]
         if state.quotas is not None and state.quotas.return_above_ppm is not None:
             found["sluice_quota_return_ratio"] = [((), state.quotas.return_above_ppm / MILLION)]
         return found

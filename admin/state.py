@@ -84,6 +84,7 @@ class PublishedQuotas(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     put_back: str = ""  # when it was put in force again by a rollback or a return
     nights: int = 0  # of a snapshot that is tried: nights (dates) on which one was, this one included
     since: str = ""  # of a snapshot that is tried: when the first of them was published
+    target_refused_ppm: int | None = None  # messages per million that it may refuse, as its night computed it; None: not said
 
 
 class StoredRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -69,6 +69,7 @@ async def put(context: Context, target: str = QUOTAS) -> Answer:
         reason=context.reason,
         date=date_of(published.snapshot),
         return_above_ppm=above if target == QUOTAS else None,
+        target_refused_ppm=target_of(published.snapshot),
     )
 
     def edit() -> tuple[list[Edit], Publication]:
@@ -101,6 +102,12 @@ def one_night_more(reference: PublishedQuotas, tried: PublishedQuotas | None) ->
         return replace(reference, nights=max(1, tried.nights - 1), since=tried.since)
     same_night = (reference.date or reference.sha256) == (tried.date or tried.sha256)
     return replace(reference, nights=tried.nights + (not same_night), since=tried.since)
+
+
+def target_of(snapshot: Snapshot) -> int | None:
+    """Messages per million that it may refuse; None where it does not say."""
+    found = snapshot.night.get("target_refused_ppm", snapshot.parameters.get("target_refused_ppm"))
+    return found if type(found) is int and 0 < found <= MILLION else None
 
 
 def date_of(snapshot: Snapshot) -> str:

@@ -438,7 +438,13 @@ ADMIN: Final = (
     gauge(
         "sluice_quota_refused_ratio",
         "Share (0 to 1) of the messages offered to topics with a published quota that were refused, dropped or delayed, since these quotas "
-        "were published (or since the gateway started). Compare it with the target of the nightly job, 0.001 unless it was given another.",
+        "were published (or since the gateway started). Compare it with sluice_quota_target_ratio.",
+        workers=SAME,
+    ),
+    gauge(
+        "sluice_quota_target_ratio",
+        "Share (0 to 1) of the messages that the quotas in force may refuse, over all topics and nights, as their night computed them "
+        "(target_refused_ppm). No series where the snapshot does not say.",
         workers=SAME,
     ),
     gauge(

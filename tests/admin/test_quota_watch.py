@@ -161,6 +161,27 @@ async def test_realised_refusals_are_those_since_the_publication(api: Control) -
     assert f"sluice_quota_last_success_timestamp_seconds {api.clock.now:.0f}" in text.replace(".0\n", "\n")
 
 
+@pytest.mark.parametrize(
+    ("said", "ratio"),
+    [
+        ({"night": {"target_refused_ppm": 5000}, "parameters": {"target_refused_ppm": 1}}, "0.005"),
+        ({"parameters": {"target_refused_ppm": 2000}}, "0.002"),
+        ({}, None),
+        ({"night": {"target_refused_ppm": "many"}}, None),
+        ({"night": {"target_refused_ppm": True}}, None),
+    ],
+)
+async def test_the_target_stands_beside_what_was_refused(api: Control, said: dict[str, Any], ratio: str | None) -> None:
+    """The help told people to compare with 0.001, also where the night had another target."""
+    answer = await api.ask("PUT", "/v1/quotas?force=1", {**snapshot(orders=50), **said})
+    assert answer.status == 200, answer.body
+    text = (await api.ask("GET", "/metrics")).body.decode()
+    assert (f"sluice_quota_target_ratio {ratio}\n" in text) is (ratio is not None)
+    assert (
+        "sluice_quota_target_ratio " in text.replace("HELP sluice_quota_target_ratio ", "").replace("TYPE sluice_quota_target_ratio ", "")
+    ) is (ratio is not None)
+
+
 async def test_what_is_tried_is_counted_by_shadow_refusals(api: Control) -> None:
     await publish(api, "/v1/quotas/shadow", orders=50)
     api.gateway.seen_topics = [topic("orders", 1000, shadow_refused=250, refused=400)]

@@ -31,6 +31,7 @@ EMPTY: Final = {  # panel, and a metric of the query -> why it has no answer her
     ("Age of quotas", "sluice_quota_age_seconds"): "no quotas were published",
     ("Refused by quotas", "sluice_quota_refused_ratio"): "no quotas were published",
     ("Refused by quotas", "sluice_quota_shadow_refused_ratio"): "no quotas were published",
+    ("Refused by quotas", "sluice_quota_target_ratio"): "no quotas were published",
     ("Refused and dropped", "sluice_messages_dropped_total"): "no rule drops",
     ("Connections", "sluice_connections_closed_total"): "no connection ends while it is looked at",
     ("annotation Reload failed", "sluice_config_last_reload_successful"): "no reload has failed",
