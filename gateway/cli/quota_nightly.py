@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +19,9 @@ from gateway.cli.quota_night import GO_ON, Nightly, Options, Result, as_night_co
 from gateway.cli.quota_options import parameter_options, rail_options, yesterday
 from gateway.cli.quota_rails import Rails
 from gateway.cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
+
+if TYPE_CHECKING:
+    from spark_jobs.parameters import Parameters
 
 EXAMPLE: Final = (
     "sluice quotas nightly --log /srv/access-log --state /srv/quota-state --shadow-nights 3\n"
@@ -52,7 +56,7 @@ EXAMPLE: Final = (
 @rail_options
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Also write the HTML report here.")
 @click.option("--allow-partial", is_flag=True, help="Compute although a gateway's log is missing; the others are scaled up.")
-@click.option("--exclude", multiple=True, metavar="FROM/TO[:TOPIC]", help="Leave an incident out of what is learned; may be repeated.")
+@click.option("--exclude", multiple=True, metavar="FROM/TO:TOPIC", help="Leave an incident out of what is learned; may be repeated.")
 @click.option("--pins", metavar="FILE", help="Quotas set by hand (pins.yaml).")
 @parameter_options
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
@@ -93,11 +97,14 @@ def nightly(
         from spark_jobs.storage.location import Location
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
-    zone = str(given.get("time_zone", "UTC"))
     try:
+        parameters = checked(given, more["exclude"], more["pins"], more["driver_memory"], more["conf"])
+        zone = parameters.time_zone
         day = Day(date, zone) if date else yesterday(zone)
+        if report is not None and not report.absolute().parent.is_dir():
+            raise ValueError(f"--report {report}: there is no folder {report.absolute().parent}; make it, or name another")
         options = Options(
-            Location.of("log", log), Location.of("state", state), day.date, zone, int(str(given.get("remember_days", 60))),
+            Location.of("log", log), Location.of("state", state), day.date, zone, parameters.remember_days,
             return_margin=None if no_return else return_margin / 100, max_would_refuse=max_would_refuse / 100, rails=rails,
             compute={**given, **{name: more.pop(name) for name in ("exclude", "pins", "driver_memory", "conf")}},
         )  # fmt: skip
@@ -120,8 +127,38 @@ def nightly(
     if form != "table":
         emit(form, {"date": options.date, "code": result.code, "outcome": result.outcome, "report": place})
     if report is not None and result.html:
-        report.write_bytes(result.html)
+        try:
+            report.write_bytes(result.html)
+        except OSError as error:  # the night is over, however it went
+            print_status(f"{report}: {error.strerror}; the report is at {place}")
     ctx.exit(result.code)
+
+
+def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, memory: str | None, conf: Sequence[str]) -> Parameters:
+    """The parameters. Everything that the computation would refuse later is refused before anything is asked or written.
+
+    Raises ValueError that names the option, CommandError where a file of pins cannot be read.
+    """
+    from spark_jobs.log.exclusions import Exclusion
+    from spark_jobs.method.pins import read_pins
+    from spark_jobs.parameters import Parameters
+    from spark_jobs.sizing import conf_options, memory_option
+    from spark_jobs.storage.location import Location
+
+    for text in exclude:
+        Exclusion.of(text)
+    if memory is not None:
+        memory_option(memory)
+    conf_options(conf)
+    place = None if pins is None else Location.of("pins", pins)
+    if place is not None and place.is_local:
+        try:
+            read_pins(place.local.read_bytes())
+        except OSError as error:
+            raise CommandError(FAILED, f"--pins {place.shown}: {error.strerror}") from None
+        except ValueError as error:
+            raise CommandError(FAILED, f"{error}; it is {place.shown}") from None
+    return Parameters.of(given)
 
 
 def night(options: Options, gateways: list[Gateway], compute: Any) -> Result:

@@ -55,7 +55,7 @@ _NAMED: Final = {
 def parameter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the quotas are computed with; the command gets `given: dict[str, Any]`, the parameters that were named."""
 
-    @click.option("--target-refused-ppm", type=click.IntRange(1, 1_000_000), metavar="N",
+    @click.option("--target-refused-ppm", type=click.IntRange(1, 500_000), metavar="N",
                   help="So many of a million messages may be refused, over all topics and nights.  [default: 1000]")  # fmt: skip
     @click.option("--capacity", type=click.IntRange(1), metavar="N",
                   help="All quotas together are at most N messages/s: shared by weighted max-min.  [default: no bound]")  # fmt: skip

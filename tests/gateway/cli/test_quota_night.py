@@ -632,18 +632,63 @@ def test_a_log_or_state_elsewhere_is_reached_through_spark(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "said"),
     [
-        (["--date", "20.11.2026"], "not a day"),
-        (["--set", "time_zone=Nowhere"], "time_zone"),
-        (["--log", "ftp://x"], "unknown scheme"),
-        (["--set", "x"], "--set x"),
+        (["--date", "20.11.2026"], 2, "not a day"),
+        (["--date", "2026-02-30"], 2, "not a day"),
+        (["--set", "time_zone=Nowhere"], 2, "time_zone"),
+        (["--time-zone", "Nowhere"], 2, "time_zone"),
+        (["--log", "ftp://x"], 2, "--log: ftp://x: unknown scheme ftp; known: "),
+        (["--state", "s3://bucket/x"], 2, "unknown scheme s3; write s3a://"),
+        (["--set", "x"], 2, "--set x: write it like"),
+        (["--set", "no_such=1"], 2, "no_such: no such parameter; known: "),
+        (["--set", "remember_days=many"], 2, "remember_days: 'many' is not a whole number"),
+        (["--set", "remember_days=0"], 2, "remember_days: 0 is below 1"),
+        (["--set", "remember_days=5000"], 2, "remember_days: 5000 is above 3660"),
+        (["--set", "burst_seconds=31"], 2, "burst_seconds: 31 is above 30"),
+        (["--set", "step_down_percent=0"], 2, "step_down_percent: 0 is below 1"),
+        (["--set", "hysteresis_percent=-1"], 2, "hysteresis_percent: -1 is below 0"),
+        (["--set", "target_refused_ppm=600000"], 2, "target_refused_ppm: 600000 is above 500000"),
+        (["--target-refused-ppm", "600000"], 2, "600000 is not in the range 1<=x<=500000"),
+        (["--target-refused-ppm", "1", "--set", "target_refused_ppm=2"], 2, "give one of the two"),
+        (["--capacity", "0"], 2, "0 is not in the range x>=1"),
+        (["--exclude", "2026-11-20T10:00:00Z/2026-11-20T10:30:00Z"], 2, "is not FROM/TO:TOPIC"),
+        (["--exclude", "2026-11-20T10:30:00Z/2026-11-20T10:00:00Z:a"], 2, "it ends before it begins"),
+        (["--exclude", "2026-11-20T10:00:00/2026-11-20T10:30:00:a"], 2, "--exclude"),
+        (["--pins", "nowhere.yaml"], 1, "nowhere.yaml: No such file or directory"),
+        (["--pins", "limits.txt"], 1, "--pins: write a list under the one key pins:; it is "),
+        (["--driver-memory", "much"], 2, "--driver-memory: 'much' is no size; write it like 4g"),
+        (["--conf", "memory=4g"], 2, "--conf: 'memory=4g' is no setting of Spark"),
+        (["--report", "no/folder/report.html"], 2, "make it, or name another"),
+        (["--max-ratio", "0.5"], 2, "0.5 is not in the range x>=1"),
+        (["--return-margin", "101"], 2, "101.0 is not in the range 0<=x<=100"),
+        (["--shadow-nights", "-1"], 2, "-1 is not in the range x>=0"),
+        (["--gateway", "http://127.0.0.1:1"], 4, "http://127.0.0.1:1 cannot be reached: Connection refused; is the gateway running"),
+        (["--gateway", "http://127.0.0.1:1,nowhere.token"], 2, "nowhere.token"),
+        (["--again", "yes"], 2, "yes"),
     ],
 )
-def test_faults_of_usage(sluice: Any, tmp_path: Path, words: list[str], said: str) -> None:
-    ran = sluice("quotas", "nightly", "--log", tmp_path, "--state", tmp_path, *words)
-    assert ran.code == 2
-    assert said in ran.err
+def test_bad_options_are_one_line_with_the_way_out_and_nothing_is_written(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
+) -> None:
+    """`--set remember_days=many` was "invalid literal for int()", and what is out of range was found after the night had begun."""
+    night = make()
+    monkeypatch.chdir(tmp_path)
+    Path("limits.txt").write_text("- a\n")
+    ended, told = night.run(*words)
+    assert (ended, night.computed, night.revisions()) == (code, [], [0]), told
+    line = " ".join(told.split())
+    assert said in line
+    assert "Traceback" not in told
+    assert "invalid literal" not in told
+    assert not (night.folder / "state").exists()
+
+
+def test_a_report_that_cannot_be_written_does_not_end_a_night_that_is_over(make: Any, tmp_path: Path) -> None:
+    night = make()
+    code, said = night.run("--report", tmp_path)
+    assert (code, night.live()) == (0, {"orders": 100})
+    assert f"Is a directory; the report is at {night.kept('report.html')}" in said
 
 
 def test_yesterday_is_of_the_time_zone() -> None:
