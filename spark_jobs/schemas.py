@@ -8,8 +8,6 @@ from typing import Final
 from pyspark.sql.types import ArrayType, BooleanType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
 
 KEY: Final = ["protocol", "topic"]
-QUOTA_KEY: Final = ["protocol", "topic", "dimension"]
-DIMENSIONS: Final = ("messages", "bytes")
 
 CORRUPT: Final = "_corrupt_record"
 
@@ -39,24 +37,6 @@ LINE_FIELDS: Final = StructType([
 
 SENDER: Final = ("client", "user", "group")
 WITH_SENDER: Final = StructType([*LINE_FIELDS.fields, *_fields(**dict.fromkeys(SENDER, "s"))])  # what a backtest needs of a line
-
-_BUCKET: Final = StructType(_fields(hour="i", bucket="i", seconds="l"))
-_POINT: Final = StructType(_fields(step="i", burst="l"))
-
-# One row per topic and dimension of one day: all that is remembered of it.
-DAILY_STATE: Final = StructType([
-    *_fields(day="s", protocol="s", topic="s", dimension="s", active_seconds="l", total="l", max="l", refused="l", largest="l"),
-    *_fields(peak_100ms="l", span="l"),
-    StructField("histogram", ArrayType(_BUCKET)),
-    StructField("curve", ArrayType(_POINT)),
-])  # fmt: skip
-
-# What each quota rule would have published that night, before the guard rails; and how it fared on the next day seen.
-CANDIDATES: Final = StructType(_fields(protocol="s", topic="s", dimension="s", rule="s", rate="l", burst="l", reason="s"))
-SCORES: Final = StructType(_fields(day="s", protocol="s", topic="s", dimension="s", rule="s", offered="l", refused="l", reserved="l"))
-
-# Quotas in force before: `--previous`.
-PREVIOUS: Final = StructType(_fields(protocol="s", topic="s", dimension="s", previous_rate="l", previous_burst="l"))
 
 # Daily state v2: one row per topic and dimension of one day, made by `state.topic_day.rows` (there: the same as an Arrow schema).
 TOPICS: Final = StructType([
