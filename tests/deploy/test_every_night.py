@@ -1,7 +1,7 @@
 """The ways to run `sluice quotas nightly` every night, each executed as the page and the files of `deploy/` write it, with paths replaced.
 
-Gateways configured as the page says, with the token that the page makes; a log of two days; one state. So the crontab publishes two nights
-and the others find the second one done: what is tested of them is that the command runs as it is written.
+Gateways configured as the page says, with the token that the page makes; a log of three days. The crontab publishes two nights; each other
+way begins with an empty state, so it has the second one to compute and to publish itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,14 @@ class Machine:
         env = self.environment() if environment is None else environment
         return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
 
+    def forget(self) -> None:
+        """No state any more: the next night has all to do."""
+        shutil.rmtree(self.folder / FOLDERS["/var/lib/sluice-quotas"], ignore_errors=True)
+
+    def published_at(self, gateway: int = 0) -> str:
+        """When the quotas in force at a gateway were published; "": none are."""
+        return str((self.gateways[gateway].get("/v1/quotas/status")["published"] or {}).get("at", ""))
+
     def nights(self) -> set[str]:
         """The day that a night may have learned from last: two where midnight has passed since the tests began."""
         return {self.days[1], yesterday()}
@@ -101,32 +110,33 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """With gateways that have the token of the page, made as the page makes it."""
+    """With gateways that have the token of the page, made as the page makes it: at each running gateway, by its administrator."""
     made = Machine(tmp_path_factory.mktemp("machine"))
-    (making,) = [line for line in block_with("sh", "openssl rand").splitlines() if "openssl rand" in line]
-    done = subprocess.run(["sh", "-c", made.here(making)], capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 0, done.stderr
-    token = made.folder / "etc" / "nightly.token"
-    assert token.stat().st_mode & 0o777 == 0o600
-    tokens = yaml.safe_load(made.here(block_with("yaml", "name: nightly")))["admin"]["tokens"]
     for name in NAMES:
-        (made.folder / "etc" / f"{name}.token").write_text(token.read_text())
         port = free_ports(1)[0]
         listener = {"name": "one", "protocol": "rocketmq", "bind": "127.0.0.1:0", "upstream": f"127.0.0.1:{port}"}
         settings = {"gateway": {"name": name, "state_directory": "state"}, "access_log": "off"}
-        gateway = Gateway(made.folder / f"of-{name}", [listener], RULES, settings, until="/livez")
-        written = yaml.safe_load(gateway.config.read_text())
-        written["admin"]["tokens"] = tokens
-        gateway.config.write_text(yaml.safe_dump(written))
-        made.gateways.append(gateway)
+        made.gateways.append(Gateway(made.folder / f"of-{name}", [listener], RULES, settings, until="/livez"))
+    (making,) = [line for line in block_with("sh", "token new nightly").splitlines() if "token new" in line]
+    token = made.folder / "etc" / "nightly.token"
     with made.gateways[0], made.gateways[1]:
+        for number, (name, gateway) in enumerate(zip(NAMES, made.gateways, strict=True), 1):
+            admin = {"SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token")}
+            done = made.run(["sh", "-c", made.here(making)], made.environment(**admin))
+            assert done.returncode == 0, done.stderr
+            assert token.stat().st_mode & 0o777 == 0o600
+            for each in (f"{name}.token", f"of-{number}.token"):  # as the cron job and the tunnels call them
+                (made.folder / "etc" / each).write_text(token.read_text())
+            if gateway is made.gateways[0]:
+                first = token.read_text()
+            token.unlink()
+        token.write_text(first)
         yield made
 
 
 def test_the_crontab_has_five_fields_and_no_percent_sign() -> None:
-    """cron takes % for the end of a line."""
-    (zone, entry) = block_with("cron", "sluice").splitlines()
-    assert zone == "CRON_TZ=UTC"
+    """cron takes % for the end of a line. No CRON_TZ: Debian's cron (3.0pl1-162) does not know the name."""
+    (entry,) = block_with("cron", "sluice").splitlines()
     assert re.fullmatch(r"20 0-6 \* \* \* +\S.*", entry)
     assert "%" not in entry
 
@@ -134,7 +144,7 @@ def test_the_crontab_has_five_fields_and_no_percent_sign() -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_line_of_the_crontab_publishes_two_nights(machine: Machine) -> None:
-    (_, entry) = block_with("cron", "sluice").splitlines()
+    (entry,) = block_with("cron", "sluice").splitlines()
     line = entry.split(maxsplit=5)[5]
     done = machine.run(["sh", "-c", machine.here(f"{line} --date {machine.days[0]}")])  # as it ran a day ago
     assert done.returncode == 0, done.stderr
@@ -179,9 +189,48 @@ def test_the_unit_runs_with_the_credential_that_systemd_gives_it(machine: Machin
     credentials.mkdir(exist_ok=True)
     (credentials / name).write_text(Path(machine.here(source)).read_text())
     words = [word.replace("${CREDENTIALS_DIRECTORY}", str(credentials)) for word in shlex.split(machine.here(start))]
+    machine.forget()
+    before = machine.published_at()
     done = machine.run(words)
     assert done.returncode == 0, done.stderr
+    assert "published at 1 gateway" in done.stderr, "it had nothing to do where another way had done the night"
+    assert machine.published_at() > before
     assert machine.published() in machine.nights()
+
+
+def tunnels() -> list[str]:
+    """The lines of the page about gateways on other machines."""
+    return block_with("sh", "SLUICE_GATEWAYS").splitlines()
+
+
+def test_ssh_knows_every_word_of_the_tunnels() -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("needs ssh: apt-get install openssh-client")
+    lines = [line for line in tunnels() if line.startswith("ssh ")]
+    assert len(lines) == 2
+    for line in lines:
+        done = subprocess.run(["ssh", "-G", *shlex.split(line)[1:]], capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "exitonforwardfailure yes" in done.stdout
+        assert "localforward " in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_gateways_behind_tunnels_are_all_published_at(machine: Machine) -> None:
+    """SLUICE_GATEWAYS as the page exports it, with the gateways' own ports for those of the tunnels."""
+    (export,) = [line for line in tunnels() if line.startswith("export ")]
+    for number, gateway in enumerate(machine.gateways, 1):
+        export = export.replace(f"127.0.0.1:918{number}", f"127.0.0.1:{gateway.admin_port}").replace(
+            f"gateway-{number}.token", f"of-{number}.token"
+        )
+    machine.forget()
+    before = [machine.published_at(number) for number in range(2)]
+    command = "sluice quotas nightly --log /srv/access-log --state /srv/quota-state"
+    done = machine.run(["sh", "-e", "-c", machine.here(f"{export}\n{command}")])
+    assert done.returncode == 0, done.stderr
+    assert "published at 2 gateways" in done.stderr
+    assert all(machine.published_at(number) > at for number, at in enumerate(before))
 
 
 @pytest.mark.spark
@@ -192,8 +241,10 @@ def test_the_container_of_the_cron_job_publishes_at_both_gateways(machine: Machi
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert [each["name"] for each in pod["volumes"]] == [each["name"] for each in container["volumeMounts"]]
+    machine.forget()
     done = machine.run([machine.here(word) for word in (*container["command"], *container["args"])])
     assert done.returncode == 0, done.stderr
+    assert "published at 2 gateways" in done.stderr
     assert {machine.published(number) for number in range(2)} <= machine.nights()
 
 
@@ -215,9 +266,12 @@ def test_airflow_reads_the_dag_and_runs_it(machine: Machine) -> None:
     assert airflow(machine, "db", "migrate").returncode == 0
     errors = airflow(machine, "dags", "list-import-errors", "-o", "json")
     assert errors.returncode == 0, errors.stderr
+    machine.forget()
+    before = machine.published_at()
     done = airflow(machine, "dags", "test", "sluice_quotas")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "new_state=success" in done.stdout + done.stderr
+    assert machine.published_at() > before
     assert machine.published() in machine.nights()
     done = airflow(machine, "dags", "test", "sluice_quotas", SLUICE_QUOTAS_LOG="ftp://nowhere/log")
     assert done.returncode == 1

@@ -32,7 +32,6 @@ ELSEWHERE: Final = {  # words of a block -> the test that runs it
     ("docs/quotas.md", "apt-get install -y python3-venv"): "tests/deploy/test_every_night.py",
     ("docs/quotas.md", "sluice token new --file /etc/sluice/nightly.token"): "tests/deploy/test_every_night.py",
     ("docs/quotas.md", "sluice quotas nightly"): "tests/deploy/test_every_night.py",
-    ("docs/quotas.md", "openssl rand"): "tests/deploy/test_every_night.py",
     ("docs/quotas.md", "systemctl"): "tests/deploy/test_every_night.py",
     ("docs/quotas.md", "SLUICE_GATEWAYS"): "tests/deploy/test_every_night.py",
     ("docs/quotas.md", "sluice quotas compute"): "tests/end_to_end/test_quota_publication.py",
