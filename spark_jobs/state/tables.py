@@ -43,8 +43,11 @@ def write_arrow(spark: SparkSession, rows: pa.Table, table: str, of_spark: Struc
     from pyarrow.parquet import write_table as write_parquet
 
     folder = staged.child(table).local
-    folder.mkdir(parents=True)
-    write_parquet(rows, folder / PART)
+    try:
+        folder.mkdir(parents=True)
+        write_parquet(rows, folder / PART)
+    except OSError as error:  # pyarrow's has no path
+        raise OSError(f"{folder / PART} cannot be written: {error}") from error
 
 
 def write_by_spark(spark: SparkSession, rows: pa.Table, table: str, of_spark: StructType, staged: Location) -> None:

@@ -79,7 +79,7 @@ def _remove_folder(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace `path` in one step, on disk before this returns."""
+    """Replace `path` in one step, on disk before this returns. An OSError names it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -88,6 +88,10 @@ def write_durably(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)

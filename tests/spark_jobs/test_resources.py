@@ -65,10 +65,10 @@ def test_too_little_heap_is_said_with_the_option_that_gives_more() -> None:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """A disk of 20 MB at `folder`; skips the test where none can be mounted."""
+def small_disk(folder: Path, size: str = "20m") -> Iterator[None]:
+    """A disk of that size at `folder`; skips the test where none can be mounted."""
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.decode().strip()}")
     try:
@@ -87,7 +87,7 @@ def test_a_full_disk_is_said_with_its_folder_and_the_option_for_another(tmp_path
 
 def test_lost_executors_are_said_with_the_memory_that_they_may_have_lacked() -> None:
     code, lines = run(KILLED, "local-cluster[2,1,1024]", "spark.task.maxFailures=2")
-    assert code == 1, lines
+    assert (code, len(lines)) == (1, 1), lines
     assert "executors of local-cluster[2,1,1024] were lost" in lines[-1]
     assert "--conf spark.executor.memory=4g" in lines[-1]
 
@@ -106,3 +106,41 @@ def test_a_heap_too_small_for_spark_itself_ends_compute_with_one_line_and_nothin
     assert len(lines) == 2, lines
     assert "out of memory: Java's heap of 256m was too small; give it more: --driver-memory 512m" in lines[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
+
+
+@pytest.mark.parametrize("full", ["state", "output"])
+def test_a_full_disk_under_the_state_or_the_output_ends_compute_with_one_line_and_nothing_half_written(tmp_path: Path, full: str) -> None:
+    """The disk holds folders and a file that is there already, and no byte more."""
+    log = SyntheticLog(tmp_path / "log", DATE)
+    log.run({f"orders-{at}": steady(5) for at in range(20)}, range(10), seed=1)
+    log.write()
+    with small_disk(tmp_path / "disk", "64k"):
+        places = {"state": tmp_path / "state", "output": tmp_path / "quotas.json", full: tmp_path / "disk" / full}
+        if full == "output":
+            places[full].write_text("as it was")
+        fill(tmp_path / "disk" / "ballast")
+        options = ["--log", "log", "--date", DATE, "--state", str(places["state"]), "-o", str(places["output"]), "--min-active-days", "1"]
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "spark_jobs/nightly.py"), *options, "--master", "local[1]"],
+            capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path,
+        )  # fmt: skip
+        lines = done.stderr.splitlines()
+        assert (done.returncode, len(lines)) == (1, 2), lines  # the first says that it begins
+        assert "no space left" in lines[1].lower()
+        assert (str(places["output"]) if full == "output" else "--state") in lines[1], "with the place that is full"
+        left = sorted(path.relative_to(tmp_path / "disk").as_posix() for path in (tmp_path / "disk").rglob("*") if path.is_file())
+        if full == "output":
+            assert (left, places[full].read_text()) == (["ballast", "output"], "as it was")
+        else:
+            assert not [name for name in left if name.endswith("manifest.json")]
+            assert not places["output"].exists()
+
+
+def fill(ballast: Path) -> None:
+    """Take what is left of the disk."""
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            return
