@@ -58,7 +58,7 @@ def judged_days(state: State, snapshot: Snapshot, live: Snapshot, day: Day, spar
     found = []
     for manifest in state.before(day.before(-1).date, DAYS):
         if manifest.zone == day.zone:
-            rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])
+            rows = read_arrow(spark, "topics", COLUMNS, TOPICS_SCHEMA, [state.data(manifest)])  # type: ignore[arg-type]  # unused where it is local
             found.append(judged_day(manifest.date, rows, snapshot, live))
     return found
 
@@ -93,7 +93,8 @@ def sentence(days: Sequence[Judged]) -> str:
     if not days or not offered:
         return "Tonight's quotas were not judged on past days: the state has no day with a topic that has a quota"
     worst = max(days, key=lambda day: day.share)
-    said = f"On the last {len(days)} days, which they were learned from, tonight's quotas would have refused {_share(days, 'refused')}"
+    past = f"the last {len(days)} days" if len(days) > 1 else "the last day"
+    said = f"On {past}, which they were learned from, tonight's quotas would have refused {_share(days, 'refused')}"
     said += f" (most on {worst.date}: {share(worst.share)})"
     return said + (f"; those before them {_share(days, 'live')}" if all(day.live is not None for day in days) else "")
 

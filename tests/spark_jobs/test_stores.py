@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import spark_jobs
+from gateway.cli.main import main
 from limiter.quota_snapshot import load
 from spark_jobs.commands import FAILED, OK, compute
 from spark_jobs.session import QUICK_START
@@ -18,6 +20,8 @@ from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.hadoop import HadoopStorage
 from spark_jobs.storage.location import Location
 from support.access_logs import SyntheticLog, sparse, steady
+from support.admin.admin_client import folder_in_memory
+from support.admin.serving import serving
 from support.java import POMS
 from support.spark_cluster import environment, spark_home, submit
 from support.stores import HadoopCluster
@@ -75,6 +79,41 @@ def test_a_night_on_a_store_is_the_night_on_local_files(
     assert data == [manifest.data], "the data of the first run is gone"
     kept = [entry for entry in storage.files(root.child("state", "corrupt")) if entry.name.endswith(".json")]
     assert b'1,\\"ts\\":17635' in b"".join(storage.read(entry.location) for entry in kept)
+
+
+@pytest.mark.parametrize("store", ["hdfs", "s3a"])
+def test_nightly_on_a_store_publishes_once_and_show_finds_its_28_days(
+    request: pytest.FixtureRequest, spark: SparkSession, log: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], store: str
+) -> None:
+    """The whole command against a live gateway: log, state, nights and report on the store, nothing of them here."""
+    base = request.getfixturevalue("hadoop").url if store == "hdfs" else request.getfixturevalue("s3")
+    root = Location.of("log", f"{base}/nightly {store}")
+    storage = HadoopStorage(spark, root)
+    put(storage, log, root.child("log"))
+    state = root.child("state")
+    night = state.child("nights", f"dt={DATE}")
+    with folder_in_memory(tmp_path) as memory, serving(memory, "one") as served:
+        words = ["--log", str(root.child("log")), "--state", str(state), "--date", DATE, "--set", "min_active_days=1", *served.options()]
+        capfd.readouterr()
+        assert main(["quotas", "nightly", *words, "--allow-partial"]) == OK
+        said = capfd.readouterr().err
+        assert "published at 1 gateway" in said
+        assert f"report: {night.child('report.html').shown}" in said
+        assert "On the last day, which they were learned from, tonight's quotas would have refused" in said
+        live = served.ask(0, "GET", "/v1/quotas").json()
+        assert [quota["topic"] for quota in live["quotas"]] == ["orders", "rare"]
+        names = {entry.name for entry in storage.list(night)}
+        assert names == {f"{name}.json" for name in ("begun", "previous", "quotas", "plan", "applied", "report")} | {
+            "report.html",
+            "report.md",
+        }
+        assert main(["quotas", "nightly", *words, "--allow-partial"]) == OK
+        assert "nothing to do" in capfd.readouterr().err
+        assert served.ask(0, "GET", "/v1/quotas").json() == live
+        address = served.gateways[0].address
+        asked = ["--admin", f"http://{address[0]}:{address[1]}", "--token-file", str(served.gateways[0].folder / "admin.token")]
+        assert main(["quotas", "show", "orders", "--state", str(state), "-o", "json", *asked]) == OK
+        assert len(json.loads(capfd.readouterr().out)["evidence"]["series"]) == 1
 
 
 def test_missing_keys_are_one_line_and_nothing_is_written(
